@@ -1,0 +1,32 @@
+"""Distributed locks on Redis and Valkey: a decorator, a context manager and plain functions."""
+
+from redis_lock_decorators.errors import (
+    ConfigurationError,
+    LockError,
+    LockLostError,
+    LockNameError,
+    LockNotOwnedError,
+    LockTimeoutError,
+)
+from redis_lock_decorators.functions import acquire_lock, extend_lock, release_lock
+from redis_lock_decorators.lease import Lease, current_lease
+from redis_lock_decorators.lock import RedisLock
+from redis_lock_decorators.locks import Locks, configure, redis_lock
+
+__all__ = [
+    "ConfigurationError",
+    "Lease",
+    "LockError",
+    "LockLostError",
+    "LockNameError",
+    "LockNotOwnedError",
+    "LockTimeoutError",
+    "Locks",
+    "RedisLock",
+    "acquire_lock",
+    "configure",
+    "current_lease",
+    "extend_lock",
+    "redis_lock",
+    "release_lock",
+]

@@ -1,0 +1,129 @@
+"""@redis_lock: from the kind of callable to the kind of wrapper."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any, Literal, TypeVar, cast
+
+import six
+
+from redis_lock_decorators.errors import ConfigurationError, LockTimeoutError
+from redis_lock_decorators.lease import Lease, enter, forget, take
+from redis_lock_decorators.lock import describe
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.rules import naming
+from redis_lock_decorators.rules.callables import Kind, kind_of, refuse_unrun
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: What a call does when the lock is not free in time.
+OnBusy = Literal["raise", "skip"] | Callable[..., Any]
+
+
+def decorated(
+    function: F,
+    plan: Plan,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+    on_busy: OnBusy,
+) -> F:
+    """The function, run under a lock that each call names; all that can be is checked here.
+
+    Raises:
+        LockNameError: the name template is wrong.
+        ConfigurationError: this kind of object cannot be run under a lock.
+    """
+    if isinstance(function, (classmethod, staticmethod)):
+        inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
+        return cast(F, type(function)(inner))
+    if inspect.isclass(function) or not callable(function):
+        raise ConfigurationError(
+            f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
+            "method that does the work, under @property and the like"
+        )
+    kind = kind_of(function)
+    wrap = _WRAPPERS.get(kind)
+    if wrap is None:
+        raise ConfigurationError(
+            f"{function.__qualname__} is {kind.value}: @redis_lock does not take it yet, and a "
+            "blocking lock round it would be let go before its body runs"
+        )
+    namer = naming.namer(function, lock_name, get_lock_name)
+    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, checked_busy(on_busy)))
+    wrapper.lock_for = lambda *args, **kwargs: describe(plan, namer(args, kwargs))
+    return cast(F, wrapper)
+
+
+def checked_busy(on_busy: object) -> Callable[..., Any] | None:
+    """The callable that gives a busy call's result; None stands for raising."""
+    if on_busy == "raise":
+        return None
+    if on_busy == "skip":
+        return lambda *args, **kwargs: None
+    if callable(on_busy):
+        return on_busy
+    raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+
+
+def _plain(
+    function: Callable[..., Any],
+    plan: Plan,
+    namer: naming.Namer,
+    busy: Callable[..., Any] | None,
+) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        taken = take(plan, namer(args, kwargs))
+        if isinstance(taken, LockTimeoutError):
+            if busy is None:
+                raise taken
+            return busy(*args, **kwargs)
+        with taken:
+            return refuse_unrun(function, function(*args, **kwargs))
+
+    return wrapper
+
+
+def _generator(
+    function: Callable[..., Any],
+    plan: Plan,
+    namer: naming.Namer,
+    busy: Callable[..., Any] | None,
+) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        taken = take(plan, namer(args, kwargs))
+        if isinstance(taken, LockTimeoutError):
+            if busy is None:
+                raise taken
+            return (yield from busy(*args, **kwargs) or ())
+        with taken:
+            return (yield from _Steps(taken, function(*args, **kwargs)))
+
+    return wrapper
+
+
+class _Steps(Generator[Any, Any, Any]):
+    """A generator whose every step, and no other code, runs with its lease as the current one."""
+
+    def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
+        self._lease = lease
+        self._steps = steps
+        forget(lease)
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._steps.throw, *error)
+
+    def close(self) -> None:
+        self._step(self._steps.close)
+
+    def _step(self, resume: Callable[..., Any], *arguments: Any) -> Any:
+        enter(self._lease)
+        try:
+            return resume(*arguments)
+        finally:
+            forget(self._lease)
+
+
+_WRAPPERS = {Kind.PLAIN: _plain, Kind.GENERATOR: _generator}

@@ -1,0 +1,110 @@
+"""The errors: each carries its facts as attributes and writes its own sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis.exceptions
+
+
+class LockError(redis.exceptions.LockError):
+    """Something is wrong with a lock: the root of this package's errors.
+
+    Attributes:
+        lock_name: what was to be locked, before the prefix; None where no lock is concerned.
+    """
+
+    def __init__(self, sentence: str = "", lock_name: str | None = None) -> None:
+        super().__init__(sentence)
+        self.lock_name = lock_name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class LockTimeoutError(LockError, TimeoutError):
+    """The lock was not free within the time the caller would wait.
+
+    Attributes:
+        waited: seconds spent waiting.
+        holder: the identifier of who held it at the last try, shortened; None if not known.
+        free_in: seconds after which that lease ends unless it is renewed; None if not known.
+    """
+
+    def __init__(
+        self,
+        lock_name: str,
+        *,
+        waited: float,
+        holder: str | None = None,
+        free_in: float | None = None,
+    ) -> None:
+        self.waited = waited
+        self.holder = shortened(holder)
+        self.free_in = free_in
+        super().__init__(self._sentence(lock_name), lock_name)
+
+    def _sentence(self, lock_name: str) -> str:
+        held = f"held by {self.holder}" if self.holder else "held by another"
+        if self.free_in is not None:
+            held += f" for at most {self.free_in:.3g} s unless renewed"
+        cure = "wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)"
+        return f"lock {shown(lock_name)} was not free within {self.waited:.3g} s: {held}; {cure}"
+
+
+class LockNotOwnedError(LockError, redis.exceptions.LockNotOwnedError):
+    """The caller does not hold this lock.
+
+    Attributes:
+        holder: the identifier of who does, shortened; None if nobody does or it is not known.
+    """
+
+    def __init__(self, lock_name: str, *, holder: str | None = None, why: str = "") -> None:
+        self.holder = shortened(holder)
+        super().__init__(self._sentence(lock_name, why), lock_name)
+
+    def _sentence(self, lock_name: str, why: str) -> str:
+        return f"lock {shown(lock_name)} is not held by this caller: {why or self._now()}"
+
+    def _now(self) -> str:
+        return f"it is held by {self.holder}" if self.holder else "it is not locked"
+
+
+class LockLostError(LockNotOwnedError):
+    """A lease ended before its holder let it go: another may have been inside meanwhile."""
+
+    def _sentence(self, lock_name: str, why: str) -> str:
+        lost = why or (f"{self.holder} holds it now" if self.holder else "its key is gone")
+        cure = "make the work shorter or expire longer, and check what the protected code did"
+        return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"
+
+
+class LockNameError(LockError):
+    """A lock's name cannot be made, or would not name the same thing in every process."""
+
+
+class ConfigurationError(LockError):
+    """An option, a client or the set-up is not usable; raised before anything is locked."""
+
+
+def shown(lock_name: str) -> str:
+    """A lock's name as errors and logs show it: control characters escaped, at most 80 letters."""
+    text = repr(lock_name)
+    return text if len(text) <= 80 else f"{text[:60]}…{text[-15:]}"
+
+
+def shortened(identifier: str | None) -> str | None:
+    """The first letters of an identifier: enough to compare, not enough to release with."""
+    return f"{identifier[:8]}…" if identifier and len(identifier) > 8 else identifier or None
+
+
+def _rebuild(
+    kind: type[LockError], arguments: tuple[object, ...], facts: dict[str, object]
+) -> LockError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(facts)
+    return error

@@ -1,0 +1,95 @@
+"""Taking a lock: try, wait, try again; leave nothing behind on any way out."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.release import end, let_go
+from redis_lock_decorators.flow.requests import (
+    ROUND_TRIP,
+    Refusal,
+    ask,
+    groups,
+    is_unknown,
+    persist,
+)
+from redis_lock_decorators.rules import delays, term
+
+#: Seconds to try to tidy up on a server that has just failed to answer.
+PARTING = 0.25
+#: A lease whose grant arrived after its end.
+LATE = Refusal(None)
+
+
+async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusal | None:
+    """Take all keys of the claim or none, within ``wait`` seconds. None: they are held.
+
+    Raises:
+        LockError: this thread or task holds the lock already and would wait for itself.
+    """
+    if wait > 0 and port.held:
+        _refuse_self(port, claim)
+    try:
+        refusal = await _until_held(port, claim, port.now() + wait, delta)
+        if refusal is None:
+            for key in claim.keys:
+                port.held[key] = claim
+    except BaseException as error:
+        await undo(port, claim, error)
+        raise
+    if refusal is LATE:
+        await undo(port, claim)
+    return refusal
+
+
+async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
+    """Let go what a failed acquisition may hold: a request may be run though no reply came."""
+    end(port, claim)
+    cut = isinstance(cause, Exception) and is_unknown(port, cause)
+    until = port.now() + (PARTING if cut else ROUND_TRIP)
+    await port.shield(let_go(port, claim, "script", until))
+
+
+async def _until_held(port: Port, claim: Claim, stop: float, delta: float) -> Refusal | None:
+    attempt = partial(_attempt, port, claim)
+    refusal = await persist(port, attempt, stop)
+    if refusal is None:
+        return None
+    for pause in delays.waiting(delta, port.random):
+        left = stop - port.now()
+        if left <= 0:
+            break
+        await port.sleep(min(pause, left))
+        refusal = await persist(port, attempt, stop)
+        if refusal is None:
+            break
+    return refusal
+
+
+async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
+    sent = port.now()
+    taken: list[tuple[bytes, ...]] = []
+    for group in groups(port, claim):
+        refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until)
+        if refusal is not None:
+            # Holding some while waiting for others could last longer than their lease.
+            for held in taken:
+                await ask(port, "release", claim, held, until=until)
+            return refusal
+        taken.append(group)
+    claim.deadline = term.deadline(sent, claim.expire)
+    return None if port.now() < claim.deadline else LATE
+
+
+def _refuse_self(port: Port, claim: Claim) -> None:
+    for key, name in zip(claim.keys, claim.lock_names, strict=True):
+        other = port.held.get(key)
+        if other is not None and other.owner is claim.owner and other.is_live(port.now()):
+            raise LockError(
+                f"lock {name!r:.80} is already held by this same thread or task, which would "
+                "wait for itself: take it once, outside, and pass the lease on",
+                name,
+            )

@@ -1,0 +1,65 @@
+"""What a flow needs of the world: a clock, a pause, and one Redis client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, MutableMapping
+from typing import Any, Protocol
+
+from redis_lock_decorators.flow.claim import Claim
+
+
+class Watched(Protocol):
+    """One connection that watches a key (WATCH, then MULTI and EXEC)."""
+
+    async def __aenter__(self) -> Watched: ...
+
+    async def __aexit__(self, *failure: object) -> None: ...
+
+    async def holder(self, key: bytes) -> Any:
+        """Watch the key and return its value, None if there is none."""
+
+    async def execute(self, *command: Any) -> bool:
+        """Run the command if the key has not changed since; False if it has."""
+
+
+class Port(Protocol):
+    """A client as the flows see it. The blocking one never suspends, the asyncio one may.
+
+    Attributes:
+        slotted: keys of different slots cannot go into one script (a cluster).
+        resends: the client may send a command again by itself after a lost reply.
+        transacts: the client has WATCH.
+        held: the claims this process holds through this client, by key.
+    """
+
+    slotted: bool
+    resends: bool
+    transacts: bool
+    held: MutableMapping[bytes, Claim]
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def random(self) -> float:
+        """A number from 0 to 1."""
+
+    def is_unknown(self, error: Exception) -> bool:
+        """Whether the command behind this error may or may not have been run."""
+
+    def lacks(self, error: Exception) -> str:
+        """What the server said it does not have: "script", "command" or nothing ("")."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause the caller."""
+
+    async def send(self, *command: Any, until: float) -> Any:
+        """Send one command and return its reply; do not wait for it past ``until``."""
+
+    async def distrust(self) -> None:
+        """Drop idle connections: one of them gave a reply that belonged to another command."""
+
+    async def shield(self, work: Awaitable[object]) -> None:
+        """Finish ``work`` though the caller is being cancelled; its errors are logged."""
+
+    def watch(self) -> Watched:
+        """A connection to watch a key on."""

@@ -1,0 +1,135 @@
+"""Letting go: only what is ours, whatever way the server offers."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError, shown
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, ask, groups, persist, text
+from redis_lock_decorators.rules.options import ReleaseMethod
+
+log = logging.getLogger("redis_lock_decorators")
+
+#: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
+NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
+
+
+async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
+    """Let a held claim go; nothing to do if it is gone already.
+
+    Raises:
+        LockLostError: the lease had ended before: another may have been inside.
+        LockNotOwnedError: the claim belongs to the process that this one was forked from.
+    """
+    if claim.ended:
+        return
+    refuse_fork(claim)
+    in_time = port.now() < claim.deadline
+    before = claim.serial
+    try:
+        refusal = await persist(port, partial(let_go, port, claim, method), claim.deadline)
+    except Exception:
+        raise
+    except BaseException:
+        await port.shield(let_go(port, claim, method, port.now() + ROUND_TRIP))
+        end(port, claim)
+        raise
+    end(port, claim)
+    if refusal is None:
+        return
+    repeated = port.resends or claim.serial - before > len(groups(port, claim))
+    if refusal.holder is None and in_time and repeated:
+        return  # it was deleted by our own earlier request, whose reply was lost
+    raise lost(claim, refusal)
+
+
+async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
+    """Let go at the end of a block; never in place of the exception that ``failed`` it.
+
+    Raises:
+        LockLostError: the block succeeded, but its lease had ended.
+    """
+    try:
+        await release(port, claim, method)
+    except LockNotOwnedError as error:
+        if not failed:
+            raise
+        log.warning("%s", error)
+    except Exception as error:
+        log.warning(
+            "lock %s could not be let go (%s: %s); it frees itself within %g s",
+            *(shown(claim.lock_name), type(error).__name__, error, claim.expire),
+        )
+
+
+async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:
+    """Delete the claim's keys where they hold its identifier. None: all were deleted."""
+    refusal = None
+    if method == "script":
+        for group in groups(port, claim):
+            refusal = await ask(port, "release", claim, group, until=until) or refusal
+    else:
+        one = _transaction if method == "transaction" else _native
+        for key in claim.keys:
+            refusal = await one(port, claim, key, until) or refusal
+    return refusal
+
+
+def end(port: Port, claim: Claim) -> None:
+    """Forget a claim that is over."""
+    claim.ended = True
+    for key in claim.keys:
+        if port.held.get(key) is claim:
+            del port.held[key]
+
+
+def lost(claim: Claim, refusal: Refusal) -> LockLostError:
+    """The error for a lease that Redis says is not ours, which is remembered."""
+    error = LockLostError(claim.lock_name, holder=refusal.holder)
+    claim.lost_to = str(error)
+    return error
+
+
+def refuse_fork(claim: Claim) -> None:
+    """Refuse a claim inherited over a fork: the parent holds it, the child does not."""
+    if not claim.is_of_this_process():
+        raise LockNotOwnedError(
+            claim.lock_name, why=f"it is held by the parent process {claim.process}"
+        )
+
+
+async def _transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    if not port.transacts:
+        raise ConfigurationError(
+            "this client is of a cluster and cannot WATCH: release by method='script'",
+            claim.lock_name,
+        )
+    async with port.watch() as watched:
+        while port.now() < until:
+            holder = text(await watched.holder(key))
+            if holder != claim.identifier:
+                return Refusal(holder)
+            if await watched.execute("DEL", key):
+                return None
+    raise LockNotOwnedError(claim.lock_name, why="its key changes faster than it can be read")
+
+
+async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    for command, condition in NATIVE.items():
+        try:
+            deleted = await port.send(command, key, *condition, claim.identifier, until=until)
+        except Exception as error:
+            if port.lacks(error) != "command":
+                raise
+        else:
+            if int(deleted) == 1:
+                return None
+            return Refusal(text(await port.send("GET", key, until=until)))
+    raise ConfigurationError(
+        f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
+        "release by method='script'",
+        claim.lock_name,
+    )

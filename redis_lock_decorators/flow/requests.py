@@ -1,0 +1,112 @@
+"""Requests to the server: each ends as yes, no (a Refusal) or unknown (an exception)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import six
+
+from redis_lock_decorators import lua
+from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.rules import delays
+from redis_lock_decorators.rules import keys as keys_rules
+
+T = TypeVar("T")
+
+#: Seconds for which failing requests are repeated: longer than a Sentinel failover takes.
+OUTAGE = 5.0
+#: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
+ROUND_TRIP = 1.0
+
+
+class Refusal(NamedTuple):
+    """A "no": who holds the key instead, and for how many seconds at most; None is "nobody"."""
+
+    holder: str | None
+    free_in: float | None = None
+
+
+class Misheard(LockError):
+    """The reply belonged to another command, so what became of this one is not known."""
+
+
+async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: float) -> T:
+    """Repeat ``attempt(until)`` while its outcome is unknown, not past ``end`` nor an outage.
+
+    Every request here may be sent twice: the server does it once.
+    """
+    started = port.now()
+    until = max(end, started + ROUND_TRIP)
+    try:
+        return await attempt(until)
+    except Exception as error:
+        if not is_unknown(port, error):
+            raise
+        return await _repeat(port, attempt, until, min(end, started + OUTAGE), error)
+
+
+def is_unknown(port: Port, error: Exception) -> bool:
+    """Whether it is not known if the server did what it was asked."""
+    return isinstance(error, Misheard) or port.is_unknown(error)
+
+
+async def ask(
+    port: Port, verb: str, claim: Claim, keys: tuple[bytes, ...], *details: int, until: float
+) -> Refusal | None:
+    """Run one script for a claim. None: it was done."""
+    claim.serial += 1
+    script = lua.script(verb)
+    request = (len(keys), *keys, claim.identifier, claim.serial, *details)
+    try:
+        reply = await port.send("EVALSHA", script.sha, *request, until=until)
+    except Exception as error:
+        if port.lacks(error) != "script":
+            raise
+        reply = await port.send("EVAL", script.text, *request, until=until)
+    mark, *facts = reply if isinstance(reply, list) else (reply,)
+    if text(mark) != f"{claim.identifier}:{claim.serial}":
+        await port.distrust()
+        raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
+    return _refusal(*facts) if facts else None
+
+
+def groups(port: Port, claim: Claim) -> list[tuple[bytes, ...]]:
+    """The claim's keys, as many together as one script may touch."""
+    return keys_rules.by_slot(claim.keys) if port.slotted else [claim.keys]
+
+
+def text(value: Any) -> str | None:
+    """A text reply whatever the client decodes; anything else, and "", is None."""
+    if isinstance(value, (str, bytes)) and value:
+        return str(six.ensure_str(value, errors="surrogateescape"))
+    return None
+
+
+def _refusal(holder: Any, milliseconds: int | None = None) -> Refusal:
+    known = milliseconds is not None and milliseconds >= 0
+    return Refusal(text(holder), milliseconds / 1000 if known else None)
+
+
+async def _repeat(
+    port: Port,
+    attempt: Callable[[float], Awaitable[T]],
+    until: float,
+    stop: float,
+    error: Exception,
+) -> T:
+    for pause in delays.recovering(port.random):
+        now = port.now()
+        # The first repetition has no pause and is always worth it: an idle connection was stale.
+        if now >= until or (pause > 0 and now + pause >= stop):
+            break
+        await port.sleep(pause)
+        try:
+            return await attempt(until)
+        except Exception as failure:
+            error = failure
+            if not is_unknown(port, error):
+                break
+    raise error

@@ -1,0 +1,55 @@
+"""The bare recipe: SET NX PX, compare and delete. No state but the identifier."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from redis_lock_decorators.flow.acquire import undo
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.release import let_go
+from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist, text
+from redis_lock_decorators.rules import delays
+from redis_lock_decorators.rules.options import ReleaseMethod
+
+
+async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> bool:
+    """Take the one key of the claim within ``wait`` seconds."""
+    stop = port.now() + wait
+    attempt = partial(_attempt, port, claim)
+    try:
+        taken = await persist(port, attempt, stop)
+        pauses = delays.waiting(delta, port.random)
+        while not taken and port.now() < stop:
+            await port.sleep(min(next(pauses), stop - port.now()))
+            taken = await persist(port, attempt, stop)
+    except BaseException as error:
+        await undo(port, claim, error)
+        raise
+    return taken
+
+
+async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
+    """Delete the key if it is ours; False if it holds somebody else's identifier."""
+    way = method or ("transaction" if port.transacts else "script")
+    refusal = await persist(port, partial(let_go, port, claim, way), port.now() + OUTAGE)
+    return refusal is None or refusal.holder is None
+
+
+async def extend_lock(port: Port, claim: Claim) -> bool:
+    """Let the key live for the claim's lease from now; False if it is not ours."""
+    attempt = partial(_extend, port, claim)
+    return await persist(port, attempt, port.now() + OUTAGE) is None
+
+
+async def _attempt(port: Port, claim: Claim, until: float) -> bool:
+    (key,) = claim.keys
+    done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.ttl, until=until)
+    if done or not claim.unique:
+        return bool(done)
+    # A client that lost the reply sends SET again, and is then refused by its own key.
+    return text(await port.send("GET", key, until=until)) == claim.identifier
+
+
+async def _extend(port: Port, claim: Claim, until: float) -> Refusal | None:
+    return await ask(port, "extend", claim, claim.keys, claim.ttl, until=until)

@@ -1,0 +1,111 @@
+"""The simple recipe as functions: an identifier in, a yes or no out."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import six
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow import simple
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules.keys import checked_name
+from redis_lock_decorators.rules.options import ReleaseMethod, checked_method, checked_prefix
+from redis_lock_decorators.settings import DEFAULT
+from redis_lock_decorators.world.blocking import run
+
+
+def acquire_lock(
+    conn: Any,
+    lock_name: str,
+    acquire_time: float | None = 10,
+    expire: float = 10,
+    delta: float = 0.005,
+    *,
+    identifier: str | None = None,
+    prefix: str = "sys:lock:",
+) -> str | Literal[False]:
+    """Take a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
+
+    Args:
+        conn: a blocking Redis client, of a single server, Sentinel or a cluster.
+        lock_name: what to lock; the key is ``prefix + lock_name``.
+        acquire_time: the longest wait, in seconds; 0 tries once, None waits for ever.
+        expire: seconds after which the lock frees itself.
+        delta: seconds between two tries, on average.
+        identifier: a value of your own, unique to this acquisition; a random one if None.
+            With your own, a request whose reply is lost counts as refused until it expires.
+
+    Returns:
+        The identifier to release with, or False if the lock was not free in time.
+
+    Raises:
+        LockNameError, ConfigurationError: an argument is not usable.
+        redis.exceptions.ConnectionError: the server cannot be reached.
+    """
+    own = None if identifier is None else checked_identifier(identifier)
+    seconds = durations.checked_expire(expire)
+    wait = durations.checked_acquire_time(acquire_time)
+    claim = _claim(lock_name, prefix, seconds, own)
+    pause = durations.checked_delta(delta)
+    taken = run(simple.acquire_lock(DEFAULT.port(conn, None), claim, wait, pause))
+    return claim.identifier if taken else False
+
+
+def release_lock(
+    conn: Any,
+    lock_name: str,
+    identifier: str,
+    *,
+    method: ReleaseMethod | None = None,
+    prefix: str = "sys:lock:",
+) -> bool:
+    """Let a lock go if it is still ours.
+
+    Args:
+        method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a
+            cluster) or "native" (one command: Valkey 9.0, Redis 8.4).
+
+    Returns:
+        True if the lock was deleted or is gone already; False if another holds it.
+
+    Raises:
+        ConfigurationError: the client or the server lacks the method.
+        redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+    """
+    way = None if method is None else checked_method(method)
+    claim = _claim(lock_name, prefix, 1, checked_identifier(identifier))
+    return run(simple.release_lock(DEFAULT.port(conn, None), claim, way))
+
+
+def extend_lock(
+    conn: Any, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
+) -> bool:
+    """Let a lock that is still ours live ``expire`` seconds from now.
+
+    Returns:
+        True if it does; False if the lock is gone or another holds it.
+
+    Raises:
+        redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+    """
+    seconds = durations.checked_expire(expire)
+    claim = _claim(lock_name, prefix, seconds, checked_identifier(identifier))
+    return run(simple.extend_lock(DEFAULT.port(conn, None), claim))
+
+
+def checked_identifier(identifier: object) -> str:
+    """An identifier as text; False, what a failed ``acquire_lock`` returns, is refused."""
+    if not isinstance(identifier, (str, bytes)) or not identifier:
+        raise ConfigurationError(
+            f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
+            "(False there means that the lock was not acquired)"
+        )
+    return str(six.ensure_str(identifier))
+
+
+def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
+    names = (checked_name(lock_name),)
+    ttl = durations.milliseconds(expire)
+    return Claim(names, checked_prefix(prefix), expire, ttl, identifier=identifier)

@@ -1,0 +1,127 @@
+"""Locks: the locks of one project, with its own connection and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
+from redis_lock_decorators.lock import RedisLock, describe
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.rules import naming
+from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
+from redis_lock_decorators.world.connections import ConnectionFactory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Locks:
+    """The locks of one project or library; two of them in a process share nothing.
+
+    Args:
+        get_redis_connection: gives the project's client; called at first use, once per process.
+        options: defaults for the project's locks: ``prefix``, ``expire``, ``acquire_time``,
+            ``delta``, ``release_method``; durations in seconds.
+
+    Raises:
+        ConfigurationError: an option is unknown or not usable.
+    """
+
+    def __init__(
+        self, get_redis_connection: ConnectionFactory | None = None, **options: Unpack[LockOptions]
+    ) -> None:
+        self._settings = Settings()
+        self._settings.configure(get_redis_connection, options)
+
+    def configure(
+        self, get_redis_connection: ConnectionFactory | None = None, **options: Unpack[LockOptions]
+    ) -> None:
+        """Change the project's connection hook and defaults; unnamed ones stay.
+
+        Locks and decorated functions that exist follow, except in what they were told themselves.
+
+        Raises:
+            ConfigurationError: an option is unknown or not usable; nothing was changed.
+        """
+        self._settings.configure(get_redis_connection, options)
+
+    def lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> RedisLock:
+        """A ``RedisLock`` with the project's connection and defaults."""
+        plan = Plan(self._settings, client, get_redis_connection, options)
+        return describe(plan, lock_name, get_lock_name)
+
+    @overload
+    def redis_lock(self, lock_name: F, /) -> F: ...
+
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[F], F]: ...
+
+    def redis_lock(
+        self,
+        lock_name: Any = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Any:
+        """Run a function or method under a lock that each call names by its arguments.
+
+        Works bare and called. Without a name the lock is named by the first argument as text.
+
+        Args:
+            lock_name: a template over the arguments, such as "stock:{self.warehouse}:{sku}", or
+                several: all are held or none.
+            get_lock_name: makes the name (or names) from the call's arguments.
+            on_busy: what a call does when the lock is not free in time: "raise" a
+                LockTimeoutError, "skip" (return None), or a function of the same arguments that
+                gives the result.
+            client: the Redis client; without it, the hook's.
+            get_redis_connection: gives the client, instead of the project's hook.
+            options: as for ``RedisLock``: ``acquire_time``, ``expire``, ``prefix``, ``delta``,
+                ``release_method``; durations in seconds.
+
+        Raises:
+            LockNameError: the template names an argument that the function lacks.
+            ConfigurationError: an option is not usable, or this object cannot be decorated.
+        """
+        plan = Plan(self._settings, client, get_redis_connection, options)
+        if callable(lock_name) or isinstance(lock_name, (classmethod, staticmethod)):
+            return decorated(lock_name, plan, None, None, "raise")
+        checked_busy(on_busy)
+        naming.refuse_two_ways(lock_name, get_lock_name)
+        return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)
+
+
+def of(settings: Settings) -> Locks:
+    """The locks over settings that exist already."""
+    locks = Locks.__new__(Locks)
+    locks._settings = settings
+    return locks
+
+
+#: The locks behind the module-level names.
+default = of(DEFAULT)
+configure = default.configure
+redis_lock = default.redis_lock

@@ -1,0 +1,15 @@
+-- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice.
+-- KEYS  the lock keys
+-- ARGV  identifier, serial number of the request, lease in milliseconds
+-- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}
+local mark = ARGV[1] .. ':' .. ARGV[2]
+for _, key in ipairs(KEYS) do
+  local holder = redis.call('GET', key)
+  if holder and holder ~= ARGV[1] then
+    return {mark, holder, redis.call('PTTL', key)}
+  end
+end
+for _, key in ipairs(KEYS) do
+  redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
+end
+return mark

@@ -1,0 +1,45 @@
+"""Everything about a lock but its name: its options and the way to its client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.settings import LockOptions, Settings, checked_factory, combined
+from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.connections import ConnectionFactory
+
+
+class Plan:
+    """What a lock was told itself, over what its project's settings say at the time of use."""
+
+    __slots__ = ("_base", "_client", "_factory", "_given", "_options", "_settings")
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Any,
+        factory: ConnectionFactory | None,
+        given: LockOptions,
+    ) -> None:
+        if client is not None and factory is not None:
+            raise ConfigurationError("give client or get_redis_connection, not both")
+        self._settings = settings
+        self._client = client
+        self._factory = factory if factory is None else checked_factory(factory)
+        self._given = given
+        self._base = settings.options
+        self._options = combined(self._base, given)
+
+    @property
+    def options(self) -> Options:
+        """The options in force now."""
+        if self._base is not self._settings.options:
+            self._base = self._settings.options
+            self._options = combined(self._base, self._given)
+        return self._options
+
+    def port(self) -> BlockingPort:
+        """The port to the client, which is made now if this is the first use."""
+        return self._settings.port(self._client, self._factory)

@@ -1,0 +1,74 @@
+"""Lock names and the Redis keys made of them."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+
+import six
+
+from redis_lock_decorators.errors import LockNameError
+
+#: Longer names (bytes of UTF-8) become their beginning and a digest.
+LONGEST_NAME = 512
+SLOTS = 16_384
+
+
+def checked_names(lock_name: object) -> tuple[str, ...]:
+    """One name or several, each checked, without doubles, in one order for everybody."""
+    if isinstance(lock_name, (str, bytes)):
+        return (checked_name(lock_name),)
+    if isinstance(lock_name, (list, tuple, set, frozenset)):
+        names = tuple(sorted({checked_name(name) for name in lock_name}))
+        if names:
+            return names
+        raise LockNameError("a lock needs at least one name: the list of names is empty")
+    raise LockNameError(
+        f"a lock's name is text or a list of texts, not {lock_name!r:.80} "
+        f"({type(lock_name).__name__}): convert it, for example with an f-string"
+    )
+
+
+def checked_name(lock_name: object) -> str:
+    """A name as text in Unicode's composed form (NFC), so that look-alike spellings agree."""
+    if not isinstance(lock_name, (str, bytes)):
+        raise LockNameError(
+            f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__})"
+        )
+    name: str = six.ensure_str(lock_name, errors="surrogateescape")
+    if not name:
+        raise LockNameError("a lock's name is empty: one lock would stand for everything")
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def key_of(prefix: str, lock_name: str) -> bytes:
+    """The Redis key of a checked name: prefix + name, a very long name cut and digested."""
+    try:
+        name = six.ensure_binary(lock_name, errors="surrogateescape")
+        if len(name) > LONGEST_NAME:
+            digest = hashlib.blake2b(name, digest_size=16).hexdigest()
+            name = six.ensure_binary(f"{lock_name[:64]}…{digest}", errors="surrogateescape")
+        return six.ensure_binary(prefix) + name
+    except UnicodeEncodeError:
+        name_shown = ascii(lock_name)[:80]
+        raise LockNameError(f"a lock's name cannot be written as UTF-8: {name_shown}") from None
+
+
+def slot_of(key: bytes) -> int:
+    """The cluster slot of a key, from the Redis cluster specification (CRC16, hash tags)."""
+    start = key.find(b"{")
+    if start >= 0:
+        end = key.find(b"}", start + 1)
+        if end > start + 1:
+            key = key[start + 1 : end]
+    return binascii.crc_hqx(key, 0) % SLOTS
+
+
+def by_slot(keys: Iterable[bytes]) -> list[tuple[bytes, ...]]:
+    """Keys grouped by slot, slots in rising order: the one order in which everybody takes them."""
+    groups: dict[int, list[bytes]] = {}
+    for key in keys:
+        groups.setdefault(slot_of(key), []).append(key)
+    return [tuple(groups[slot]) for slot in sorted(groups)]

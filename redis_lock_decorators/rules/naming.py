@@ -1,0 +1,86 @@
+"""From a function and what it was given to a rule that names the lock of each call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from inspect import Parameter
+
+from redis_lock_decorators.errors import ConfigurationError, LockNameError
+from redis_lock_decorators.rules import arguments, templates
+from redis_lock_decorators.rules.keys import checked_name, checked_names
+from redis_lock_decorators.rules.texts import as_text
+
+LockName = str | bytes | Sequence[str | bytes]
+GetLockName = Callable[..., LockName]
+#: The checked names of the lock that a call takes.
+Namer = Callable[[tuple[object, ...], Mapping[str, object]], tuple[str, ...]]
+
+
+def namer(
+    function: Callable[..., object],
+    lock_name: LockName | None,
+    get_lock_name: GetLockName | None,
+) -> Namer:
+    """The rule that names the lock of each call of ``function``; all that can be is checked here.
+
+    Raises:
+        LockNameError: a template is wrong, or the function's arguments cannot give a name.
+        ConfigurationError: both ways to give a name were used.
+    """
+    refuse_two_ways(lock_name, get_lock_name)
+    if get_lock_name is not None:
+        return called(get_lock_name)
+    signature = arguments.signature_of(function)
+    if lock_name is not None:
+        return _from_templates(lock_name, signature)
+    return _from_first_argument(function, signature)
+
+
+def refuse_two_ways(lock_name: object, get_lock_name: object) -> None:
+    """Refuse a lock that is named twice, or by something that cannot be called."""
+    if lock_name is not None and get_lock_name is not None:
+        raise ConfigurationError("give lock_name or get_lock_name, not both")
+    if get_lock_name is not None and not callable(get_lock_name):
+        raise ConfigurationError(
+            f"get_lock_name={get_lock_name!r:.80} cannot be called: for a text use lock_name"
+        )
+
+
+def called(get_lock_name: GetLockName) -> Namer:
+    """Names by the user's own function, called with the call's arguments."""
+    return lambda args, kwargs: checked_names(get_lock_name(*args, **kwargs))
+
+
+def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+    """The name a call has without any rule: its first argument as text."""
+    if args:
+        return (checked_name(as_text(args[0])),)
+    raise LockNameError("the lock has no name: give lock_name, get_lock_name or a first argument")
+
+
+def _from_templates(lock_name: LockName, signature: inspect.Signature) -> Namer:
+    writers = [templates.compiled(name, signature) for name in checked_names(lock_name)]
+    if len(writers) == 1:
+        write = writers[0]
+        return lambda args, kwargs: (checked_name(write(args, kwargs)),)
+    return lambda args, kwargs: checked_names([write(args, kwargs) for write in writers])
+
+
+def _from_first_argument(function: Callable[..., object], signature: inspect.Signature) -> Namer:
+    own_name = (_full_name(function),)
+    first = next(iter(signature.parameters.values()), None)
+    if first is None or first.kind is Parameter.VAR_KEYWORD:
+        return lambda args, kwargs: own_name
+    if first.kind is Parameter.VAR_POSITIONAL:
+        return lambda args, kwargs: first_argument(args, kwargs) if args else own_name
+    read = arguments.reader(signature, first.name)
+    return lambda args, kwargs: (checked_name(as_text(read(args, kwargs))),)
+
+
+def _full_name(function: Callable[..., object]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return f"{owner.__module__}.{owner.__qualname__}"

@@ -1,0 +1,116 @@
+"""Name templates such as "stock:{self.warehouse}:{sku}", checked and compiled at decoration."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter, itemgetter
+
+from redis_lock_decorators.errors import LockNameError
+from redis_lock_decorators.rules import arguments
+from redis_lock_decorators.rules.texts import as_text, escaped, stable_text
+
+#: Makes a piece of a name from a call's ``(args, kwargs)``.
+Writer = Callable[[tuple[object, ...], Mapping[str, object]], str]
+
+_ROOT = re.compile(r"[^.\[]*")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]+)\]")
+_CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
+
+
+def compiled(template: str, signature: inspect.Signature) -> Writer:
+    """A function that writes the template for a call.
+
+    Raises:
+        LockNameError: the template is malformed or names a parameter the function lacks.
+    """
+    writers = [_piece(template, signature, *piece) for piece in _pieces(template)]
+    if len(writers) == 1:
+        return writers[0]
+    return lambda args, kwargs: "".join([write(args, kwargs) for write in writers])
+
+
+def _pieces(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(string.Formatter().parse(template)) or [("", None, None, None)]
+    except ValueError as error:
+        raise LockNameError(f"the name template {template!r} is malformed: {error}") from None
+
+
+def _piece(
+    template: str,
+    signature: inspect.Signature,
+    literal: str,
+    field: str | None,
+    spec: str | None,
+    conversion: str | None,
+) -> Writer:
+    if field is None:
+        return lambda args, kwargs: literal
+    write = _field(template, signature, field, spec or "", conversion)
+    if not literal:
+        return write
+    return lambda args, kwargs: literal + write(args, kwargs)
+
+
+def _field(
+    template: str,
+    signature: inspect.Signature,
+    field: str,
+    spec: str,
+    conversion: str | None,
+) -> Writer:
+    root = _ROOT.match(field)[0]  # type: ignore[index]  # the pattern matches the empty text
+    if root not in signature.parameters:
+        raise LockNameError(
+            f"the name template {template!r} uses {{{field}}}, but the function takes "
+            f"({', '.join(signature.parameters)}); for a brace itself write it twice"
+        )
+    read = arguments.reader(signature, root)
+    steps = _steps(template, field[len(root) :])
+    write = as_text if not (spec or conversion) else partial(_formatted, template, spec, conversion)
+    if not steps:
+        return lambda args, kwargs: write(read(args, kwargs))
+
+    def walk(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        value = read(args, kwargs)
+        try:
+            for step in steps:
+                value = step(value)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise LockNameError(
+                f"the name template {template!r} cannot read {{{field}}}: {error}"
+            ) from error
+        return write(value)
+
+    return walk
+
+
+def _steps(template: str, path: str) -> list[Callable[[object], object]]:
+    steps: list[Callable[[object], object]] = []
+    while path:
+        found = _STEP.match(path)
+        if found is None:
+            raise LockNameError(f"the name template {template!r} is malformed at {path!r}")
+        attribute, index = found.groups()
+        if attribute:
+            steps.append(attrgetter(attribute))
+        else:
+            steps.append(itemgetter(int(index) if index.isdigit() else index))
+        path = path[found.end() :]
+    return steps
+
+
+def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
+    if conversion:
+        text = stable_text(value, _CONVERSIONS[conversion](value))
+        return escaped(format(text, spec))
+    try:
+        return escaped(stable_text(value, format(value, spec)))
+    except (TypeError, ValueError) as error:
+        raise LockNameError(
+            f"the name template {template!r} cannot write a value: {error}"
+        ) from error

@@ -1,0 +1,60 @@
+"""Arguments of a call as text for a lock's name: the same text in every process, or an error."""
+
+from __future__ import annotations
+
+import re
+
+import six
+
+from redis_lock_decorators.errors import LockNameError
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
+#: The text of these says their value and nothing else.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def as_text(value: object) -> str:
+    """An argument as text; braces are escaped, so that no argument picks a cluster slot.
+
+    Raises:
+        LockNameError: the text would differ between processes (a default repr, a set).
+    """
+    if isinstance(value, (str, bytes)):
+        return escaped(six.ensure_str(value, errors="surrogateescape"))
+    return escaped(stable_text(value, str(value)))
+
+
+def stable_text(value: object, text: str) -> str:
+    """``text``, made from ``value``, if every process would make the same."""
+    if type(value) in _PLAIN:
+        return text
+    _refuse_unordered(value)
+    if _ADDRESS.search(text):
+        raise LockNameError(
+            f"a lock's name would hold {text:.80}, which differs in every process and so locks "
+            'nothing: name a field of it ("order:{order.id}") or give its class a __str__'
+        )
+    return text
+
+
+def escaped(text: str) -> str:
+    """Braces written as %7B and %7D: in a cluster they would choose the slot."""
+    if "{" in text or "}" in text:
+        return text.replace("{", "%7B").replace("}", "%7D")
+    return text
+
+
+def _refuse_unordered(value: object) -> None:
+    if isinstance(value, (set, frozenset)):
+        raise LockNameError(
+            f"a lock's name would hold a set, {value!r:.80}, whose order differs between "
+            "processes: name it by sorted(…)"
+        )
+    if isinstance(value, dict):
+        raise LockNameError(
+            f"a lock's name would hold a dict, {value!r:.80}: equal dicts may be written in "
+            "different orders, so name its fields"
+        )
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _refuse_unordered(item)

@@ -1,0 +1,102 @@
+"""The port of blocking code: its methods never suspend, so a flow runs to its end in one go."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Awaitable, Coroutine, MutableMapping
+from typing import Any, TypeVar
+
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clients import Facts
+
+T = TypeVar("T")
+log = logging.getLogger("redis_lock_decorators")
+
+
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Run a flow whose port never suspends, and return its result."""
+    try:
+        flow.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    flow.close()
+    raise RuntimeError("a blocking flow suspended: its port awaited something real")
+
+
+class BlockingPort:
+    """A blocking client as the flows see it."""
+
+    __slots__ = ("_lane", "client", "held", "resends", "slotted", "transacts")
+
+    now = staticmethod(time.monotonic)
+    random = staticmethod(random.random)
+    is_unknown = staticmethod(failures.is_unknown)
+    lacks = staticmethod(failures.lacks)
+
+    def __init__(self, client: Any, facts: Facts) -> None:
+        self.client = client
+        self.held: MutableMapping[bytes, Claim] = facts.held
+        self.slotted = facts.slotted
+        self.transacts = not facts.slotted
+        # Looked up each time: a tracer may have wrapped the client since.
+        execute = getattr(client.execute_command, "__func__", None)
+        self._lane = facts.lane if execute is facts.plain else None
+        self.resends = self._lane is None
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def send(self, *command: Any, until: float) -> Any:
+        if self._lane is not None:
+            return self._lane.exchange(self.client.connection_pool, command, until)
+        return self.client.execute_command(*command)
+
+    async def distrust(self) -> None:
+        if self._lane is not None:
+            self._lane.drop()
+            return
+        disconnect = getattr(self.client, "disconnect_connection_pools", None)
+        if disconnect is None:
+            disconnect = self.client.connection_pool.disconnect
+        disconnect()
+
+    async def shield(self, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except Exception as error:
+            log.warning("could not tidy up a lock: %s: %s", type(error).__name__, error)
+
+    def watch(self) -> WatchedPipeline:
+        return WatchedPipeline(self.client.pipeline())
+
+
+class WatchedPipeline:
+    """A pipeline that watches one key."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    async def __aenter__(self) -> WatchedPipeline:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        self._pipeline.reset()
+
+    async def holder(self, key: bytes) -> Any:
+        self._pipeline.watch(key)
+        return self._pipeline.get(key)
+
+    async def execute(self, *command: Any) -> bool:
+        self._pipeline.multi()
+        self._pipeline.execute_command(*command)
+        try:
+            self._pipeline.execute()
+        except Exception as error:
+            if type(error).__name__ != "WatchError":
+                raise
+            return False
+        return True

@@ -1,0 +1,98 @@
+"""Connections of our own to a client's server.
+
+Beside the client's pool, for three reasons: a lock is let go even while the work holds all of the
+pool's connections; a request ends when the caller's wait ends, whatever time-outs and retries
+the client has; and a connection whose exchange was interrupted is dropped, so that its late
+reply is never read as another command's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+from redis_lock_decorators.world import failures
+
+#: Idle connections kept; more are open only while that many requests are under way.
+KEPT = 16
+
+
+class Lane:
+    """Connections made like those of a client's pool, each used by one request at a time."""
+
+    __slots__ = ("_idle",)
+
+    def __init__(self) -> None:
+        self._idle: list[Any] = []
+
+    def exchange(self, pool: Any, command: tuple[Any, ...], until: float) -> Any:
+        """Send a command and return its reply; raise the client's TimeoutError at ``until``."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = _connection(pool, until)
+        try:
+            reply = _exchange(connection, command, until)
+        except BaseException as error:
+            if failures.is_reply(error):
+                self._keep(connection)
+            else:
+                connection.disconnect()
+                self.drop()
+            raise
+        self._keep(connection)
+        return reply
+
+    def drop(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread took the last one
+                return
+            connection.disconnect()
+
+    def _keep(self, connection: Any) -> None:
+        if len(self._idle) < KEPT:
+            self._idle.append(connection)
+        else:
+            connection.disconnect()
+
+
+def _connection(pool: Any, until: float) -> Any:
+    connection = pool.connection_class(**pool.connection_kwargs)
+    settings = connection.socket_timeout, connection.socket_connect_timeout
+    patience = max(0.001, until - time.monotonic())
+    connection.socket_timeout, connection.socket_connect_timeout = (
+        patience if seconds is None else min(seconds, patience) for seconds in settings
+    )
+    if hasattr(connection, "retry"):  # not before redis-py 4
+        connection.retry = _no_retry(connection)
+    try:
+        connection.connect()
+    except BaseException:
+        connection.disconnect()
+        raise
+    connection.socket_timeout, connection.socket_connect_timeout = settings
+    return connection
+
+
+def _exchange(connection: Any, command: tuple[Any, ...], until: float) -> Any:
+    connection.send_command(*command)
+    patience = connection.socket_timeout
+    left = until - time.monotonic()
+    if (patience is None or left < patience) and not connection.can_read(timeout=max(0, left)):
+        errors = importlib.import_module(f"{_home(connection)}.exceptions")
+        raise errors.TimeoutError("the server gave no reply in time")
+    return connection.read_response()
+
+
+def _no_retry(connection: Any) -> Any:
+    retry = importlib.import_module(f"{_home(connection)}.retry")
+    backoff = importlib.import_module(f"{_home(connection)}.backoff")
+    return retry.Retry(backoff.NoBackoff(), 0)
+
+
+def _home(connection: Any) -> str:
+    return type(connection).__module__.partition(".")[0]

@@ -1,0 +1,69 @@
+"""Which servers the tests run on, and the two fronts that each behaviour is tested through."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import topologies
+from support.fronts import FRONTS
+
+_numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--servers",
+        default="embedded",
+        help="where the tests find servers: 'embedded' (default), 'testcontainers', or a redis:// URL",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "topology" in metafunc.fixturenames:
+        names = topologies.names(metafunc.config.getoption("--servers"))
+        metafunc.parametrize("topology", names, indirect=True, scope="session")
+    if "front" in metafunc.fixturenames:
+        metafunc.parametrize("front", FRONTS, ids=[front.name for front in FRONTS])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an ``async def`` test through its front."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    arguments["front"].run(pyfuncitem.obj(**arguments))
+    return True
+
+
+@pytest.fixture(scope="session")
+def topology(request: pytest.FixtureRequest) -> Iterator[topologies.Topology]:
+    """A running server, cluster or Sentinel set and the kind of client that the test uses."""
+    with topologies.started(request.param, request.config.getoption("--servers")) as found:
+        yield found
+
+
+@pytest.fixture
+def client(topology: topologies.Topology) -> Any:
+    """A client of the topology."""
+    return topology.client()
+
+
+@pytest.fixture
+def name() -> str:
+    """A lock name that no other test uses."""
+    return f"test:{os.getpid()}:{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """One embedded server, for tests of faults that need no other topology."""
+    from redis_lock_decorators.testing import LocalServer
+
+    with LocalServer() as server:
+        yield server

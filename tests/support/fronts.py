@@ -1,0 +1,63 @@
+"""The fronts of the package, made alike so that one behaviour is written once.
+
+``await do(x)`` gives what a call returned: at once in blocking code, awaited in asyncio.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis_lock_decorators
+from redis_lock_decorators.world.blocking import run
+
+
+async def do(value: Any) -> Any:
+    """The value, or what awaiting it gives."""
+    return await value if inspect.isawaitable(value) else value
+
+
+class BlockingFront:
+    """Threads and blocking clients."""
+
+    name = "blocking"
+    package = redis_lock_decorators
+
+    def run(self, test: Coroutine[Any, Any, None]) -> None:
+        run(test)
+
+    @asynccontextmanager
+    async def held(self, lock: Any) -> Any:
+        """``with lock``."""
+        with lock as lease:
+            yield lease
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
+        """What the works return, run at the same time, each in a thread of its own.
+
+        An exception is returned as a result.
+        """
+        results: list[Any] = [None] * len(works)
+
+        def work(place: int) -> None:
+            try:
+                results[place] = run(works[place]())  # type: ignore[arg-type]
+            except BaseException as error:
+                results[place] = error
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(len(works))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+
+FRONTS = [BlockingFront()]
