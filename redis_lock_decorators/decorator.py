@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeVar, cast
 
 import six
 
-from redis_lock_decorators.errors import ConfigurationError, LockTimeoutError
-from redis_lock_decorators.lease import Lease, enter, forget, take
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.lease import Attempt, Lease, abandon, enter, forget
 from redis_lock_decorators.lock import describe
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
-from redis_lock_decorators.rules.callables import Kind, kind_of, refuse_unrun
+from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a call does when the lock is not free in time.
@@ -45,7 +45,7 @@ def decorated(
     wrap = _WRAPPERS.get(kind)
     if wrap is None:
         raise ConfigurationError(
-            f"{function.__qualname__} is {kind.value}: @redis_lock does not take it yet, and a "
+            f"{full_name(function)} is {kind.value}: @redis_lock does not take it yet, and a "
             "blocking lock round it would be let go before its body runs"
         )
     namer = naming.namer(function, lock_name, get_lock_name)
@@ -72,13 +72,17 @@ def _plain(
     busy: Callable[..., Any] | None,
 ) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        taken = take(plan, namer(args, kwargs))
-        if isinstance(taken, LockTimeoutError):
-            if busy is None:
-                raise taken
-            return busy(*args, **kwargs)
-        with taken:
-            return refuse_unrun(function, function(*args, **kwargs))
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            with attempt as refused:
+                if refused is None:
+                    return refuse_unrun(function, function(*args, **kwargs))
+        except BaseException:
+            abandon(attempt.lease)
+            raise
+        if busy is None:
+            raise refused
+        return busy(*args, **kwargs)
 
     return wrapper
 
@@ -90,13 +94,17 @@ def _generator(
     busy: Callable[..., Any] | None,
 ) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        taken = take(plan, namer(args, kwargs))
-        if isinstance(taken, LockTimeoutError):
-            if busy is None:
-                raise taken
-            return (yield from busy(*args, **kwargs) or ())
-        with taken:
-            return (yield from _Steps(taken, function(*args, **kwargs)))
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            with attempt as refused:
+                if refused is None:
+                    return (yield from _Steps(attempt.lease, function(*args, **kwargs)))
+        except BaseException:
+            abandon(attempt.lease)
+            raise
+        if busy is None:
+            raise refused
+        return (yield from busy(*args, **kwargs) or ())
 
     return wrapper
 

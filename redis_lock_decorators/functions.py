@@ -8,6 +8,7 @@ import six
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import simple
+from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import checked_name
@@ -49,8 +50,14 @@ def acquire_lock(
     wait = durations.checked_acquire_time(acquire_time)
     claim = _claim(lock_name, prefix, seconds, own)
     pause = durations.checked_delta(delta)
-    taken = run(simple.acquire_lock(DEFAULT.port(conn, None), claim, wait, pause))
-    return claim.identifier if taken else False
+    port = DEFAULT.port(conn, None)
+    try:
+        taken = run(simple.acquire_lock(port, claim, wait, pause))
+        return claim.identifier if taken else False
+    except BaseException:
+        if not claim.ended:  # interrupted on its last lines
+            run(undo(port, claim))
+        raise
 
 
 def release_lock(

@@ -8,13 +8,13 @@ from contextvars import ContextVar
 from typing import Literal
 
 from redis_lock_decorators.errors import LockLostError, LockTimeoutError
-from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
-from redis_lock_decorators.rules.options import ReleaseMethod
+from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.blocking import BlockingPort, run
 
 _entered: ContextVar[tuple[Lease, ...]] = ContextVar("redis_lock_decorators.entered", default=())
@@ -26,15 +26,13 @@ class Lease:
     Safe to use from any thread of the process that acquired it.
     """
 
-    __slots__ = ("__weakref__", "_claim", "_lock", "_method", "_mutex", "_port")
+    __slots__ = ("__weakref__", "_claim", "_lock", "_mutex", "_options", "_port")
 
-    def __init__(
-        self, claim: Claim, port: BlockingPort, method: ReleaseMethod, lock: object
-    ) -> None:
+    def __init__(self, claim: Claim, port: BlockingPort, options: Options, lock: object) -> None:
         self._claim = claim
         self._lock = lock
         self._port = port
-        self._method: ReleaseMethod = method
+        self._options = options
         self._mutex = threading.RLock()
 
     def __repr__(self) -> str:
@@ -124,43 +122,80 @@ class Lease:
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
         with self._mutex:
-            run(release(self._port, self._claim, self._method))
+            run(release(self._port, self._claim, self._options.release_method))
 
     def __enter__(self) -> Lease:
         enter(self)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        forget(self)
-        with self._mutex:
-            run(leave(self._port, self._claim, self._method, failed=kind is not None))
+        method, failed = self._options.release_method, kind is not None
+        try:
+            forget(self)
+            with self._mutex:
+                run(leave(self._port, self._claim, method, failed))
+        except BaseException:
+            abandon(self)
+            raise
+
+    def _acquire(self, wait: float) -> LockTimeoutError | None:
+        """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
+        claim, port = self._claim, self._port
+        started = port.now()
+        refusal = run(acquire(port, claim, wait, self._options.delta))
+        if refusal is None:
+            return None
+        return LockTimeoutError(
+            claim.lock_name,
+            waited=port.now() - started,
+            holder=refusal.holder,
+            free_in=refusal.free_in,
+        )
 
 
-def take(
-    plan: Plan, lock_names: tuple[str, ...], wait: float | None = None, lock: object = None
-) -> Lease | LockTimeoutError:
-    """Acquire the names: a lease, or the error to raise if they were not free in time.
+class Attempt:
+    """A block that holds a lock if it can: its value is None, or why it does not."""
 
-    Args:
-        wait: the longest wait in seconds; None is the plan's own.
-        lock: the object through which the lease is entered, if any.
-    """
-    options, port = plan.options, plan.port()
-    claim = Claim(
-        *(lock_names, options.prefix, options.expire, options.ttl),
-        owner=threading.current_thread(),
-    )
-    started = port.now()
-    wait = options.wait if wait is None else wait
-    refusal = run(acquire(port, claim, wait, options.delta))
-    if refusal is None:
-        return Lease(claim, port, options.release_method, lock)
-    return LockTimeoutError(
-        claim.lock_name,
-        waited=port.now() - started,
-        holder=refusal.holder,
-        free_in=refusal.free_in,
-    )
+    __slots__ = ("_lease",)
+
+    def __init__(self, plan: Plan, lock_names: tuple[str, ...]) -> None:
+        self._lease = unheld(plan, lock_names)
+
+    @property
+    def lease(self) -> Lease:
+        """The lease, held if the block's value is None."""
+        return self._lease
+
+    def __enter__(self) -> LockTimeoutError | None:
+        lease = self._lease
+        try:
+            refused = lease._acquire(lease._options.wait)
+            if refused is None:
+                enter(lease)
+            return refused
+        except BaseException:
+            abandon(lease)
+            raise
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not self._lease._claim.ended:
+            self._lease.__exit__(kind, error, trace)
+
+
+def abandon(lease: Lease | None) -> None:
+    """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
+    if lease is not None:
+        forget(lease)
+        if not lease._claim.ended:
+            run(undo(lease._port, lease._claim))
+
+
+def unheld(plan: Plan, lock_names: tuple[str, ...], lock: object = None) -> Lease:
+    """A lease of this thread that is yet to be acquired, through ``lock`` if any."""
+    options = plan.options
+    names_and_time = (lock_names, options.prefix, options.expire, options.ttl)
+    claim = Claim(*names_and_time, owner=threading.current_thread())
+    return Lease(claim, plan.port(), options, lock)
 
 
 def current_lease() -> Lease | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from redis_lock_decorators.errors import LockError, LockTimeoutError
+from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.lease import Lease, innermost, take
+from redis_lock_decorators.lease import Attempt, Lease, abandon, innermost, unheld
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.callables import refuse_unrun
@@ -81,17 +81,29 @@ class RedisLock:
         return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
 
     def __enter__(self) -> Lease:
-        return self._take(self._own_names()).__enter__()
+        lease = unheld(self._plan, self._own_names(), self)
+        try:
+            refused = lease._acquire(lease._options.wait)
+            if refused is not None:
+                raise refused
+            return lease.__enter__()
+        except BaseException:
+            abandon(lease)
+            raise
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        lease = innermost(self)
-        if lease is None:
-            raise LockError(
-                f"{self!r} is left by a thread that did not enter it; where a block moves "
-                "between threads, use acquire() and the lease it returns",
-                ", ".join(self._names or ()),
-            )
-        lease.__exit__(kind, error, trace)
+        try:
+            lease = innermost(self)
+            if lease is not None:
+                return lease.__exit__(kind, error, trace)
+        except BaseException:
+            abandon(innermost(self))
+            raise
+        raise LockError(
+            f"{self!r} is left by a thread that did not enter it; where a block moves "
+            "between threads, use acquire() and the lease it returns",
+            ", ".join(self._names or ()),
+        )
 
     def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True
@@ -106,9 +118,16 @@ class RedisLock:
             LockError: this thread holds the lock already and would wait for itself.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = None if acquire_time is CONFIGURED else checked_acquire_time(acquire_time)
-        taken = take(self._plan, self._own_names(), wait if blocking else 0.0, self)
-        return None if isinstance(taken, LockTimeoutError) else taken
+        wait = self._plan.options.wait
+        if acquire_time is not CONFIGURED:
+            wait = checked_acquire_time(acquire_time)
+        lease = unheld(self._plan, self._own_names(), self)
+        try:
+            refused = lease._acquire(wait if blocking else 0.0)
+            return lease if refused is None else None
+        except BaseException:
+            abandon(lease)
+            raise
 
     def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock (for several names: any of them)."""
@@ -134,17 +153,13 @@ class RedisLock:
             names = naming.called(self._get_lock_name)(args, kwargs)
         else:
             names = naming.first_argument(args, kwargs)
-        with self._take(names):
+        with Attempt(self._plan, names) as refused:
+            if refused is not None:
+                raise refused
             return refuse_unrun(function, function(*args, **kwargs))
 
     def _own_names(self) -> tuple[str, ...]:
         return self._names if self._names is not None else naming.first_argument((), {})
-
-    def _take(self, names: tuple[str, ...]) -> Lease:
-        taken = take(self._plan, names, lock=self)
-        if isinstance(taken, LockTimeoutError):
-            raise taken
-        return taken
 
 
 def describe(

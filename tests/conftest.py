@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--servers",
         default="embedded",
-        help="where the tests find servers: 'embedded' (default), 'testcontainers', or a redis:// URL",
+        help="servers to test on: 'embedded' (default), 'testcontainers', or a redis:// URL",
     )
 
 

@@ -42,11 +42,14 @@ async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusa
         raise
     if refusal is LATE:
         await undo(port, claim)
+    claim.ended = refusal is not None
     return refusal
 
 
 async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
     """Let go what a failed acquisition may hold: a request may be run though no reply came."""
+    if not claim.is_of_this_process():
+        return
     end(port, claim)
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
     until = port.now() + (PARTING if cut else ROUND_TRIP)

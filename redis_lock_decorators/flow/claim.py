@@ -22,6 +22,7 @@ class Claim:
         process: the process that acquires; a forked child holds nothing.
         deadline: when the lease ends for its holder; minus infinity before it is held.
         serial: the number of the last request, so that no reply is taken for another's.
+        parting: how often it was asked to be let go: after that, gone keys are its own work.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
     """
@@ -35,6 +36,7 @@ class Claim:
         "lock_names",
         "lost_to",
         "owner",
+        "parting",
         "process",
         "serial",
         "ttl",
@@ -61,6 +63,7 @@ class Claim:
         self.process = os.getpid()
         self.deadline = -math.inf
         self.serial = 0
+        self.parting = 0
         self.ended = False
         self.lost_to: str | None = None
 

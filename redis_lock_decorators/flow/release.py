@@ -28,7 +28,6 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         return
     refuse_fork(claim)
     in_time = port.now() < claim.deadline
-    before = claim.serial
     try:
         refusal = await persist(port, partial(let_go, port, claim, method), claim.deadline)
     except Exception:
@@ -40,8 +39,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     end(port, claim)
     if refusal is None:
         return
-    repeated = port.resends or claim.serial - before > len(groups(port, claim))
-    if refusal.holder is None and in_time and repeated:
+    if refusal.holder is None and in_time and (claim.parting > 1 or port.resends):
         return  # it was deleted by our own earlier request, whose reply was lost
     raise lost(claim, refusal)
 
@@ -59,6 +57,7 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             raise
         log.warning("%s", error)
     except Exception as error:
+        end(port, claim)
         log.warning(
             "lock %s could not be let go (%s: %s); it frees itself within %g s",
             *(shown(claim.lock_name), type(error).__name__, error, claim.expire),
@@ -67,6 +66,7 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
 
 async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:
     """Delete the claim's keys where they hold its identifier. None: all were deleted."""
+    claim.parting += 1
     refusal = None
     if method == "script":
         for group in groups(port, claim):

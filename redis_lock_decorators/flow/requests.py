@@ -16,7 +16,7 @@ from redis_lock_decorators.rules import keys as keys_rules
 
 T = TypeVar("T")
 
-#: Seconds for which failing requests are repeated: longer than a Sentinel failover takes.
+#: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
 ROUND_TRIP = 1.0
@@ -39,13 +39,14 @@ async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: flo
     Every request here may be sent twice: the server does it once.
     """
     started = port.now()
-    until = max(end, started + ROUND_TRIP)
+    stop = min(end, started + OUTAGE)
+    until = max(stop, started + ROUND_TRIP)
     try:
         return await attempt(until)
     except Exception as error:
         if not is_unknown(port, error):
             raise
-        return await _repeat(port, attempt, until, min(end, started + OUTAGE), error)
+        return await _repeat(port, attempt, until, stop, error)
 
 
 def is_unknown(port: Port, error: Exception) -> bool:
@@ -85,9 +86,8 @@ def text(value: Any) -> str | None:
     return None
 
 
-def _refusal(holder: Any, milliseconds: int | None = None) -> Refusal:
-    known = milliseconds is not None and milliseconds >= 0
-    return Refusal(text(holder), milliseconds / 1000 if known else None)
+def _refusal(holder: Any, milliseconds: int = -1) -> Refusal:
+    return Refusal(text(holder), milliseconds / 1000 if milliseconds >= 0 else None)
 
 
 async def _repeat(

@@ -23,10 +23,10 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
         while not taken and port.now() < stop:
             await port.sleep(min(next(pauses), stop - port.now()))
             taken = await persist(port, attempt, stop)
+        return taken
     except BaseException as error:
         await undo(port, claim, error)
         raise
-    return taken
 
 
 async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:

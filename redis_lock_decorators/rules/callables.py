@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import TypeVar
 
@@ -40,6 +41,14 @@ def kind_of(function: Callable[..., object]) -> Kind:
     return Kind.PLAIN
 
 
+def full_name(function: Callable[..., object]) -> str:
+    """Module and qualified name of a function, or of what an object with ``__call__`` is."""
+    while isinstance(function, partial):
+        function = function.func
+    owner = function if hasattr(function, "__qualname__") else type(function)
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
 def refuse_unrun(function: Callable[..., object], result: R) -> R:
     """The result, unless it is work that has not been done yet.
 
@@ -53,8 +62,8 @@ def refuse_unrun(function: Callable[..., object], result: R) -> R:
     close = getattr(result, "close", None)
     if callable(close):
         close()
-    name = getattr(function, "__qualname__", repr(function))
     raise ConfigurationError(
-        f"{name} returned a {kind.__name__} that has not run yet: the lock would be let go "
-        "before its body runs; put @redis_lock on the function that does the work, or yield from it"
+        f"{full_name(function)} returned a {kind.__name__} that has not run yet: the lock would "
+        "be let go before its body runs; put @redis_lock on the function that does the work, "
+        "or yield from it"
     )

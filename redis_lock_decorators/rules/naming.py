@@ -9,6 +9,7 @@ from inspect import Parameter
 
 from redis_lock_decorators.errors import ConfigurationError, LockNameError
 from redis_lock_decorators.rules import arguments, templates
+from redis_lock_decorators.rules.callables import full_name
 from redis_lock_decorators.rules.keys import checked_name, checked_names
 from redis_lock_decorators.rules.texts import as_text
 
@@ -30,6 +31,8 @@ def namer(
         ConfigurationError: both ways to give a name were used.
     """
     refuse_two_ways(lock_name, get_lock_name)
+    if isinstance(function, partial):
+        return _of_partial(function, namer(function.func, lock_name, get_lock_name))
     if get_lock_name is not None:
         return called(get_lock_name)
     signature = arguments.signature_of(function)
@@ -69,7 +72,7 @@ def _from_templates(lock_name: LockName, signature: inspect.Signature) -> Namer:
 
 
 def _from_first_argument(function: Callable[..., object], signature: inspect.Signature) -> Namer:
-    own_name = (_full_name(function),)
+    own_name = (full_name(function),)
     first = next(iter(signature.parameters.values()), None)
     if first is None or first.kind is Parameter.VAR_KEYWORD:
         return lambda args, kwargs: own_name
@@ -79,8 +82,6 @@ def _from_first_argument(function: Callable[..., object], signature: inspect.Sig
     return lambda args, kwargs: (checked_name(as_text(read(args, kwargs))),)
 
 
-def _full_name(function: Callable[..., object]) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    owner = function if hasattr(function, "__qualname__") else type(function)
-    return f"{owner.__module__}.{owner.__qualname__}"
+def _of_partial(function: partial[object], inner: Namer) -> Namer:
+    bound, named = function.args, function.keywords
+    return lambda args, kwargs: inner((*bound, *args), {**named, **kwargs})

@@ -8,6 +8,7 @@ import string
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter, itemgetter
+from typing import Any
 
 from redis_lock_decorators.errors import LockNameError
 from redis_lock_decorators.rules import arguments
@@ -89,8 +90,8 @@ def _field(
     return walk
 
 
-def _steps(template: str, path: str) -> list[Callable[[object], object]]:
-    steps: list[Callable[[object], object]] = []
+def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
+    steps: list[Callable[[Any], object]] = []
     while path:
         found = _STEP.match(path)
         if found is None:

@@ -42,7 +42,7 @@ class Guard:
 
     def write(self, name: str, file: str, text: str) -> None:
         """Write a file into a server's folder."""
-        self._home(name).joinpath(file).write_text(text)
+        self._home(name).joinpath(file).write_text(text, "utf-8")
 
     def start(self, name: str, *command: str) -> int:
         """Start a server, in place of one that still runs, and return its process id."""

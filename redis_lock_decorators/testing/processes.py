@@ -63,7 +63,8 @@ class Processes:
     def log(self, name: str) -> str:
         """Return the tail of what a server wrote."""
         path = self.folder / name / guard.LOG
-        return path.read_text(errors="replace")[-LOG_CHARACTERS:] if path.exists() else ""
+        said = path.read_text("utf-8", errors="replace") if path.exists() else ""
+        return said[-LOG_CHARACTERS:]
 
     def close(self) -> None:
         """End all servers and remove the folder; does nothing the second time."""

@@ -45,11 +45,11 @@ class Connections:
 
     def facts(self, client: Any) -> Facts:
         """What is known of a client."""
-        facts = self._facts.get(client)
-        if facts is None:
+        try:
+            return self._facts[client]
+        except (KeyError, TypeError):
             refuse_unfit(client)
-            facts = self._facts.setdefault(client, Facts(client))
-        return facts
+        return self._facts.setdefault(client, Facts(client))
 
 
 def from_environment() -> Any:

@@ -34,8 +34,8 @@ def names(servers: str) -> list[str]:
         return list(IMAGES)
     if servers != "embedded":
         return ["url", "url-decoded"]
-    shared = ["valkey", "valkey-decoded", "redis-6.2", "cluster", "cluster-decoded"]
-    return shared if LEGACY else [*shared, "sentinel"]
+    shared = ["valkey", "valkey-decoded", "cluster", "cluster-decoded"]
+    return shared if LEGACY else [*shared, "redis-6.2", "sentinel"]
 
 
 @contextlib.contextmanager

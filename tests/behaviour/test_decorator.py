@@ -1,0 +1,437 @@
+"""@redis_lock on every kind of callable."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+import pytest
+from support.fronts import do
+
+from redis_lock_decorators import (
+    ConfigurationError,
+    LockLostError,
+    LockNameError,
+    Locks,
+    LockTimeoutError,
+    current_lease,
+)
+
+
+@pytest.fixture
+def locks(client, name):
+    """A project of its own; its keys start with the test's name."""
+    return Locks(lambda: client, prefix=f"{name}:")
+
+
+@pytest.fixture
+def key_of(name):
+    """The part of the current lease's key that the call decided."""
+    return lambda: current_lease().key.removeprefix(f"{name}:")
+
+
+def test_bare_takes_the_first_argument_as_text(locks, key_of):
+    @locks.redis_lock
+    def work(order_id, n=1):
+        return key_of()
+
+    assert work(7) == work(order_id=7) == "7"
+
+
+def test_called_without_arguments_is_the_same(locks, key_of):
+    @locks.redis_lock()
+    def work(order_id):
+        return key_of()
+
+    assert work("a-1") == "a-1"
+
+
+def test_a_function_without_arguments_is_named_by_itself(locks, key_of):
+    @locks.redis_lock
+    def work():
+        return key_of()
+
+    assert work() == f"{__name__}.{work.__qualname__}"
+
+
+def test_a_template_reads_bound_arguments(locks, key_of):
+    @locks.redis_lock("order:{order_id}:{step}")
+    def work(order_id, step=1):
+        return key_of()
+
+    names = {work(5), work(5, 1), work(5, step=1), work(order_id=5), work(step=1, order_id=5)}
+    assert names == {"order:5:1"}
+
+
+def test_a_callable_names_by_the_arguments(locks, key_of):
+    @locks.redis_lock(get_lock_name=lambda order_id, **_: f"order:{order_id}")
+    def work(order_id, extra=None):
+        return key_of()
+
+    assert work(3, extra=4) == "order:3"
+
+
+def test_several_names(locks):
+    @locks.redis_lock(lock_name=["acct:{src}", "acct:{dst}"])
+    def move(src, dst):
+        return current_lease().lock_names
+
+    assert move(2, 1) == ("acct:1", "acct:2")
+    assert move(1, 1) == ("acct:1",)
+
+
+def test_methods_of_every_kind_and_inherited_ones(locks, key_of):
+    class Store:
+        def __init__(self, warehouse):
+            self.warehouse = warehouse
+
+        @locks.redis_lock("stock:{self.warehouse}:{sku}")
+        def sell(self, sku):
+            return key_of()
+
+        @classmethod
+        @locks.redis_lock("{cls.__name__}:{sku}")
+        def under_class(cls, sku):
+            return key_of()
+
+        @locks.redis_lock("{cls.__name__}:{sku}")
+        @classmethod
+        def over_class(cls, sku):
+            return key_of()
+
+        @staticmethod
+        @locks.redis_lock("s:{sku}")
+        def under_static(sku):
+            return key_of()
+
+        @locks.redis_lock
+        @staticmethod
+        def over_static(sku):
+            return key_of()
+
+    class Shop(Store):
+        pass
+
+    assert Shop("w1").sell("x") == "stock:w1:x"
+    assert Shop.under_class("x") == Shop("w").over_class(sku="x") == "Shop:x"
+    assert Store.under_static("x") == "s:x"
+    assert Shop("w").over_static("y") == "y"
+
+
+def test_self_as_text_is_the_name_and_a_default_repr_is_refused(locks, key_of, client, name):
+    class Named:
+        def __str__(self):
+            return "named-1"
+
+        @locks.redis_lock
+        def work(self):
+            return key_of()
+
+    class Nameless:
+        @locks.redis_lock
+        def work(self):
+            raise AssertionError("it must not run")
+
+    assert Named().work() == "named-1"
+    with pytest.raises(LockNameError, match=r"differs in every process.*__str__"):
+        Nameless().work()
+
+
+def test_a_mutable_default_is_read_at_each_call(locks, key_of):
+    @locks.redis_lock("{items}")
+    def work(items=[]):  # noqa: B006  # the default is what is tested
+        items.append(1)
+        return key_of()
+
+    assert [work(), work(), work([])] == ["[]", "[1]", "[]"]
+
+
+def test_functools_partial(locks, key_of):
+    def work(a, b):
+        return key_of()
+
+    bound = locks.redis_lock("{a}-{b}")(functools.partial(work, 1))
+
+    assert bound(2) == bound(b=2) == "1-2"
+    with pytest.raises(TypeError):
+        bound()
+
+
+def test_signature_name_docstring_and_kind_are_kept(locks):
+    def work(a, /, b: int = 2, *c, d: str, **e) -> list[int]:
+        """What it does."""
+
+    def steps():
+        yield
+
+    decorated = locks.redis_lock(work)
+
+    assert inspect.signature(decorated) == inspect.signature(work)
+    assert (decorated.__name__, decorated.__doc__) == ("work", "What it does.")
+    assert decorated.__wrapped__ is work
+    assert inspect.isfunction(decorated)
+    assert inspect.isgeneratorfunction(locks.redis_lock(steps))
+
+
+def test_a_template_is_checked_at_decoration(locks):
+    with pytest.raises(LockNameError, match=r"order_di.*order_id"):
+
+        @locks.redis_lock("order:{order_di}")
+        def work(order_id):
+            raise AssertionError("it must not run")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"expire": 0}, {"acquire_time": -1}, {"delta": 0}, {"on_busy": "wait"}, {"timeout": 3}],
+)
+def test_an_unusable_option_is_refused_at_decoration(locks, options):
+    with pytest.raises(ConfigurationError):
+        locks.redis_lock("x", **options)
+
+
+def test_what_is_no_function_is_refused(locks):
+    for thing in (property(lambda self: 1), 42, type("Order", (), {})):
+        with pytest.raises(ConfigurationError, match="decorates functions"):
+            locks.redis_lock("x")(thing)
+
+
+def test_the_result_and_errors_of_the_function_pass(locks):
+    @locks.redis_lock("x")
+    def work(fail):
+        if fail:
+            raise ValueError("own")
+        return 42
+
+    assert work(False) == 42
+    with pytest.raises(ValueError, match="own"):
+        work(True)
+    assert not work.lock_for(True).locked()
+
+
+@pytest.fixture
+def busy(locks):
+    """A lock named "busy" that another holds for the length of the test."""
+    lease = locks.lock("busy").acquire()
+    lease._claim.owner = None  # held by somebody else, as far as this thread knows
+    yield lease
+    lease.release()
+
+
+def test_a_busy_call_raises_by_default_without_running(locks, busy):
+    @locks.redis_lock("busy", acquire_time=0)
+    def work():
+        raise AssertionError("it must not run")
+
+    with pytest.raises(LockTimeoutError):
+        work()
+
+
+def test_a_busy_call_may_be_skipped_or_answered(locks, busy):
+    @locks.redis_lock("busy", acquire_time=0, on_busy="skip")
+    def skipped(n):
+        raise AssertionError("it must not run")
+
+    @locks.redis_lock("busy", acquire_time=0, on_busy=lambda n: n * 2)
+    def answered(n):
+        raise AssertionError("it must not run")
+
+    assert skipped(1) is None
+    assert answered(n=21) == 42
+
+
+def test_a_timeout_inside_the_body_is_not_taken_for_a_busy_lock(locks, busy):
+    @locks.redis_lock("outer", on_busy="skip")
+    def work():
+        with locks.lock("busy", acquire_time=0):
+            raise AssertionError("it is held")
+
+    with pytest.raises(LockTimeoutError):
+        work()
+
+
+def test_lock_for_looks_without_taking(locks, name):
+    @locks.redis_lock("order:{order_id}")
+    def work(order_id):
+        return work.lock_for(order_id).owner() == current_lease().identifier
+
+    assert not work.lock_for(7).locked()
+    assert work(7)
+    assert not work.lock_for(order_id=7).locked()
+
+
+def test_a_generator_holds_the_lock_while_it_is_iterated(locks):
+    @locks.redis_lock("steps:{n}")
+    def steps(n):
+        try:
+            for step in range(n):
+                assert current_lease() is not None
+                yield step
+        finally:
+            assert steps.lock_for(n).locked()
+        return "done"
+
+    iterator = steps(3)
+    lock = steps.lock_for(3)
+
+    assert not lock.locked()
+    assert next(iterator) == 0
+    assert lock.locked()
+    assert current_lease() is None
+    assert list(iterator) == [1, 2]
+    assert not lock.locked()
+
+
+def test_a_generator_closed_early_or_failing_frees_the_lock(locks):
+    @locks.redis_lock("steps")
+    def steps():
+        yield 1
+        yield 2
+
+    closed, thrown = steps(), steps()
+    next(closed)
+    closed.close()
+    assert not steps.lock_for().locked()
+    next(thrown)
+    with pytest.raises(KeyError):
+        thrown.throw(KeyError("x"))
+    assert not steps.lock_for().locked()
+
+
+def test_a_generator_receives_what_is_sent_and_returns(locks):
+    @locks.redis_lock("steps")
+    def echo():
+        got = yield "ready"
+        try:
+            yield got
+        except KeyError:
+            return "caught"
+
+    iterator = echo()
+
+    assert next(iterator) == "ready"
+    assert iterator.send(5) == 5
+    with pytest.raises(StopIteration, match="caught"):
+        iterator.throw(KeyError())
+
+
+def test_a_busy_generator_is_empty_when_skipped(locks, busy):
+    @locks.redis_lock("busy", acquire_time=0, on_busy="skip")
+    def skipped():
+        yield 1
+
+    @locks.redis_lock("busy", acquire_time=0, on_busy=lambda: [7, 8])
+    def answered():
+        yield 1
+
+    assert list(skipped()) == []
+    assert list(answered()) == [7, 8]
+
+
+def test_work_that_has_not_run_yet_is_refused(locks):
+    async def body():
+        raise AssertionError("it must not run")
+
+    def steps():
+        yield 1
+
+    @locks.redis_lock("hidden-coroutine")
+    def hidden_coroutine():
+        return body()
+
+    @locks.redis_lock("hidden-generator")
+    def hidden_generator():
+        return steps()
+
+    with pytest.raises(ConfigurationError, match="before its body runs"):
+        hidden_coroutine()
+    with pytest.raises(ConfigurationError, match="before its body runs"):
+        hidden_generator()
+    assert not hidden_coroutine.lock_for().locked()
+
+
+def test_async_functions_are_refused_at_decoration(locks):
+    async def work():
+        pass
+
+    async def steps():
+        yield
+
+    class Callable:
+        async def __call__(self):
+            pass
+
+    for function in (work, steps, Callable(), functools.partial(work)):
+        with pytest.raises(ConfigurationError, match="async"):
+            locks.redis_lock("x")(function)
+
+
+def test_stacked_decorators_nest(locks):
+    @locks.redis_lock("outer:{n}")
+    @locks.redis_lock("inner:{n}")
+    def work(n):
+        return current_lease().lock_name, work.lock_for(n).locked()
+
+    assert work(1) == ("inner:1", True)
+    assert current_lease() is None
+
+
+def test_a_retry_outside_takes_the_lock_anew(locks):
+    identifiers = []
+
+    def twice(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            try:
+                return function(*args)
+            except ValueError:
+                return function(*args)
+
+        return wrapper
+
+    @twice
+    @locks.redis_lock("x:{n}")
+    def work(n):
+        identifiers.append(current_lease().identifier)
+        if len(identifiers) == 1:
+            raise ValueError
+        return n
+
+    assert work(3) == 3
+    assert len(set(identifiers)) == 2
+    assert list(inspect.signature(work).parameters) == ["n"]
+
+
+def test_a_lease_lost_while_the_body_ran_is_told_at_the_edge(locks, client, name):
+    @locks.redis_lock("x")
+    def work():
+        client.delete(f"{name}:x")
+        client.set(f"{name}:x", "stranger")
+
+    with pytest.raises(LockLostError):
+        work()
+    client.delete(f"{name}:x")
+
+
+def test_calling_a_decorated_function_from_itself_is_told(locks):
+    @locks.redis_lock("x")
+    def work():
+        work()
+
+    with pytest.raises(Exception, match="wait for itself"):
+        work()
+    assert not work.lock_for().locked()
+
+
+async def test_current_lease_is_of_this_thread_or_task(front, locks, client, name):
+    async with front.held(front.package.RedisLock(name, client=client)) as lease:
+
+        async def look():
+            return current_lease()
+
+        assert current_lease() is lease
+        if front.name == "blocking":
+            assert await front.elsewhere(look) == [None]
+
+    assert current_lease() is None
+    assert await do(1) == 1

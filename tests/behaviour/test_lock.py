@@ -1,0 +1,357 @@
+"""RedisLock and Lease on every topology."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from support.fronts import do
+
+from redis_lock_decorators import (
+    ConfigurationError,
+    LockError,
+    LockLostError,
+    LockNameError,
+    LockTimeoutError,
+)
+
+
+@pytest.fixture
+def lock(front, client, name):
+    return front.package.RedisLock(name, client=client)
+
+
+@pytest.fixture
+def rival(front, client, name):
+    """Another description of the same lock, impatient."""
+    return front.package.RedisLock(name, client=client, acquire_time=0)
+
+
+async def take_elsewhere(front, lock, **options):
+    """What acquire gives another thread or task."""
+
+    async def take():
+        return await do(lock.acquire(**options))
+
+    (taken,) = await front.elsewhere(take)
+    return taken
+
+
+async def test_the_block_holds_the_lock_and_frees_it(front, client, name, lock, rival):
+    async with front.held(lock) as lease:
+        assert await do(lock.locked())
+        assert await do(lock.owner()) == lease.identifier
+        assert await take_elsewhere(front, rival) is None
+
+    assert not await do(lock.locked())
+    assert await do(lock.owner()) is None
+    assert not client.exists(f"sys:lock:{name}")
+
+
+async def test_a_lease_tells_its_facts(front, client, name, lock):
+    before = time.monotonic()
+
+    async with front.held(lock) as lease:
+        assert (lease.lock_name, lease.lock_names) == (name, (name,))
+        assert lease.key == f"sys:lock:{name}"
+        assert lease.expire == 10
+        assert before + 9.8 < lease.deadline < time.monotonic() + 9.9
+        assert 9 < lease.remaining() < 9.9
+        assert not lease.lost
+        assert await do(lease.owned())
+        lease.check()
+
+    assert lease.remaining() == 0
+    assert not lease.lost
+    assert not await do(lease.owned())
+
+
+async def test_a_busy_lock_raises_and_the_error_tells_by_whom_and_how_long(front, lock, rival):
+    async with front.held(lock) as lease:
+
+        async def enter():
+            async with front.held(rival):
+                raise AssertionError("held twice")
+
+        (error,) = await front.elsewhere(enter)
+
+    assert isinstance(error, LockTimeoutError)
+    assert isinstance(error, TimeoutError)
+    assert error.lock_name == lease.lock_name
+    assert error.holder == lease.identifier[:8] + "…"
+    assert 0 < error.free_in <= 10
+    assert lease.identifier not in str(error)
+
+
+async def test_acquire_returns_a_lease_or_none(front, lock, rival):
+    lease = await do(lock.acquire())
+
+    assert await take_elsewhere(front, rival) is None
+    assert await take_elsewhere(front, lock, acquire_time=0.02) is None
+    assert await take_elsewhere(front, lock, blocking=False) is None
+    await do(lease.release())
+    taken = await take_elsewhere(front, rival)
+    await do(taken.release())
+
+
+async def test_blocking_false_neither_sleeps_nor_tries_twice(front, lock, name, client):
+    patient = front.package.RedisLock(name, client=client, acquire_time=60, delta=3600)
+    lease = await do(lock.acquire())
+
+    started = time.monotonic()
+    assert await take_elsewhere(front, patient, blocking=False) is None
+
+    assert time.monotonic() - started < 5
+    await do(lease.release())
+
+
+async def test_a_bare_false_is_told_to_be_blocking_false(front, lock):
+    with pytest.raises(ConfigurationError, match="blocking=False"):
+        await do(lock.acquire(False))
+
+
+async def test_releasing_twice_does_nothing(front, lock, rival):
+    lease = await do(lock.acquire())
+    await do(lease.release())
+    second = await do(rival.acquire())
+
+    await do(lease.release())
+
+    assert await do(second.owned())
+    await do(second.release())
+
+
+async def test_any_thread_or_task_may_release_a_lease(front, lock):
+    lease = await do(lock.acquire())
+
+    async def release():
+        await do(lease.release())
+
+    assert await front.elsewhere(release) == [None]
+    assert not await do(lock.locked())
+
+
+async def test_a_lease_is_a_block_too(front, lock):
+    lease = await do(lock.acquire())
+
+    async with front.held(lease) as same:
+        assert same is lease
+        assert front.package.current_lease() is lease
+
+    assert not await do(lock.locked())
+
+
+async def test_extend_counts_from_now(front, client, name, lock):
+    async with front.held(lock) as lease:
+        assert await do(lease.extend(30)) is True
+
+        assert 29 < lease.remaining() < 29.8
+        assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
+        await do(lease.extend())
+        assert 9 < lease.remaining() < 10
+
+
+async def test_the_body_error_passes_and_the_lock_is_freed(front, lock):
+    error = ValueError("the body's own")
+
+    with pytest.raises(ValueError, match="own") as caught:
+        async with front.held(lock):
+            raise error
+
+    assert caught.value is error
+    assert not await do(lock.locked())
+
+
+async def test_a_lease_taken_over_is_told_when_the_body_succeeded(front, client, name, lock):
+    with pytest.raises(LockLostError, match="stranger"):
+        async with front.held(lock):
+            client.set(f"sys:lock:{name}", "stranger")
+
+    assert await do(lock.owner()) == "stranger"
+
+
+async def test_a_lost_lease_does_not_replace_the_body_error(front, client, name, lock, caplog):
+    with pytest.raises(ValueError, match="own"):
+        async with front.held(lock):
+            client.set(f"sys:lock:{name}", "stranger")
+            raise ValueError("the body's own")
+
+    assert "ended before the work did" in caplog.text
+
+
+async def test_work_longer_than_its_lease_is_told(front, client, name):
+    short = front.package.RedisLock(name, client=client, expire=0.05)
+
+    with pytest.raises(LockLostError):
+        async with front.held(short) as lease:
+            await front.sleep(0.1)
+            assert lease.lost
+            assert lease.remaining() == 0
+            with pytest.raises(LockLostError, match="time ran out"):
+                lease.check()
+
+
+async def test_extending_a_lost_lease_fails_and_takes_nothing(front, client, name, lock):
+    lease = await do(lock.acquire())
+    client.delete(f"sys:lock:{name}")
+
+    with pytest.raises(LockLostError):
+        await do(lease.extend())
+
+    assert lease.lost
+    assert not await do(lock.locked())
+
+
+async def test_taking_ones_own_lock_again_fails_at_once(front, lock, client, name):
+    same = front.package.RedisLock(name, client=client, acquire_time=None)
+
+    async with front.held(lock):
+        with pytest.raises(LockError, match="wait for itself") as caught:
+            await do(same.acquire())
+        assert await do(same.acquire(blocking=False)) is None
+
+    assert not isinstance(caught.value, LockTimeoutError)
+    async with front.held(same):
+        pass
+
+
+async def test_a_dead_threads_lock_is_not_taken_for_ones_own(front, lock, rival):
+    lease = await take_elsewhere(front, lock)
+
+    assert await do(rival.acquire()) is None
+    assert await take_elsewhere(front, rival, acquire_time=0.02) is None
+    await do(lease.release())
+
+
+async def test_one_lock_object_serves_many_threads(front, client, name):
+    lock = front.package.RedisLock(name, client=client, acquire_time=60, delta=0.002)
+    inside, most = [], []
+
+    async def work():
+        async with front.held(lock) as lease:
+            inside.append(lease.identifier)
+            most.append(len(inside))
+            assert await do(lock.owner()) == lease.identifier
+            inside.remove(lease.identifier)
+
+    assert await front.elsewhere(*[work] * 50) == [None] * 50
+    assert max(most) == 1
+
+
+async def test_a_failed_acquire_leaves_the_first_lease_whole(front, lock):
+    lease = await do(lock.acquire())
+
+    assert await do(lock.acquire(blocking=False)) is None
+
+    assert await do(lease.owned())
+    await do(lease.release())
+
+
+async def test_several_names_are_held_all_or_none(front, client, name):
+    first, second = f"{name}:a", f"{name}:b"
+    both = front.package.RedisLock([second, first, first], client=client, acquire_time=0)
+    single = front.package.RedisLock(second, client=client)
+
+    async with front.held(both) as lease:
+        assert lease.lock_names == (first, second)
+        assert await do(lease.owned())
+        assert await take_elsewhere(front, single, blocking=False) is None
+    async with front.held(single):
+        assert await take_elsewhere(front, both) is None
+        assert not client.exists(f"sys:lock:{first}")
+
+    assert not client.exists(f"sys:lock:{second}")
+
+
+async def test_several_names_in_one_slot(front, client, name):
+    both = front.package.RedisLock([f"{{{name}}}:a", f"{{{name}}}:b"], client=client)
+
+    async with front.held(both) as lease:
+        assert await do(lease.extend(20)) is True
+        assert client.pttl(f"sys:lock:{{{name}}}:b") > 19_000
+
+    assert not await do(both.locked())
+
+
+async def test_crossed_pairs_do_not_block_each_other_for_ever(front, client, name):
+    names = [f"{name}:a", f"{name}:b"]
+
+    def worker(order):
+        lock = front.package.RedisLock(order, client=client, acquire_time=60, delta=0.002)
+
+        async def work():
+            for _ in range(5):
+                async with front.held(lock):
+                    await front.sleep(0.001)
+
+        return work
+
+    done = await front.elsewhere(worker(names), worker(names[::-1]), worker(names))
+
+    assert done == [None] * 3
+
+
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
+async def test_every_release_method_frees(front, client, name, topology, method):
+    if (method == "transaction" and topology.is_cluster) or (
+        method == "native" and topology.name == "redis-6.2"
+    ):
+        pytest.skip("this server or client lacks it")
+    lock = front.package.RedisLock(name, client=client, release_method=method)
+
+    async with front.held(lock):
+        pass
+
+    assert not await do(lock.locked())
+
+
+async def test_scripts_flushed_away_are_sent_again(front, client, lock, topology):
+    if topology.is_cluster:
+        pytest.skip("the same code; flushing every node is the client's matter")
+    async with front.held(lock):
+        client.script_flush()
+
+    async with front.held(lock):
+        client.script_flush()
+
+
+async def test_call_names_the_lock_by_the_call(front, client, name):
+    by_argument = front.package.RedisLock(client=client)
+    by_rule = front.package.RedisLock(get_lock_name=lambda item: f"{item}:x", client=client)
+    by_name = front.package.RedisLock(f"{name}:fixed", client=client)
+
+    def key(item):
+        return front.package.current_lease().key
+
+    assert await do(by_argument.call(key, name)) == f"sys:lock:{name}"
+    assert await do(by_rule.call(key, item=name)) == f"sys:lock:{name}:x"
+    assert await do(by_name.call(key, name)) == f"sys:lock:{name}:fixed"
+
+
+async def test_a_block_without_a_name_is_refused(front, client):
+    with pytest.raises(LockNameError, match="no name"):
+        async with front.held(front.package.RedisLock(client=client)):
+            pass
+
+
+def test_leaving_on_a_thread_that_did_not_enter_is_told(client, name):
+    from redis_lock_decorators import RedisLock
+
+    lock = RedisLock(name, client=client)
+    lease = lock.__enter__()
+    errors = []
+
+    def leave():
+        try:
+            lock.__exit__(None, None, None)
+        except LockError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+
+    assert "did not enter" in str(errors[0])
+    assert lease.owned()
+    lock.__exit__(None, None, None)

@@ -1,0 +1,221 @@
+"""Where clients come from: configure, Locks, the hook, the environment."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import types
+import weakref
+
+import pytest
+import redis
+
+import redis_lock_decorators
+from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_lease, redis_lock
+from redis_lock_decorators.settings import DEFAULT, Settings
+
+
+@pytest.fixture(autouse=True)
+def fresh_settings(monkeypatch):
+    """The module-level names as in a new process."""
+    for attribute, value in vars(Settings()).items():
+        monkeypatch.setattr(DEFAULT, attribute, value)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("REDIS_LOCK_CONNECTION", raising=False)
+
+
+def test_configure_gives_the_module_level_names_a_connection_and_defaults(server, name):
+    @redis_lock("{n}")
+    def decorated_before(n):
+        return current_lease().key, current_lease().expire
+
+    lock_before = RedisLock(name, expire=5)
+
+    redis_lock_decorators.configure(lambda: server.client(), prefix="late:", expire=30)
+
+    assert decorated_before(name) == (f"late:{name}", 30)
+    with lock_before as lease:
+        assert (lease.key, lease.expire) == (f"late:{name}", 5)
+
+
+def test_configure_with_a_wrong_option_changes_nothing(server, name):
+    redis_lock_decorators.configure(lambda: server.client(), expire=30)
+
+    with pytest.raises(ConfigurationError):
+        redis_lock_decorators.configure(expire=-1, prefix="x:")
+    with pytest.raises(ConfigurationError, match="timeout"):
+        redis_lock_decorators.configure(timeout=3)
+
+    with RedisLock(name) as lease:
+        assert (lease.key, lease.expire) == (f"sys:lock:{name}", 30)
+
+
+def test_the_factory_is_called_at_first_use_and_once_by_many_threads(server, name):
+    calls = []
+
+    def factory():
+        calls.append(1)
+        return server.client()
+
+    locks = Locks(factory)
+
+    @locks.redis_lock("{n}", acquire_time=30)
+    def work(n):
+        pass
+
+    lock = locks.lock(name)
+    assert calls == []
+
+    threads = [threading.Thread(target=work, args=(f"{name}:{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not lock.locked()
+
+    assert calls == [1]
+
+
+def test_two_projects_share_nothing(server, name):
+    billing = Locks(lambda: server.client(db=1), prefix="billing:", expire=5)
+    shop = Locks(lambda: server.client(db=2), prefix="shop:")
+    shop.configure(expire=7)
+
+    with billing.lock(name) as ours, shop.lock(name) as theirs:
+        assert (ours.key, ours.expire) == (f"billing:{name}", 5)
+        assert (theirs.key, theirs.expire) == (f"shop:{name}", 7)
+        assert server.client(db=1).exists(ours.key)
+        assert not server.client(db=2).exists(ours.key)
+
+
+def test_a_lock_may_bring_its_own_factory(server, name):
+    lock = RedisLock(name, get_redis_connection=lambda: server.client(db=3))
+
+    with lock as lease:
+        assert server.client(db=3).get(lease.key).decode() == lease.identifier
+
+
+def test_the_url_of_the_environment(server, name, monkeypatch):
+    monkeypatch.setenv("REDIS_URL", server.url)
+
+    with RedisLock(name) as lease:
+        assert server.client().exists(lease.key)
+
+
+def test_the_factory_of_the_environment_comes_first(server, name, monkeypatch):
+    module = types.ModuleType("a_project")
+    module.connect = lambda: server.client()
+    monkeypatch.setitem(sys.modules, "a_project", module)
+    monkeypatch.setenv("REDIS_LOCK_CONNECTION", "a_project:connect")
+    monkeypatch.setenv("REDIS_URL", "redis://localhost:1/0")
+
+    with RedisLock(name) as lease:
+        assert server.client().exists(lease.key)
+
+
+@pytest.mark.parametrize(
+    "named", ["no_such_module:connect", "sys:no_such_name", "sys", "sys:version"]
+)
+def test_an_environment_that_names_no_factory_is_told(monkeypatch, named):
+    monkeypatch.setenv("REDIS_LOCK_CONNECTION", named)
+
+    with pytest.raises(ConfigurationError, match="REDIS_LOCK_CONNECTION"):
+        RedisLock("x").acquire()
+
+
+def test_an_unreadable_url_is_told_without_its_password(monkeypatch):
+    monkeypatch.setenv("REDIS_URL", "redis://:p#s3cret@localhost:6379/0")
+
+    with pytest.raises(ConfigurationError, match="REDIS_URL") as caught:
+        RedisLock("x").acquire()
+
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_what_is_no_client_is_told():
+    for wrong in ("redis://localhost", 42, object()):
+        with pytest.raises(ConfigurationError, match="no Redis client"):
+            RedisLock("x", client=wrong).acquire()
+        with pytest.raises(ConfigurationError):
+            Locks(lambda wrong=wrong: wrong).lock("x").acquire()
+
+
+def test_what_is_no_factory_is_told(server):
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        Locks(server.client())
+    with pytest.raises(ConfigurationError, match="not both"):
+        RedisLock("x", client=server.client(), get_redis_connection=server.client)
+
+
+@pytest.mark.skipif(int(redis.__version__[0]) < 4, reason="redis-py 3.5 has no asyncio")
+def test_an_asyncio_client_in_blocking_code_is_told():
+    import redis.asyncio
+
+    with pytest.raises(ConfigurationError, match="asyncio client"):
+        RedisLock("x", client=redis.asyncio.Redis()).acquire()
+
+
+def test_a_client_is_let_go_with_its_last_user(server, name):
+    client = server.client()
+    with RedisLock(name, client=client):
+        pass
+    gone = weakref.ref(client)
+
+    del client
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_a_wrapped_client_sees_every_command(server, name):
+    seen = []
+
+    class Traced(redis.Redis):
+        def execute_command(self, *args, **options):
+            seen.append(args[0])
+            return super().execute_command(*args, **options)
+
+    with RedisLock(name, client=Traced(port=server.port)):
+        pass
+
+    assert [command for command in seen if command.startswith("EVAL")][-1:] == ["EVALSHA"]
+    assert len(seen) >= 2
+
+
+def test_a_client_wrapped_after_its_first_use_is_seen_too(server, name, monkeypatch):
+    client, seen = server.client(), []
+    with RedisLock(name, client=client):
+        pass
+    execute = client.execute_command
+    monkeypatch.setattr(
+        client,
+        "execute_command",
+        lambda *args, **options: (seen.append(args[0]), execute(*args))[1],
+    )
+
+    with RedisLock(name, client=client):
+        pass
+
+    assert seen == ["EVALSHA", "EVALSHA"]
+
+
+def test_connections_of_ours_do_not_grow_with_use(server, name):
+    client = server.client()
+    lock = RedisLock(name, client=client, acquire_time=60, delta=0.002)
+    before = len(client.client_list())
+
+    def work():
+        for _ in range(5):
+            with lock:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(client.client_list()) - before <= 17

@@ -1,0 +1,265 @@
+"""Lost replies, lost requests, silent and dead servers, behind a proxy on a real server."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import redis
+from support.fronts import do
+from support.proxy import FaultProxy
+
+from redis_lock_decorators import LockTimeoutError
+from redis_lock_decorators.testing import LocalServer
+
+LEGACY = int(redis.__version__.partition(".")[0]) < 4
+
+
+@pytest.fixture
+def proxy(server):
+    with FaultProxy(server.host, server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(server):
+    return server.client()
+
+
+@pytest.fixture(params=["lane", "client"])
+def client(proxy, request):
+    """A client through the proxy: on our own connections, or through its ``execute_command``."""
+    client = proxy.client()
+    if request.param == "client":
+        if LEGACY:
+            pytest.skip("redis-py 3.5 does not repeat by itself")
+        execute = client.execute_command
+        client.execute_command = lambda *args, **options: execute(*args, **options)
+    client.ping()
+    return client
+
+
+def is_script(verb):
+    """Whether a command runs one of our scripts; ``verb`` is a piece of its arguments."""
+    return lambda command: command[0].startswith(b"EVALSHA") and verb(command)
+
+
+def acquires(command):
+    return command[0].startswith(b"EVAL") and len(command) == 7
+
+
+def releases(command):
+    return command[0].startswith(b"EVAL") and len(command) == 6
+
+
+def is_named(*names):
+    return lambda command: command[0].upper() in names
+
+
+async def test_a_set_whose_reply_is_lost_is_held_at_once(front, client, proxy, direct, name):
+    proxy.drop_reply(is_named(b"SET"))
+    started = time.monotonic()
+
+    identifier = await do(front.package.acquire_lock(client, name, 10, 10))
+
+    assert time.monotonic() - started < 5
+    assert direct.get(f"sys:lock:{name}").decode() == identifier
+    assert [command[0] for command in proxy.commands].count(b"SET") == 2
+
+
+@pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+async def test_an_acquire_whose_reply_or_request_is_lost_is_held_at_once(
+    front, client, proxy, direct, name, fate
+):
+    lock = front.package.RedisLock(name, client=client)
+    async with front.held(lock):  # the script is known from here on
+        pass
+    getattr(proxy, fate)(acquires)
+    started = time.monotonic()
+
+    async with front.held(lock) as lease:
+        assert time.monotonic() - started < 5
+        assert direct.get(f"sys:lock:{name}").decode() == lease.identifier
+        assert lease.remaining() <= 9.9
+
+
+@pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+async def test_a_release_whose_reply_or_request_is_lost_is_no_loss(
+    front, client, proxy, direct, name, fate
+):
+    lock = front.package.RedisLock(name, client=client)
+
+    async with front.held(lock):
+        getattr(proxy, fate)(releases)
+
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+@pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
+async def test_release_lock_survives_a_lost_reply(front, client, proxy, direct, name, fate, method):
+    identifier = await do(front.package.acquire_lock(client, name))
+    commands = {"script": (b"EVALSHA", b"EVAL"), "transaction": (b"EXEC",), "native": (b"DELIFEQ",)}
+    getattr(proxy, fate)(is_named(*commands[method]))
+
+    released = await do(front.package.release_lock(client, name, identifier, method=method))
+
+    assert released is True
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+async def test_a_key_changed_between_watch_and_exec_is_left_alone(front, proxy, direct, name):
+    client = proxy.client()
+    identifier = await do(front.package.acquire_lock(client, name))
+    key = f"sys:lock:{name}"
+    pipeline_of = client.pipeline
+
+    def pipeline(*args, **kwargs):
+        made = pipeline_of(*args, **kwargs)
+        multi = made.multi
+
+        def multi_after_a_change():
+            made.multi = multi
+            direct.set(key, "stranger")
+            multi()
+
+        made.multi = multi_after_a_change
+        return made
+
+    client.pipeline = pipeline
+
+    assert await do(front.package.release_lock(client, name, identifier)) is False
+    assert direct.get(key) == b"stranger"
+
+
+async def test_an_extend_whose_reply_is_lost_extends_once(front, client, proxy, direct, name):
+    lock = front.package.RedisLock(name, client=client)
+
+    async with front.held(lock) as lease:
+        await do(lease.extend(20))
+        proxy.drop_reply(acquires)  # extend has as many arguments
+        await do(lease.extend(30))
+
+        assert direct.pttl(f"sys:lock:{name}") <= 30_000
+        assert 28 < lease.remaining() < 30
+
+
+async def test_a_refused_connection_is_the_clients_own_error_within_the_wait(front, name):
+    with LocalServer() as server:
+        client = server.client()
+        client.ping()
+        server.kill()
+        started = time.monotonic()
+
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await do(front.package.RedisLock(name, client=client, acquire_time=2).acquire())
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await do(front.package.acquire_lock(client, name, 0))
+
+        assert time.monotonic() - started < 4
+
+
+async def test_a_silent_server_ends_the_wait_in_time(front, proxy, direct, name):
+    client = proxy.client(socket_timeout=None)
+    lock = front.package.RedisLock(name, client=client, acquire_time=1.5)
+    async with front.held(lock):
+        pass
+    proxy.black_hole = True
+    started = time.monotonic()
+
+    with pytest.raises(redis.exceptions.TimeoutError):
+        await do(lock.acquire())
+
+    assert 1.4 < time.monotonic() - started < 2.5
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+async def test_a_silent_server_at_the_first_connection_ends_the_wait_in_time(front, proxy, name):
+    proxy.black_hole = True
+    client = proxy.client(socket_timeout=None)
+    started = time.monotonic()
+
+    with pytest.raises((redis.exceptions.TimeoutError, redis.exceptions.ConnectionError)):
+        await do(front.package.RedisLock(name, client=client, acquire_time=1.5).acquire())
+
+    assert time.monotonic() - started < 3
+
+
+async def test_a_server_that_comes_back_within_the_wait_is_waited_for(front, name):
+    with LocalServer() as server:
+        client = server.client()
+        lock = front.package.RedisLock(name, client=client, acquire_time=20)
+        async with front.held(lock):
+            pass
+        server.kill()
+
+        async def restart():
+            await front.sleep(0.3)
+            server.restart()
+
+        async def take():
+            async with front.held(lock) as lease:
+                return await do(lease.owned())
+
+        assert await front.elsewhere(restart, take) == [None, True]
+
+
+async def test_a_release_that_cannot_be_sent_is_logged_and_the_result_kept(front, name, caplog):
+    with LocalServer() as server:
+        client = server.client()
+        lock = front.package.RedisLock(name, client=client, expire=0.4)
+
+        async with front.held(lock):
+            server.kill()
+
+    assert "could not be let go" in caplog.text
+
+
+async def test_a_release_that_failed_can_be_called_again(front, name):
+    with LocalServer() as server:
+        client = server.client()
+        lease = await do(front.package.RedisLock(name, client=client, expire=0.6).acquire())
+        server.pause()
+        with pytest.raises(redis.exceptions.RedisError):
+            await do(lease.release())
+        server.resume()
+
+        with pytest.raises(Exception, match="ended before"):  # its 0.6 s are over meanwhile
+            await do(lease.release())
+
+
+async def test_the_password_of_the_client_is_in_no_error(front, name):
+    with LocalServer("--requirepass", "s3cret-word") as server:
+        client = server.client(password="another-s3cret")  # noqa: S106  # it is the test's subject
+
+        with pytest.raises(redis.exceptions.RedisError) as caught:
+            await do(front.package.RedisLock(name, client=client, acquire_time=0).acquire())
+
+    assert not isinstance(caught.value, LockTimeoutError)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_two_round_trips_for_an_uncontended_block(front, proxy, name):
+    client = proxy.client()
+    lock = front.package.RedisLock(name, client=client)
+    async with front.held(lock):
+        pass
+    proxy.clear()
+
+    for _ in range(10):
+        async with front.held(front.package.RedisLock(name, client=client)):
+            pass
+
+    assert [command[0] for command in proxy.commands] == [b"EVALSHA"] * 20
+
+
+async def test_a_pool_used_up_by_the_work_does_not_stop_the_release(front, server, direct, name):
+    client = server.client(max_connections=1)
+    lock = front.package.RedisLock(name, client=client)
+
+    async with front.held(lock):
+        watching = client.pipeline()
+        watching.watch("anything")
+
+    assert not direct.exists(f"sys:lock:{name}")
+    watching.reset()

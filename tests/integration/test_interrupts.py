@@ -1,0 +1,199 @@
+"""An exception from outside, as a signal handler raises it, at every line of our code."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import pathlib
+import sys
+
+import pytest
+from support.proxy import FaultProxy
+
+import redis_lock_decorators
+from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
+
+# Interrupted between its making and its first step, a coroutine is never awaited.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
+
+
+class Interrupted(BaseException):
+    """What the signal handler raises."""
+
+
+class Interruption:
+    """Raises at the n-th line that runs in the package, once."""
+
+    def __init__(self, number):
+        self.left = number
+        self.place = "nowhere"
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *failure):
+        sys.settrace(self.before)
+
+    @property
+    def happened(self):
+        return self.left < 0
+
+    def _call(self, frame, event, argument):
+        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def _line(self, frame, event, argument):
+        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        # No signal handler runs on a "try:", which is no instruction.
+        if event == "line" and code != "try:":
+            self.left -= 1
+            if self.left == -1:
+                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                raise Interrupted
+        return self._line
+
+
+def interrupt_every_line(work):
+    """Run ``work(interruption)`` with an interruption at each line; how many there were."""
+    for number in range(2_000):
+        interruption = Interruption(number)
+        with contextlib.suppress(Interrupted):
+            work(interruption)
+        if not interruption.happened:
+            return number
+    raise AssertionError("the work never ends")
+
+
+@pytest.fixture
+def client(server):
+    return server.client()
+
+
+def test_an_interrupted_block_leaves_no_key(client, name):
+    lock = RedisLock(name, client=client)
+    with lock:
+        pass
+
+    def work(interruption):
+        try:
+            with interruption, lock:
+                pass
+        finally:
+            assert not client.exists(f"sys:lock:{name}"), interruption.place
+
+    assert interrupt_every_line(work) > 50
+
+
+def test_an_interrupted_acquire_leaves_no_key(client, name):
+    lock = RedisLock(name, client=client)
+
+    def work(interruption):
+        with interruption:
+            try:
+                lease = lock.acquire()
+            except Interrupted:
+                assert not client.exists(f"sys:lock:{name}"), interruption.place
+                raise
+        lease.release()
+
+    assert interrupt_every_line(work) > 30
+
+
+def test_an_interrupted_call_leaves_no_key(client, name):
+    @redis_lock(f"{name}:{{n}}", client=client)
+    def decorated(n):
+        return n
+
+    def work(interruption):
+        try:
+            with interruption:
+                decorated(1)
+        finally:
+            assert not client.exists(f"sys:lock:{name}:1"), interruption.place
+
+    assert interrupt_every_line(work) > 50
+
+
+def test_an_interrupted_generator_leaves_no_key(client, name):
+    @redis_lock(f"{name}:{{n}}", client=client)
+    def steps(n):
+        yield 1
+        yield 2
+
+    def work(interruption):
+        try:
+            with interruption:
+                list(steps(1))
+        finally:
+            assert not client.exists(f"sys:lock:{name}:1"), interruption.place
+
+    assert interrupt_every_line(work) > 50
+
+
+def test_an_interrupted_acquire_lock_leaves_no_key(client, name):
+    def work(interruption):
+        with interruption:
+            try:
+                acquire_lock(client, name)
+            except Interrupted:
+                assert not client.exists(f"sys:lock:{name}"), interruption.place
+                raise
+        client.delete(f"sys:lock:{name}"), interruption.place
+
+    assert interrupt_every_line(work) > 20
+
+
+def test_an_interrupted_release_can_be_called_again(client, name):
+    lock = RedisLock(name, client=client)
+
+    def work(interruption):
+        lease = lock.acquire()
+        try:
+            with interruption:
+                lease.release()
+        finally:
+            lease.release()
+            assert not client.exists(f"sys:lock:{name}"), interruption.place
+
+    assert interrupt_every_line(work) > 20
+
+
+def test_an_interrupted_extend_keeps_the_lease_whole(client, name):
+    lock = RedisLock(name, client=client)
+
+    def work(interruption):
+        with lock as lease:
+            deadline = lease.deadline
+            try:
+                with interruption:
+                    lease.extend(20)
+            finally:
+                assert lease.owned()
+                assert lease.deadline >= deadline
+
+    assert interrupt_every_line(work) > 20
+
+
+def test_the_reply_of_an_interrupted_request_is_never_read_by_another(server, name):
+    """The connection on which a reply is still on its way is not used again."""
+    with FaultProxy(server.host, server.port) as proxy:
+        client = proxy.client()
+        other = RedisLock(f"{name}:other", client=server.client()).acquire()
+        lock, held = RedisLock(name, client=client), RedisLock(f"{name}:other", client=client)
+
+        def work(interruption):
+            try:
+                with interruption, lock:
+                    pass
+            finally:
+                assert held.acquire(blocking=False) is None
+
+        interrupt_every_line(work)
+        other.release()

@@ -1,0 +1,164 @@
+"""Forked children, killed holders, and many processes at one lock."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+
+import pytest
+from support.workers import count_up, hold_until_killed
+
+from redis_lock_decorators import LockError, LockNotOwnedError, Locks, RedisLock, redis_lock
+
+fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+@pytest.fixture
+def client(server):
+    return server.client()
+
+
+def in_child(work):
+    """What ``work()`` returns in a forked child, as text."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(writing, str(work()).encode())
+        except BaseException as error:
+            os.write(writing, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as replies:
+        text = replies.read().decode()
+    os.wait()
+    return text
+
+
+@fork_only
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_neither_holds_nor_lets_go_its_parents_lease(client, name):
+    with RedisLock(name, client=client) as lease:
+        facts = in_child(lambda: (lease.lost, lease.remaining(), lease.owned()))
+        released = in_child(lease.release)
+        extended = in_child(lease.extend)
+        checked = in_child(lease.check)
+
+        assert facts == "(True, 0.0, False)"
+        for told in (released, extended, checked):
+            assert f"the parent process {os.getpid()}" in told
+        assert lease.owned()
+
+
+@fork_only
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_leaves_its_parents_block_is_told_and_frees_nothing(client, name):
+    def leave():
+        lock.__exit__(None, None, None)
+
+    lock = RedisLock(name, client=client)
+    with lock as lease:
+        told = in_child(leave)
+
+        assert told.startswith(LockNotOwnedError.__name__)
+        assert lease.owned()
+
+
+@fork_only
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_takes_locks_of_its_own_and_waits_for_its_parents(client, name):
+    def work():
+        with RedisLock(f"{name}:own", client=client) as own:
+            return own.owned(), RedisLock(name, client=client).acquire(0.05)
+
+    with RedisLock(name, client=client) as lease:
+        assert in_child(work) == "(True, None)"
+        assert lease.owned()
+
+
+@fork_only
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_the_factory_is_called_once_in_each_process(server, name):
+    calls = []
+
+    def factory():
+        calls.append(os.getpid())
+        return server.client()
+
+    locks = Locks(factory)
+
+    def use():
+        for _ in range(2):
+            with locks.lock(name):
+                pass
+        return calls
+
+    use()
+    child = in_child(use)
+
+    assert calls == [os.getpid()]
+    assert len(child.split(",")) == 2
+
+
+def test_a_killed_holder_blocks_for_its_lease_and_no_longer(server, client, name):
+    context = multiprocessing.get_context("spawn")
+    inside = context.Event()
+    holder = context.Process(target=hold_until_killed, args=(server.port, name, inside))
+    holder.start()
+    assert inside.wait(30)
+
+    os.kill(holder.pid, signal.SIGKILL)
+    with RedisLock(name, client=client, acquire_time=10) as lease:
+        assert lease.owned()
+    holder.join()
+
+
+def test_many_processes_count_without_a_loss(server, client, name):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=count_up, args=(server.port, name, 25)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert int(client.get(f"count:{name}")) == 100
+    assert not client.exists(f"sys:lock:{name}")
+
+
+def test_the_same_name_in_another_process_is_the_same_lock(server, client, name):
+    """A name made from arguments says the same in every process, whatever its hash seed."""
+    import subprocess
+
+    code = (
+        "import sys, redis; from redis_lock_decorators import redis_lock\n"
+        f"@redis_lock(client=redis.Redis(port={server.port}))\n"
+        "def work(item): pass\n"
+        f"print(work.lock_for([{name!r}, 1, 2.5, None]).owner())"
+    )
+
+    @redis_lock(client=client)
+    def work(item):
+        found = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": "7"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return found.stdout.strip(), work.lock_for(item).owner()
+
+    theirs, ours = work([name, 1, 2.5, None])
+
+    assert theirs == ours
+
+
+def test_leases_are_not_mixed_up_by_two_clients_of_one_server(server, name):
+    first, second = server.client(), server.client()
+
+    with RedisLock(name, client=first) as lease:
+        assert RedisLock(name, client=second).acquire(0.05) is None
+        with pytest.raises(LockError):
+            RedisLock(name, client=first).acquire()
+        assert lease.owned()
