@@ -10,9 +10,10 @@ import six
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Attempt, Lease, abandon, enter, forget
-from redis_lock_decorators.lock import describe
+from redis_lock_decorators.lock import RedisLock, describe
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
+from redis_lock_decorators.rules.arguments import signature_of
 from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +51,7 @@ def decorated(
         )
     namer = naming.namer(function, lock_name, get_lock_name)
     wrapper: Any = six.wraps(function)(wrap(function, plan, namer, checked_busy(on_busy)))
-    wrapper.lock_for = lambda *args, **kwargs: describe(plan, namer(args, kwargs))
+    wrapper.lock_for = _lock_for(function, plan, namer)
     return cast(F, wrapper)
 
 
@@ -63,6 +64,17 @@ def checked_busy(on_busy: object) -> Callable[..., Any] | None:
     if callable(on_busy):
         return on_busy
     raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+
+
+def _lock_for(
+    function: Callable[..., Any], plan: Plan, namer: naming.Namer
+) -> Callable[..., RedisLock]:
+    def lock_for(*args: Any, **kwargs: Any) -> RedisLock:
+        """The lock that a call with these arguments takes; a method's takes ``self`` first."""
+        signature_of(function).bind(*args, **kwargs)
+        return describe(plan, namer(args, kwargs))
+
+    return lock_for
 
 
 def _plain(

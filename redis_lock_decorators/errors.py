@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import redis.exceptions
@@ -31,7 +32,8 @@ class LockTimeoutError(LockError, TimeoutError):
     Attributes:
         waited: seconds spent waiting.
         holder: the identifier of who held it at the last try, shortened; None if not known.
-        free_in: seconds after which that lease ends unless it is renewed; None if not known.
+        free_in: seconds after which that lease ends unless it is renewed; infinity for a key
+            without a time to live, None if not known.
     """
 
     def __init__(
@@ -48,11 +50,15 @@ class LockTimeoutError(LockError, TimeoutError):
         super().__init__(self._sentence(lock_name), lock_name)
 
     def _sentence(self, lock_name: str) -> str:
+        tried = f"within {self.waited:.3g} s" if self.waited >= 0.01 else "at the one try"
         held = f"held by {self.holder}" if self.holder else "held by another"
-        if self.free_in is not None:
-            held += f" for at most {self.free_in:.3g} s unless renewed"
         cure = "wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)"
-        return f"lock {shown(lock_name)} was not free within {self.waited:.3g} s: {held}; {cure}"
+        if self.free_in == math.inf:
+            held += " without an end"
+            cure = "if its holder is dead, delete the key"
+        elif self.free_in is not None:
+            held += f" for at most {self.free_in:.3g} s unless renewed"
+        return f"lock {shown(lock_name)} was not free {tried}: {held}; {cure}"
 
 
 class LockNotOwnedError(LockError, redis.exceptions.LockNotOwnedError):
@@ -77,7 +83,7 @@ class LockLostError(LockNotOwnedError):
     """A lease ended before its holder let it go: another may have been inside meanwhile."""
 
     def _sentence(self, lock_name: str, why: str) -> str:
-        lost = why or (f"{self.holder} holds it now" if self.holder else "its key is gone")
+        lost = why or self._now()
         cure = "make the work shorter or expire longer, and check what the protected code did"
         return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"
 

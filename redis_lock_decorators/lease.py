@@ -7,7 +7,7 @@ import time
 from contextvars import ContextVar
 from typing import Literal
 
-from redis_lock_decorators.errors import LockLostError, LockTimeoutError
+from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, LockTimeoutError
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
@@ -99,10 +99,12 @@ class Lease:
         """Let the lease end ``seconds`` (its ``expire`` if None) from now.
 
         Raises:
+            LockNotOwnedError: it was released before.
             LockLostError: Redis says that the lock is not ours any more.
             redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds)
+        self._refuse_released()
         with self._mutex:
             run(extend(self._port, self._claim, seconds))
         return True
@@ -125,6 +127,8 @@ class Lease:
             run(release(self._port, self._claim, self._options.release_method))
 
     def __enter__(self) -> Lease:
+        self._refuse_released()
+        self.check()
         enter(self)
         return self
 
@@ -137,6 +141,10 @@ class Lease:
         except BaseException:
             abandon(self)
             raise
+
+    def _refuse_released(self) -> None:
+        if self._claim.ended and self._claim.lost_to is None:
+            raise LockNotOwnedError(self.lock_name, why="this lease of it was released")
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""

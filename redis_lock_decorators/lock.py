@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.lease import Attempt, Lease, abandon, innermost, unheld
+from redis_lock_decorators.lease import Attempt, Lease, abandon, enter, innermost, unheld
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.callables import refuse_unrun
@@ -86,7 +86,8 @@ class RedisLock:
             refused = lease._acquire(lease._options.wait)
             if refused is not None:
                 raise refused
-            return lease.__enter__()
+            enter(lease)
+            return lease
         except BaseException:
             abandon(lease)
             raise

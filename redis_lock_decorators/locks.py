@@ -9,6 +9,7 @@ from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
 from redis_lock_decorators.lock import RedisLock, describe
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
+from redis_lock_decorators.rules.keys import is_name
 from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
 from redis_lock_decorators.world.connections import ConnectionFactory
 
@@ -107,7 +108,7 @@ class Locks:
             ConfigurationError: an option is not usable, or this object cannot be decorated.
         """
         plan = Plan(self._settings, client, get_redis_connection, options)
-        if callable(lock_name) or isinstance(lock_name, (classmethod, staticmethod)):
+        if lock_name is not None and not is_name(lock_name):
             return decorated(lock_name, plan, None, None, "raise")
         checked_busy(on_busy)
         naming.refuse_two_ways(lock_name, get_lock_name)

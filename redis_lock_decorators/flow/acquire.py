@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from redis_lock_decorators.errors import LockError
@@ -18,6 +19,8 @@ from redis_lock_decorators.flow.requests import (
 )
 from redis_lock_decorators.rules import delays, term
 
+Attempt = Callable[[float], Awaitable[Refusal | None]]
+
 #: Seconds to try to tidy up on a server that has just failed to answer.
 PARTING = 0.25
 #: A lease whose grant arrived after its end.
@@ -32,8 +35,12 @@ async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusa
     """
     if wait > 0 and port.held:
         _refuse_self(port, claim)
+    stop = port.now() + wait
+    attempt = partial(_attempt, port, claim)
     try:
-        refusal = await _until_held(port, claim, port.now() + wait, delta)
+        refusal = await persist(port, attempt, stop)
+        if refusal is not None:
+            refusal = await _wait(port, attempt, refusal, stop, delta)
         if refusal is None:
             for key in claim.keys:
                 port.held[key] = claim
@@ -56,20 +63,16 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     await port.shield(let_go(port, claim, "script", until))
 
 
-async def _until_held(port: Port, claim: Claim, stop: float, delta: float) -> Refusal | None:
-    attempt = partial(_attempt, port, claim)
-    refusal = await persist(port, attempt, stop)
-    if refusal is None:
-        return None
-    for pause in delays.waiting(delta, port.random):
-        left = stop - port.now()
-        if left <= 0:
-            break
-        await port.sleep(min(pause, left))
-        refusal = await persist(port, attempt, stop)
-        if refusal is None:
-            break
-    return refusal
+async def _wait(
+    port: Port, attempt: Attempt, refusal: Refusal, stop: float, delta: float
+) -> Refusal | None:
+    """Try again until ``stop``; the last refusal, or None once held."""
+    last: Refusal | None = refusal
+    pauses = delays.waiting(delta, port.random)
+    while last is not None and (left := stop - port.now()) > 0:
+        await port.sleep(min(next(pauses), left))
+        last = await persist(port, attempt, stop)
+    return last
 
 
 async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:

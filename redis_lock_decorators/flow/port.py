@@ -47,7 +47,7 @@ class Port(Protocol):
         """Whether the command behind this error may or may not have been run."""
 
     def lacks(self, error: Exception) -> str:
-        """What the server said it does not have: "script", "command" or nothing ("")."""
+        """What the server said it lacks: "script", "command", "string" (in the key) or ""."""
 
     async def sleep(self, seconds: float) -> None:
         """Pause the caller."""

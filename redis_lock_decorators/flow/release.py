@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError, shown
+from redis_lock_decorators.errors import (
+    ConfigurationError,
+    LockLostError,
+    LockNotOwnedError,
+    shortened,
+    shown,
+)
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, ask, groups, persist, text
@@ -59,8 +65,8 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     except Exception as error:
         end(port, claim)
         log.warning(
-            "lock %s could not be let go (%s: %s); it frees itself within %g s",
-            *(shown(claim.lock_name), type(error).__name__, error, claim.expire),
+            "lock %s could not be let go (%s: %s); it frees itself when its lease ends",
+            *(shown(claim.lock_name), type(error).__name__, error),
         )
 
 
@@ -88,9 +94,8 @@ def end(port: Port, claim: Claim) -> None:
 
 def lost(claim: Claim, refusal: Refusal) -> LockLostError:
     """The error for a lease that Redis says is not ours, which is remembered."""
-    error = LockLostError(claim.lock_name, holder=refusal.holder)
-    claim.lost_to = str(error)
-    return error
+    claim.lost_to = f"{shortened(refusal.holder)} holds it" if refusal.holder else "its key is gone"
+    return LockLostError(claim.lock_name, holder=refusal.holder, why=claim.lost_to)
 
 
 def refuse_fork(claim: Claim) -> None:

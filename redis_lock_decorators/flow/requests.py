@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 import six
 
 from redis_lock_decorators import lua
-from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.errors import LockError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules import delays
@@ -64,6 +65,12 @@ async def ask(
     try:
         reply = await port.send("EVALSHA", script.sha, *request, until=until)
     except Exception as error:
+        if port.lacks(error) == "string":
+            raise LockError(
+                f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose "
+                f"another name or prefix ({error})",
+                claim.lock_name,
+            ) from error
         if port.lacks(error) != "script":
             raise
         reply = await port.send("EVAL", script.text, *request, until=until)
@@ -86,8 +93,10 @@ def text(value: Any) -> str | None:
     return None
 
 
-def _refusal(holder: Any, milliseconds: int = -1) -> Refusal:
-    return Refusal(text(holder), milliseconds / 1000 if milliseconds >= 0 else None)
+def _refusal(holder: Any, milliseconds: int | None = None) -> Refusal:
+    if milliseconds is None:
+        return Refusal(text(holder))
+    return Refusal(text(holder), math.inf if milliseconds < 0 else milliseconds / 1000)
 
 
 async def _repeat(

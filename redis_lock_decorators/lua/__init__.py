@@ -12,7 +12,7 @@ class Script(NamedTuple):
     """A script's text and the SHA-1 by which a server knows it."""
 
     text: bytes
-    sha: str
+    sha: bytes
 
 
 @cache
@@ -21,4 +21,4 @@ def script(verb: str) -> Script:
     text = pkgutil.get_data(__name__, f"{verb}.lua")
     if text is None:
         raise FileNotFoundError(f"{verb}.lua is missing from the installed package")
-    return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
+    return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -16,6 +16,11 @@ LONGEST_NAME = 512
 SLOTS = 16_384
 
 
+def is_name(lock_name: object) -> bool:
+    """Whether this is of a type that names a lock: text, or several texts."""
+    return isinstance(lock_name, (str, bytes, list, tuple, set, frozenset))
+
+
 def checked_names(lock_name: object) -> tuple[str, ...]:
     """One name or several, each checked, without doubles, in one order for everybody."""
     if isinstance(lock_name, (str, bytes)):

@@ -68,7 +68,7 @@ class BlockingPort:
         try:
             await work
         except Exception as error:
-            log.warning("could not tidy up a lock: %s: %s", type(error).__name__, error)
+            log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
 
     def watch(self) -> WatchedPipeline:
         return WatchedPipeline(self.client.pipeline())

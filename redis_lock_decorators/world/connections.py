@@ -6,6 +6,7 @@ import importlib
 import os
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +25,9 @@ class Connections:
     def __init__(self) -> None:
         self.process = os.getpid()
         self._guard = threading.Lock()
-        self._clients: dict[ConnectionFactory, Any] = {}
+        # Functions weakly, so that a lambda made for one lock goes with it, and its client too.
+        self._clients: WeakKeyDictionary[ConnectionFactory, Any] = WeakKeyDictionary()
+        self._others: dict[ConnectionFactory, Any] = {}
         self._facts: WeakKeyDictionary[Any, Facts] = WeakKeyDictionary()
 
     def client(self, factory: ConnectionFactory) -> Any:
@@ -33,14 +36,15 @@ class Connections:
         Raises:
             ConfigurationError: the factory gave no blocking Redis client.
         """
-        client = self._clients.get(factory)
+        clients = self._clients if isinstance(factory, FunctionType) else self._others
+        client = clients.get(factory)
         if client is None:
             with self._guard:
-                client = self._clients.get(factory)
+                client = clients.get(factory)
                 if client is None:
                     client = factory()
                     refuse_unfit(client)
-                    self._clients[factory] = client
+                    clients[factory] = client
         return client
 
     def facts(self, client: Any) -> Facts:

@@ -25,7 +25,7 @@ def is_unknown(error: Exception) -> bool:
     names = _client_names(error)
     if names & _DEFINITE:
         return False
-    return bool(names & _CUT) or _first_word(error) in _PASSING
+    return bool(names & _CUT or _codes(error) & _PASSING)
 
 
 def is_reply(error: BaseException) -> bool:
@@ -34,9 +34,11 @@ def is_reply(error: BaseException) -> bool:
 
 
 def lacks(error: Exception) -> str:
-    """What the server does not have: "script", "command" or ""."""
-    if "NoScriptError" in _client_names(error) or _first_word(error) == "NOSCRIPT":
+    """What the server does not have: "script", "command", a "string" in the key, or ""."""
+    if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):
         return "script"
+    if "WRONGTYPE" in _codes(error):
+        return "string"
     return "command" if "unknown command" in str(error).lower() else ""
 
 
@@ -45,5 +47,7 @@ def _client_names(error: BaseException) -> set[str]:
     return {kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins"}
 
 
-def _first_word(error: Exception) -> str:
-    return str(error).partition(" ")[0]
+def _codes(error: Exception) -> set[str]:
+    # Redis 6.2 and 7.0 tell of a failed call inside a script in the middle of a sentence.
+    words = [word.lstrip("-") for word in str(error).split()]
+    return set(words if "@user_script" in str(error) else words[:1])

@@ -191,9 +191,12 @@ def test_an_unusable_option_is_refused_at_decoration(locks, options):
 
 
 def test_what_is_no_function_is_refused(locks):
-    for thing in (property(lambda self: 1), 42, type("Order", (), {})):
+    cached = functools.cached_property(lambda self: 1)
+    for thing in (property(lambda self: 1), cached, 42, type("Order", (), {})):
         with pytest.raises(ConfigurationError, match="decorates functions"):
             locks.redis_lock("x")(thing)
+        with pytest.raises(ConfigurationError, match="decorates functions"):
+            locks.redis_lock(thing)
 
 
 def test_the_result_and_errors_of_the_function_pass(locks):
@@ -258,6 +261,8 @@ def test_lock_for_looks_without_taking(locks, name):
     assert not work.lock_for(7).locked()
     assert work(7)
     assert not work.lock_for(order_id=7).locked()
+    with pytest.raises(TypeError):
+        work.lock_for(1, 2)
 
 
 def test_a_generator_holds_the_lock_while_it_is_iterated(locks):

@@ -7,7 +7,7 @@ import time
 import pytest
 from support.fronts import do
 
-from redis_lock_decorators import ConfigurationError, LockNameError
+from redis_lock_decorators import ConfigurationError, LockError, LockNameError
 
 
 def value(client, name):
@@ -200,11 +200,13 @@ async def test_any_text_is_a_name(front, client, name, odd):
     assert await do(front.package.acquire_lock(client, odd, 0))
 
 
-async def test_a_key_that_is_no_lock_is_told_by_the_servers_own_error(front, client, name):
+async def test_a_key_that_is_no_lock_is_told_and_left_alone(front, client, name):
     client.rpush(f"sys:lock:{name}", "x")
 
     with pytest.raises(Exception, match="WRONGTYPE"):
         await do(front.package.acquire_lock(client, name, 1))
+    with pytest.raises(LockError, match="holds other data"):
+        await do(front.package.RedisLock(name, client=client).acquire())
 
     assert client.llen(f"sys:lock:{name}") == 1
 

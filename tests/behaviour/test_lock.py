@@ -13,6 +13,7 @@ from redis_lock_decorators import (
     LockError,
     LockLostError,
     LockNameError,
+    LockNotOwnedError,
     LockTimeoutError,
 )
 
@@ -95,6 +96,16 @@ async def test_acquire_returns_a_lease_or_none(front, lock, rival):
     await do(taken.release())
 
 
+async def test_a_key_without_an_end_is_told(front, client, name, lock, rival):
+    client.set(f"sys:lock:{name}", "a-holder-that-forgot-its-ttl")
+
+    with pytest.raises(LockTimeoutError, match=r"without an end.*delete the key") as caught:
+        async with front.held(rival):
+            raise AssertionError("it must not run")
+
+    assert caught.value.free_in == float("inf")
+
+
 async def test_blocking_false_neither_sleeps_nor_tries_twice(front, lock, name, client):
     patient = front.package.RedisLock(name, client=client, acquire_time=60, delta=3600)
     lease = await do(lock.acquire())
@@ -140,6 +151,24 @@ async def test_a_lease_is_a_block_too(front, lock):
         assert front.package.current_lease() is lease
 
     assert not await do(lock.locked())
+
+
+async def test_a_lease_that_is_over_is_no_block(front, client, name, lock):
+    released = await do(lock.acquire())
+    await do(released.release())
+    short = front.package.RedisLock(f"{name}:short", client=client, expire=0.02)
+    lost = await do(short.acquire())
+    await front.sleep(0.03)
+
+    with pytest.raises(LockNotOwnedError, match="was released"):
+        async with front.held(released):
+            raise AssertionError("it must not run")
+    with pytest.raises(LockLostError):
+        async with front.held(lost):
+            raise AssertionError("it must not run")
+    with pytest.raises(LockNotOwnedError, match="was released"):
+        await do(released.extend())
+    released.check()
 
 
 async def test_extend_counts_from_now(front, client, name, lock):

@@ -170,6 +170,24 @@ def test_a_client_is_let_go_with_its_last_user(server, name):
     assert gone() is None
 
 
+def test_a_factory_made_for_one_lock_goes_with_it(server, name):
+    made = []
+
+    def use():
+        def factory():
+            client = server.client()
+            made.append(weakref.ref(client))
+            return client
+
+        with RedisLock(name, get_redis_connection=factory):
+            pass
+
+    use()
+    gc.collect()
+
+    assert made[0]() is None
+
+
 def test_a_wrapped_client_sees_every_command(server, name):
     seen = []
 

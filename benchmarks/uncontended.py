@@ -1,0 +1,99 @@
+"""What one uncontended lock costs, beside redis-py's own Lock in the same run.
+
+    python benchmarks/uncontended.py [--rounds 30] [--cycles 300]
+
+The ways take turns in short rounds on one server, so that noise meets them all alike. The table
+gives the median round of each, per cycle of taking and letting go, and its ratio to redis-py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import redis
+
+from redis_lock_decorators import RedisLock, acquire_lock, redis_lock, release_lock
+from redis_lock_decorators.testing import LocalServer
+
+
+class Traced(redis.Redis):
+    """A client that somebody wrapped: our commands go through its execute_command."""
+
+    def execute_command(self, *args, **options):
+        return super().execute_command(*args, **options)
+
+
+def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], None]]:
+    """One cycle of each way to lock."""
+    shared = RedisLock("benchmark", client=client)
+    shared_traced = RedisLock("benchmark", client=traced)
+
+    @redis_lock("benchmark:{n}", client=client)
+    def decorated(n):
+        pass
+
+    def redis_py():
+        with client.lock("benchmark", timeout=10):
+            pass
+
+    def each_time():
+        with RedisLock("benchmark", client=client):
+            pass
+
+    def kept():
+        with shared:
+            pass
+
+    def wrapped():
+        with shared_traced:
+            pass
+
+    def functions():
+        release_lock(client, "benchmark", acquire_lock(client, "benchmark"), method="script")
+
+    return {
+        "redis-py: with client.lock(…)": redis_py,
+        "with RedisLock(…)": each_time,
+        "with a RedisLock made before": kept,
+        "@redis_lock": lambda: decorated(1),
+        "acquire_lock, release_lock": functions,
+        "with RedisLock, wrapped client": wrapped,
+    }
+
+
+def measured(
+    cycles_of: dict[str, Callable[[], None]], rounds: int, cycles: int
+) -> dict[str, float]:
+    """The median microseconds of one cycle of each way."""
+    taken: dict[str, list[float]] = {name: [] for name in cycles_of}
+    for _ in range(rounds):
+        for name, cycle in cycles_of.items():
+            started = time.perf_counter()
+            for _ in range(cycles):
+                cycle()
+            taken[name].append((time.perf_counter() - started) / cycles * 1e6)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--cycles", type=int, default=300)
+    options = parser.parse_args()
+    with LocalServer() as server:
+        cycles_of = ways(server.client(), Traced(port=server.port))
+        measured(cycles_of, 2, options.cycles)
+        medians = measured(cycles_of, options.rounds, options.cycles)
+    base = next(iter(medians.values()))
+    print(f"redis-py {redis.__version__}, one thread, loopback, µs per cycle (median round)")
+    for name, microseconds in medians.items():
+        print(f"{name:32} {microseconds:8.1f}   {microseconds / base:5.2f}")
+    extra = medians["@redis_lock"] - medians["with a RedisLock made before"]
+    print(f"the decorator adds {extra:.1f} µs to a lock made before")
+
+
+if __name__ == "__main__":
+    main()
