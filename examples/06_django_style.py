@@ -1,0 +1,83 @@
+"""Django: the URL in the settings, the hook set in AppConfig.ready, a view under @redis_lock.
+
+The connection is made at the first locked request, in the process that serves it. A small
+view decorator outside the lock answers 409 with Retry-After while somebody else is editing.
+
+Prints, among others::
+
+    free: 200 saved article 7
+    busy: 409 article 7 is being edited, Retry-After ...
+    another article meanwhile: 200 saved article 8
+"""
+
+import functools
+import math
+import pathlib
+import sys
+
+import django
+import redis
+from django.apps import AppConfig
+from django.conf import settings
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+sys.path.extend(map(str, pathlib.Path(__file__).resolve().parents[:2]))
+from _server import server_url
+
+from redis_lock_decorators import LockTimeoutError, acquire_lock, configure, redis_lock
+
+
+def get_redis_connection():
+    return redis.Redis.from_url(settings.REDIS_URL)
+
+
+class ArticlesConfig(AppConfig):
+    """In a project: articles/apps.py."""
+
+    name = __name__
+    label = "articles"
+
+    def ready(self):
+        configure(get_redis_connection=get_redis_connection, prefix=settings.REDIS_LOCK_PREFIX)
+
+
+def busy_is_409(view):
+    @functools.wraps(view)
+    def answer(request, article_id):
+        try:
+            return view(request, article_id)
+        except LockTimeoutError as error:
+            wait = math.ceil(error.free_in or 1)
+            text = f"article {article_id} is being edited"
+            return HttpResponse(text, status=409, headers={"Retry-After": wait})
+
+    return answer
+
+
+@busy_is_409
+@redis_lock("article:{article_id}", acquire_time=0.2, expire=30)
+def save(request, article_id):
+    return HttpResponse(f"saved article {article_id}")
+
+
+def show(what, response):
+    wait = f", Retry-After {response['Retry-After']}" if "Retry-After" in response else ""
+    print(f"{what}: {response.status_code} {response.content.decode()}{wait}")
+
+
+def main():
+    with server_url() as url, redis.Redis.from_url(url) as another_process:
+        # In a project these stand in settings.py.
+        apps = [f"{__name__}.{ArticlesConfig.__name__}"]
+        settings.configure(REDIS_URL=url, REDIS_LOCK_PREFIX="site:lock:", INSTALLED_APPS=apps)
+        django.setup()
+        request = RequestFactory().post("/articles/")
+        show("free", save(request, 7))
+        acquire_lock(another_process, "article:7", expire=3, prefix="site:lock:")
+        show("busy", save(request, 7))
+        show("another article meanwhile", save(request, article_id=8))
+
+
+if __name__ == "__main__":
+    main()
