@@ -17,6 +17,7 @@ class LockError(redis.exceptions.LockError):
 
     def __init__(self, sentence: str = "", lock_name: str | None = None) -> None:
         super().__init__(sentence)
+        self.args = (sentence,)  # redis-py 5 keeps the arguments of the subclass instead
         self.lock_name = lock_name
 
     def __repr__(self) -> str:
