@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -141,6 +142,16 @@ async def test_any_thread_or_task_may_release_a_lease(front, lock):
 
     assert await front.elsewhere(release) == [None]
     assert not await do(lock.locked())
+
+
+async def test_a_lease_thrown_away_does_not_free_the_lock(front, client, name, lock):
+    lease = await do(lock.acquire())
+
+    del lease
+    gc.collect()
+
+    assert await do(lock.locked())
+    client.delete(f"sys:lock:{name}")
 
 
 async def test_a_lease_is_a_block_too(front, lock):
