@@ -105,13 +105,17 @@ def shown(lock_name: str) -> str:
 
 def shortened(identifier: str | None) -> str | None:
     """The first letters of an identifier: enough to compare, not enough to release with."""
-    return f"{identifier[:8]}…" if identifier and len(identifier) > 8 else identifier or None
+    if not identifier:
+        return None
+    return repr(identifier[: min(8, len(identifier) // 2)])[1:-1] + "…"
 
 
 def _rebuild(
     kind: type[LockError], arguments: tuple[object, ...], facts: dict[str, object]
 ) -> LockError:
-    error = kind.__new__(kind, *arguments)
+    # Found by name, __new__ is ValueError's, which cannot make an OSError such as TimeoutError.
+    maker = OSError if issubclass(kind, OSError) else Exception
+    error: LockError = maker.__new__(kind, *arguments)
     error.args = arguments
     error.__dict__.update(facts)
     return error

@@ -55,7 +55,7 @@ def acquire_lock(
         taken = run(simple.acquire_lock(port, claim, wait, pause))
         return claim.identifier if taken else False
     except BaseException:
-        if not claim.ended:  # interrupted on its last lines
+        if claim.is_live(port.now()):  # interrupted on its last lines
             run(undo(port, claim))
         raise
 
@@ -89,7 +89,7 @@ def release_lock(
 def extend_lock(
     conn: Any, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
 ) -> bool:
-    """Let a lock that is still ours live ``expire`` seconds from now.
+    """Let a lock that is still ours live at least ``expire`` seconds from now.
 
     Returns:
         True if it does; False if the lock is gone or another holds it.

@@ -7,11 +7,11 @@ import time
 from contextvars import ContextVar
 from typing import Literal
 
-from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, LockTimeoutError
+from redis_lock_decorators.errors import LockLostError, LockTimeoutError
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.release import leave, refuse_over, release
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
@@ -96,7 +96,7 @@ class Lease:
             raise LockLostError(self.lock_name, why=why)
 
     def extend(self, seconds: float | None = None) -> Literal[True]:
-        """Let the lease end ``seconds`` (its ``expire`` if None) from now.
+        """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
 
         Raises:
             LockNotOwnedError: it was released before.
@@ -104,7 +104,6 @@ class Lease:
             redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds)
-        self._refuse_released()
         with self._mutex:
             run(extend(self._port, self._claim, seconds))
         return True
@@ -127,7 +126,7 @@ class Lease:
             run(release(self._port, self._claim, self._options.release_method))
 
     def __enter__(self) -> Lease:
-        self._refuse_released()
+        refuse_over(self._claim)
         self.check()
         enter(self)
         return self
@@ -141,10 +140,6 @@ class Lease:
         except BaseException:
             abandon(self)
             raise
-
-    def _refuse_released(self) -> None:
-        if self._claim.ended and self._claim.lost_to is None:
-            raise LockNotOwnedError(self.lock_name, why="this lease of it was released")
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import end, let_go
+from redis_lock_decorators.flow.release import end, let_go, let_go_part
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
     Refusal,
@@ -47,8 +48,8 @@ async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusa
     except BaseException as error:
         await undo(port, claim, error)
         raise
-    if refusal is LATE:
-        await undo(port, claim)
+    if refusal is not None and claim.deadline > -math.inf:
+        await undo(port, claim)  # granted once, but too late to be believed
     claim.ended = refusal is not None
     return refusal
 
@@ -81,13 +82,22 @@ async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
     for group in groups(port, claim):
         refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until)
         if refusal is not None:
-            # Holding some while waiting for others could last longer than their lease.
-            for held in taken:
-                await ask(port, "release", claim, held, until=until)
+            if taken:
+                await _give_back(port, claim, taken, until)
             return refusal
         taken.append(group)
-    claim.deadline = term.deadline(sent, claim.expire)
+    claim.deadline = term.deadline(sent, claim.ttl / 1000)
     return None if port.now() < claim.deadline else LATE
+
+
+async def _give_back(
+    port: Port, claim: Claim, taken: list[tuple[bytes, ...]], until: float
+) -> None:
+    """Let go the slots taken so far: held while waiting, they could outlive their lease."""
+    for group in taken:
+        release = partial(let_go_part, port, claim, group, "script")
+        await port.shield(persist(port, release, until))
+    claim.identify()  # a copy of these releases that arrives late must not meet the next try
 
 
 def _refuse_self(port: Port, claim: Claim) -> None:

@@ -21,7 +21,6 @@ class Claim:
         owner: the thread or task that acquires.
         process: the process that acquires; a forked child holds nothing.
         deadline: when the lease ends for its holder; minus infinity before it is held.
-        serial: the number of the last request, so that no reply is taken for another's.
         parting: how often it was asked to be let go: after that, gone keys are its own work.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
@@ -38,7 +37,6 @@ class Claim:
         "owner",
         "parting",
         "process",
-        "serial",
         "ttl",
         "unique",
     )
@@ -57,12 +55,11 @@ class Claim:
         self.keys = tuple([keys.key_of(prefix, name) for name in lock_names])
         self.expire = expire
         self.ttl = ttl
-        self.identifier = identifier or secrets.token_hex(16)
         self.unique = identifier is None
+        self.identifier = identifier or secrets.token_hex(16)
         self.owner = owner
         self.process = os.getpid()
         self.deadline = -math.inf
-        self.serial = 0
         self.parting = 0
         self.ended = False
         self.lost_to: str | None = None
@@ -72,13 +69,17 @@ class Claim:
         """The name, or the names in one text."""
         return ", ".join(self.lock_names)
 
+    def identify(self) -> None:
+        """Take a new identifier, for a claim that holds nothing."""
+        self.identifier = secrets.token_hex(16)
+
     def is_of_this_process(self) -> bool:
         """Whether this process made the claim, rather than a parent it was forked from."""
         return self.process == os.getpid()
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
-        return now < self.deadline and not self.ended
+        return now < self.deadline and not self.ended and self.lost_to is None
 
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""

@@ -7,23 +7,24 @@ from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import end, lost, refuse_fork
+from redis_lock_decorators.flow.release import lost, refuse_fork, refuse_over
 from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, groups, persist, text
 from redis_lock_decorators.rules import durations, term
 
 
 async def extend(port: Port, claim: Claim, seconds: float) -> None:
-    """Let the lease end ``seconds`` from now.
+    """Let the lease last at least ``seconds`` from now.
 
     Raises:
         LockLostError: the keys are not ours any more.
-        LockNotOwnedError: the claim belongs to the process that this one was forked from.
+        LockNotOwnedError: it was let go before, or it belongs to the process that this one was
+            forked from.
     """
     refuse_fork(claim)
+    refuse_over(claim)
     refusal = await persist(port, partial(_attempt, port, claim, seconds), port.now() + OUTAGE)
     if refusal is not None:
-        end(port, claim)
-        raise lost(claim, refusal)
+        raise lost(port, claim, refusal)
 
 
 async def holders(port: Port, names: tuple[bytes, ...]) -> list[str | None]:
@@ -46,5 +47,5 @@ async def _attempt(port: Port, claim: Claim, seconds: float, until: float) -> Re
         refusal = await ask(port, "extend", claim, group, ttl, until=until)
         if refusal is not None:
             return refusal
-    claim.deadline = term.deadline(sent, seconds)
+    claim.deadline = max(claim.deadline, term.deadline(sent, ttl / 1000))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, Iterator, MutableMapping
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.claim import Claim
@@ -29,12 +29,14 @@ class Port(Protocol):
         slotted: keys of different slots cannot go into one script (a cluster).
         resends: the client may send a command again by itself after a lost reply.
         transacts: the client has WATCH.
+        serials: numbers for requests, each given once in this process.
         held: the claims this process holds through this client, by key.
     """
 
     slotted: bool
     resends: bool
     transacts: bool
+    serials: Iterator[int]
     held: MutableMapping[bytes, Claim]
 
     def now(self) -> float:

@@ -14,7 +14,15 @@ from redis_lock_decorators.errors import (
 )
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, ask, groups, persist, text
+from redis_lock_decorators.flow.requests import (
+    ROUND_TRIP,
+    Misheard,
+    Refusal,
+    ask,
+    groups,
+    persist,
+    text,
+)
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 log = logging.getLogger("redis_lock_decorators")
@@ -43,11 +51,10 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         end(port, claim)
         raise
     end(port, claim)
-    if refusal is None:
-        return
-    if refusal.holder is None and in_time and (claim.parting > 1 or port.resends):
-        return  # it was deleted by our own earlier request, whose reply was lost
-    raise lost(claim, refusal)
+    if claim.lost_to is not None:
+        raise LockLostError(claim.lock_name, why=claim.lost_to)
+    if refusal is not None and not (in_time and _is_our_work(port, claim, refusal)):
+        raise lost(port, claim, refusal)
 
 
 async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
@@ -73,29 +80,60 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
 async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:
     """Delete the claim's keys where they hold its identifier. None: all were deleted."""
     claim.parting += 1
-    refusal = None
+    refusals, failures = [], []
+    for part in groups(port, claim) if method == "script" else [(key,) for key in claim.keys]:
+        try:
+            refusals.append(await let_go_part(port, claim, part, method, until))
+        except Exception as error:  # one sick node does not keep the keys of a healthy one
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    found = [refusal for refusal in refusals if refusal is not None]
+    return max(found, key=lambda refusal: refusal.holder or "", default=None)
+
+
+async def let_go_part(
+    port: Port, claim: Claim, part: tuple[bytes, ...], method: ReleaseMethod, until: float
+) -> Refusal | None:
+    """Delete those keys of the claim that one request may touch."""
     if method == "script":
-        for group in groups(port, claim):
-            refusal = await ask(port, "release", claim, group, until=until) or refusal
-    else:
-        one = _transaction if method == "transaction" else _native
-        for key in claim.keys:
-            refusal = await one(port, claim, key, until) or refusal
-    return refusal
+        return await ask(port, "release", claim, part, until=until)
+    one = _transaction if method == "transaction" else _native
+    return await one(port, claim, part[0], until)
+
+
+def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:
+    """Whether the keys may be gone by our own earlier request, whose reply was lost."""
+    if claim.parting > 1:
+        return True  # another may even have taken the lock since
+    return port.resends and refusal.holder is None
 
 
 def end(port: Port, claim: Claim) -> None:
     """Forget a claim that is over."""
     claim.ended = True
+    _forget(port, claim)
+
+
+def _forget(port: Port, claim: Claim) -> None:
     for key in claim.keys:
         if port.held.get(key) is claim:
             del port.held[key]
 
 
-def lost(claim: Claim, refusal: Refusal) -> LockLostError:
+def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     """The error for a lease that Redis says is not ours, which is remembered."""
+    _forget(port, claim)
     claim.lost_to = f"{shortened(refusal.holder)} holds it" if refusal.holder else "its key is gone"
     return LockLostError(claim.lock_name, holder=refusal.holder, why=claim.lost_to)
+
+
+def refuse_over(claim: Claim) -> None:
+    """Refuse a claim that was let go, or that is known to be lost."""
+    if claim.lost_to is not None:
+        raise LockLostError(claim.lock_name, why=claim.lost_to)
+    if claim.ended:
+        raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 
 
 def refuse_fork(claim: Claim) -> None:
@@ -127,12 +165,13 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
         try:
             deleted = await port.send(command, key, *condition, claim.identifier, until=until)
         except Exception as error:
-            if port.lacks(error) != "command":
-                raise
-        else:
-            if int(deleted) == 1:
-                return None
-            return Refusal(text(await port.send("GET", key, until=until)))
+            if port.lacks(error) == "command":
+                continue
+            raise
+        if deleted not in (0, 1) or isinstance(deleted, bytes):
+            await port.distrust()
+            raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
+        return None if deleted else Refusal(text(await port.send("GET", key, until=until)))
     raise ConfigurationError(
         f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
         "release by method='script'",

@@ -59,9 +59,9 @@ async def ask(
     port: Port, verb: str, claim: Claim, keys: tuple[bytes, ...], *details: int, until: float
 ) -> Refusal | None:
     """Run one script for a claim. None: it was done."""
-    claim.serial += 1
+    serial = next(port.serials)
     script = lua.script(verb)
-    request = (len(keys), *keys, claim.identifier, claim.serial, *details)
+    request = (len(keys), *keys, claim.identifier, serial, *details)
     try:
         reply = await port.send("EVALSHA", script.sha, *request, until=until)
     except Exception as error:
@@ -74,8 +74,8 @@ async def ask(
         if port.lacks(error) != "script":
             raise
         reply = await port.send("EVAL", script.text, *request, until=until)
-    mark, *facts = reply if isinstance(reply, list) else (reply,)
-    if text(mark) != f"{claim.identifier}:{claim.serial}":
+    mark, *facts = reply if isinstance(reply, list) and reply else (reply,)
+    if text(mark) != f"{claim.identifier}:{serial}":
         await port.distrust()
         raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
     return _refusal(*facts) if facts else None

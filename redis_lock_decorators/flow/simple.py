@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from redis_lock_decorators.flow.acquire import undo
@@ -9,7 +10,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import let_go
 from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist, text
-from redis_lock_decorators.rules import delays
+from redis_lock_decorators.rules import delays, term
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 
@@ -23,9 +24,11 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
         while not taken and port.now() < stop:
             await port.sleep(min(next(pauses), stop - port.now()))
             taken = await persist(port, attempt, stop)
+        if not taken:
+            await _undo(port, claim)
         return taken
     except BaseException as error:
-        await undo(port, claim, error)
+        await _undo(port, claim, error)
         raise
 
 
@@ -44,11 +47,23 @@ async def extend_lock(port: Port, claim: Claim) -> bool:
 
 async def _attempt(port: Port, claim: Claim, until: float) -> bool:
     (key,) = claim.keys
+    sent = port.now()
     done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.ttl, until=until)
-    if done or not claim.unique:
-        return bool(done)
-    # A client that lost the reply sends SET again, and is then refused by its own key.
-    return text(await port.send("GET", key, until=until)) == claim.identifier
+    if not done and claim.unique:
+        # A client that lost the reply sends SET again, and is then refused by its own key.
+        found = text(await port.send("GET", key, until=until))
+        done = found == claim.identifier and await _extend(port, claim, until) is None
+    if not done:
+        return False
+    claim.deadline = term.deadline(sent, claim.ttl / 1000)
+    return port.now() < claim.deadline
+
+
+async def _undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
+    """Let go what may be held, unless another may hold it by the same identifier."""
+    granted = claim.deadline > -math.inf
+    if granted or (claim.unique and cause is not None):
+        await undo(port, claim, cause)
 
 
 async def _extend(port: Port, claim: Claim, until: float) -> Refusal | None:

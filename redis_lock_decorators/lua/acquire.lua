@@ -10,6 +10,9 @@ for _, key in ipairs(KEYS) do
   end
 end
 for _, key in ipairs(KEYS) do
-  redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
+  -- A copy of the request that arrives late must not shorten a lease that was extended since.
+  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+    redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
+  end
 end
 return mark

@@ -1,4 +1,5 @@
--- Give every key a new lease from now, if all of them hold this identifier. Not additive: sent twice, it extends once.
+-- Let every key live at least so long from now, if all of them hold this identifier. Never adds, never shortens:
+-- sent twice, or arriving late, it changes nothing.
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, lease in milliseconds
 -- reply "identifier:serial" when extended; else {"identifier:serial", identifier found instead or ''}
@@ -10,6 +11,8 @@ for _, key in ipairs(KEYS) do
   end
 end
 for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, ARGV[3])
+  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+    redis.call('PEXPIRE', key, ARGV[3])
+  end
 end
 return mark

@@ -34,6 +34,8 @@ _TESTS: dict[Kind, Callable[[object], bool]] = {
 
 def kind_of(function: Callable[..., object]) -> Kind:
     """The kind of a function, method, ``functools.partial`` or object with ``__call__``."""
+    while isinstance(function, partial):
+        function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  # its kind, not whether it is there
     for kind, is_of in _TESTS.items():
         if is_of(function) or is_of(call):
@@ -46,7 +48,8 @@ def full_name(function: Callable[..., object]) -> str:
     while isinstance(function, partial):
         function = function.func
     owner = function if hasattr(function, "__qualname__") else type(function)
-    return f"{owner.__module__}.{owner.__qualname__}"
+    module = getattr(owner, "__module__", None) or "builtins"
+    return f"{module}.{owner.__qualname__}"
 
 
 def refuse_unrun(function: Callable[..., object], result: R) -> R:

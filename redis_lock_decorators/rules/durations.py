@@ -8,6 +8,8 @@ from redis_lock_decorators.errors import ConfigurationError
 
 #: The longest lease: one leap year. A lock that nobody can wait for is a mistake of units.
 LONGEST_EXPIRE = 366 * 86_400.0
+#: Redis counts in milliseconds; a shorter lease is rounded up.
+SHORTEST_EXPIRE = 0.001
 
 
 def checked_expire(expire: object) -> float:
@@ -18,7 +20,7 @@ def checked_expire(expire: object) -> float:
             f"expire={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s "
             "(is this in milliseconds, by mistake?)"
         )
-    return seconds
+    return max(seconds, SHORTEST_EXPIRE)
 
 
 def checked_acquire_time(acquire_time: object) -> float:
@@ -53,4 +55,8 @@ def _number(option: str, value: object) -> float:
         raise ConfigurationError(
             f"{option}={value!r} is of type {type(value).__name__}: give a number of seconds{cure}"
         )
+    try:
+        float(value)
+    except OverflowError:
+        raise ConfigurationError(f"{option} is too large for a number of seconds") from None
     return value

@@ -45,7 +45,16 @@ def checked_name(lock_name: object) -> str:
     name: str = six.ensure_str(lock_name, errors="surrogateescape")
     if not name:
         raise LockNameError("a lock's name is empty: one lock would stand for everything")
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+    return name if name.isascii() else _composed(name)
+
+
+def _composed(name: str) -> str:
+    try:
+        # Surrogates that stand for bytes of valid UTF-8 are written as what they stand for.
+        name = name.encode(errors="surrogateescape").decode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return name  # told when the key is made
+    return unicodedata.normalize("NFC", name)
 
 
 def key_of(prefix: str, lock_name: str) -> bytes:

@@ -43,7 +43,10 @@ def checked_prefix(prefix: object) -> str:
     """What stands before every lock name of a project; may be empty."""
     if not isinstance(prefix, (str, bytes)):
         raise ConfigurationError(f"prefix={prefix!r}: give text such as 'billing:'")
-    return str(six.ensure_str(prefix))
+    try:
+        return str(six.ensure_str(six.ensure_binary(prefix)))
+    except UnicodeError:
+        raise ConfigurationError(f"prefix={prefix!a}: it cannot be written as UTF-8") from None
 
 
 def checked_method(method: object) -> ReleaseMethod:

@@ -34,11 +34,15 @@ def compiled(template: str, signature: inspect.Signature) -> Writer:
     return lambda args, kwargs: "".join([write(args, kwargs) for write in writers])
 
 
+def _shown(template: str) -> str:
+    return repr(template) if len(template) <= 200 else f"{template[:200]!r}…"
+
+
 def _pieces(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
         return list(string.Formatter().parse(template)) or [("", None, None, None)]
     except ValueError as error:
-        raise LockNameError(f"the name template {template!r} is malformed: {error}") from None
+        raise LockNameError(f"the name template {_shown(template)} is malformed: {error}") from None
 
 
 def _piece(
@@ -67,8 +71,13 @@ def _field(
     root = _ROOT.match(field)[0]  # type: ignore[index]  # the pattern matches the empty text
     if root not in signature.parameters:
         raise LockNameError(
-            f"the name template {template!r} uses {{{field}}}, but the function takes "
+            f"the name template {_shown(template)} uses {{{field}}}, but the function takes "
             f"({', '.join(signature.parameters)}); for a brace itself write it twice"
+        )
+    if "{" in spec or (conversion is not None and conversion not in _CONVERSIONS):
+        raise LockNameError(
+            f"the name template {_shown(template)} writes {{{field}}} in a way that is not known: "
+            "!r, !s or !a and a plain format are"
         )
     read = arguments.reader(signature, root)
     steps = _steps(template, field[len(root) :])
@@ -83,7 +92,7 @@ def _field(
                 value = step(value)
         except (AttributeError, LookupError, TypeError) as error:
             raise LockNameError(
-                f"the name template {template!r} cannot read {{{field}}}: {error}"
+                f"the name template {_shown(template)} cannot read {{{field}}}: {error}"
             ) from error
         return write(value)
 
@@ -95,23 +104,21 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
     while path:
         found = _STEP.match(path)
         if found is None:
-            raise LockNameError(f"the name template {template!r} is malformed at {path!r}")
+            raise LockNameError(f"the name template {_shown(template)} is malformed at {path!r}")
         attribute, index = found.groups()
         if attribute:
             steps.append(attrgetter(attribute))
         else:
-            steps.append(itemgetter(int(index) if index.isdigit() else index))
+            steps.append(itemgetter(int(index) if index.isdecimal() and index.isascii() else index))
         path = path[found.end() :]
     return steps
 
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
-    if conversion:
-        text = stable_text(value, _CONVERSIONS[conversion](value))
-        return escaped(format(text, spec))
     try:
-        return escaped(stable_text(value, format(value, spec)))
+        text = format(_CONVERSIONS[conversion](value) if conversion else value, spec)
     except (TypeError, ValueError) as error:
         raise LockNameError(
-            f"the name template {template!r} cannot write a value: {error}"
+            f"the name template {_shown(template)} cannot write a value: {error}"
         ) from error
+    return escaped(stable_text(value, text))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import six
 
 from redis_lock_decorators.errors import LockNameError
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 #: The text of these says their value and nothing else.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -58,3 +59,6 @@ def _refuse_unordered(value: object) -> None:
     if isinstance(value, (list, tuple)):
         for item in value:
             _refuse_unordered(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for part in dataclasses.fields(value):
+            _refuse_unordered(getattr(value, part.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Awaitable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Coroutine, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
@@ -30,7 +30,7 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
 class BlockingPort:
     """A blocking client as the flows see it."""
 
-    __slots__ = ("_lane", "client", "held", "resends", "slotted", "transacts")
+    __slots__ = ("_lane", "client", "held", "resends", "serials", "slotted", "transacts")
 
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
@@ -40,6 +40,7 @@ class BlockingPort:
     def __init__(self, client: Any, facts: Facts) -> None:
         self.client = client
         self.held: MutableMapping[bytes, Claim] = facts.held
+        self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted
         # Looked up each time: a tracer may have wrapped the client since.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from types import FunctionType
 from typing import Any
 
@@ -18,10 +19,11 @@ class Facts:
         slotted: it is a cluster's.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
         lane: connections of our own like its pool's; None if it must be asked itself.
+        serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
     """
 
-    __slots__ = ("held", "lane", "plain", "slotted")
+    __slots__ = ("held", "lane", "plain", "serials", "slotted")
 
     def __init__(self, client: Any) -> None:
         pool = getattr(client, "connection_pool", None)
@@ -29,6 +31,7 @@ class Facts:
         self.plain = _plain_execute(client)
         own = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
         self.lane = Lane() if own else None
+        self.serials = itertools.count(1)
         self.held: dict[bytes, Claim] = {}
 
 

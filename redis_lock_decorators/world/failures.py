@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+_CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
 _CUT = frozenset(
     {
         "ConnectionError",
+        "InvalidResponse",
         "TimeoutError",
         "ReadOnlyError",
         "TryAgainError",
@@ -14,7 +16,10 @@ _CUT = frozenset(
         "ClusterError",
     }
 )
+#: Sentences of a cluster client that found nobody to ask.
+_NO_CLUSTER = ("cannot be connected", "not covered")
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
+_NO_COMMAND = ("unknown command", "command doesn't exist")
 _PASSING = frozenset(
     {"BUSY", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 )
@@ -25,6 +30,8 @@ def is_unknown(error: Exception) -> bool:
     names = _client_names(error)
     if names & _DEFINITE:
         return False
+    if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
+        return True
     return bool(names & _CUT or _codes(error) & _PASSING)
 
 
@@ -39,15 +46,22 @@ def lacks(error: Exception) -> str:
         return "script"
     if "WRONGTYPE" in _codes(error):
         return "string"
-    return "command" if "unknown command" in str(error).lower() else ""
+    sentence = str(error).lower()
+    return "command" if any(part in sentence for part in _NO_COMMAND) else ""
 
 
 def _client_names(error: BaseException) -> set[str]:
-    # Not the builtins of the same names: a signal handler's TimeoutError is the user's.
-    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__ != "builtins"}
+    # Only the clients' own: a TimeoutError that a signal handler raises is the user's.
+    return {
+        kind.__name__
+        for kind in type(error).__mro__
+        if kind.__module__.partition(".")[0] in _CLIENTS
+    }
 
 
 def _codes(error: Exception) -> set[str]:
     # Redis 6.2 and 7.0 tell of a failed call inside a script in the middle of a sentence.
+    if not _client_names(error):
+        return set()
     words = [word.lstrip("-") for word in str(error).split()]
     return set(words if "@user_script" in str(error) else words[:1])

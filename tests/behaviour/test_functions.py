@@ -126,11 +126,13 @@ async def test_native_release_works_where_the_server_has_it(front, client, name,
         assert await do(release(client, name, identifier, method="native")) is True
 
 
-async def test_extend_counts_from_now_and_does_not_add(front, client, name):
-    identifier = await do(front.package.acquire_lock(client, name, 0, 30))
+async def test_extend_counts_from_now_neither_adding_nor_shortening(front, client, name):
+    identifier = await do(front.package.acquire_lock(client, name, 0, 20))
 
-    assert await do(front.package.extend_lock(client, name, identifier, 20)) is True
-    assert 19_000 < client.pttl(f"sys:lock:{name}") <= 20_000
+    assert await do(front.package.extend_lock(client, name, identifier, 30)) is True
+    assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
+    assert await do(front.package.extend_lock(client, name, identifier, 5)) is True
+    assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
 async def test_extend_does_not_take_a_lock_again(front, client, name):
