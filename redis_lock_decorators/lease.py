@@ -79,9 +79,10 @@ class Lease:
 
     def remaining(self) -> float:
         """Seconds until the deadline; 0 once released or lost."""
-        if self._claim.ended or self.lost:
+        now = time.monotonic()
+        if not self._claim.is_live(now) or not self._claim.is_of_this_process():
             return 0.0
-        return max(0.0, self._claim.deadline - time.monotonic())
+        return self._claim.deadline - now
 
     def check(self) -> None:
         """Do nothing while the lease is good.

@@ -79,7 +79,8 @@ class Claim:
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
-        return now < self.deadline and not self.ended and self.lost_to is None
+        over = self.ended or self.parting > 0 or self.lost_to is not None
+        return now < self.deadline and not over
 
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""

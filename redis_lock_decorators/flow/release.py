@@ -132,7 +132,7 @@ def refuse_over(claim: Claim) -> None:
     """Refuse a claim that was let go, or that is known to be lost."""
     if claim.lost_to is not None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
-    if claim.ended:
+    if claim.ended or claim.parting > 0:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 
 

@@ -8,8 +8,10 @@ for _, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
   if holder == ARGV[1] then
     redis.call('DEL', key)
+  elseif holder then
+    stranger = holder
   else
-    stranger = stranger or holder or ''
+    stranger = stranger or ''
   end
 end
 return stranger and {mark, stranger} or mark

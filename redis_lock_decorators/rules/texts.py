@@ -29,7 +29,7 @@ def stable_text(value: object, text: str) -> str:
     """``text``, made from ``value``, if every process would make the same."""
     if type(value) in _PLAIN:
         return text
-    _refuse_unordered(value)
+    _refuse_unordered(value, text)
     if _ADDRESS.search(text):
         raise LockNameError(
             f"a lock's name would hold {text:.80}, which differs in every process and so locks "
@@ -45,20 +45,21 @@ def escaped(text: str) -> str:
     return text
 
 
-def _refuse_unordered(value: object) -> None:
-    if isinstance(value, (set, frozenset)):
+def _refuse_unordered(value: object, text: str, within: tuple[object, ...] = ()) -> None:
+    if isinstance(value, (set, frozenset, dict)) and repr(value) in text:
         raise LockNameError(
-            f"a lock's name would hold a set, {value!r:.80}, whose order differs between "
-            "processes: name it by sorted(…)"
+            f"a lock's name would hold {value!r:.80}, whose order may differ between processes: "
+            "name its parts, or sorted(…) of it"
         )
-    if isinstance(value, dict):
-        raise LockNameError(
-            f"a lock's name would hold a dict, {value!r:.80}: equal dicts may be written in "
-            "different orders, so name its fields"
-        )
+    if any(value is outer for outer in within):
+        return
+    for part in _parts(value):
+        _refuse_unordered(part, text, (*within, value))
+
+
+def _parts(value: object) -> list[object]:
     if isinstance(value, (list, tuple)):
-        for item in value:
-            _refuse_unordered(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for part in dataclasses.fields(value):
-            _refuse_unordered(getattr(value, part.name))
+        return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, part.name, None) for part in dataclasses.fields(value)]
+    return []

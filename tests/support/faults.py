@@ -1,0 +1,159 @@
+"""What may become of one request to a simulated server."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import TimeoutError as TimedOut
+
+from redis_lock_decorators.world import failures
+
+if TYPE_CHECKING:
+    from support.simulation import SimulatedPort
+
+
+@dataclasses.dataclass
+class Request:
+    """A command on its way; ``end`` is when its sender stops waiting for the reply."""
+
+    port: SimulatedPort
+    command: tuple[Any, ...]
+    end: float
+
+    def execute(self) -> Any:
+        """Let the server run it; an error that it replies with is returned."""
+        try:
+            return self.port.server.run(self.command)
+        except Exception as error:
+            if failures.is_reply(error):
+                return error
+            raise
+
+    def travel(self, share: float = 1.0) -> None:
+        """Let a share of the round trip's time pass."""
+        self.port.clock.advance(self.port.latency * share)
+
+    def cut(self, sentence: str) -> Disconnected:
+        """The error of a connection that broke, and is gone with what was unread on it."""
+        self.port.unread.clear()
+        return Disconnected(sentence)
+
+
+#: What becomes of one request: gives its reply or raises.
+Fate = Callable[[Request], Any]
+
+
+def delivered(request: Request) -> Any:
+    """Run it half a latency from now, reply after the other half, unless that is too late."""
+    return slow(0.0)(request)
+
+
+def slow(seconds: float) -> Fate:
+    """It takes that much longer on its way to the server."""
+
+    def fate(request: Request) -> Any:
+        clock, half = request.port.clock, request.port.latency / 2
+        if clock.now + seconds + 2 * half > request.end:
+            clock.at(clock.now + seconds + half, request.execute)
+            return swallowed(request)
+        clock.advance(seconds + half)
+        reply = request.execute()
+        clock.advance(half)
+        return request.port.received(reply)
+
+    return fate
+
+
+def request_lost(request: Request) -> Any:
+    """The connection breaks before the server has read the request."""
+    request.travel()
+    raise request.cut("the request was lost")
+
+
+def reply_lost(request: Request) -> Any:
+    """The server runs it, then the connection breaks."""
+    request.travel(0.5)
+    request.execute()
+    request.travel(0.5)
+    raise request.cut("the reply was lost")
+
+
+def timed_out(request: Request) -> Any:
+    """The server runs it half a latency from now, but the sender waits in vain."""
+    port = request.port
+    port.clock.at(port.clock.now + port.latency / 2, request.execute)
+    return swallowed(request)
+
+
+def swallowed(request: Request) -> Any:
+    """Nobody answers and nothing is run: a black hole."""
+    clock = request.port.clock
+    assert request.end < math.inf, "the flow would wait for a reply for ever"
+    clock.advance(max(0.0, request.end - clock.now))
+    request.port.unread.clear()
+    raise TimedOut("no reply in time")
+
+
+def delayed(seconds: float) -> Fate:
+    """The connection breaks at once, yet the server runs the request ``seconds`` later."""
+
+    def fate(request: Request) -> Any:
+        clock = request.port.clock
+        clock.at(clock.now + seconds, request.execute)
+        return request_lost(request)
+
+    return fate
+
+
+def raising(error: BaseException) -> Fate:
+    """The client raises this and the server has not run it."""
+
+    def fate(request: Request) -> Any:
+        request.travel()
+        raise error
+
+    return fate
+
+
+def paused(seconds: float) -> Fate:
+    """It is run, then the process stands still before it reads the reply."""
+
+    def fate(request: Request) -> Any:
+        request.travel(0.5)
+        reply = request.execute()
+        request.port.clock.advance(seconds)
+        return request.port.received(reply)
+
+    return fate
+
+
+def interrupted(error: BaseException, *, reply_left: bool = False) -> Fate:
+    """It is run, then a signal handler raises; a careless client keeps the connection."""
+
+    def fate(request: Request) -> Any:
+        reply = request.execute()
+        if reply_left:
+            request.port.unread.append(reply)
+        raise error
+
+    return fate
+
+
+def misheard(*replies: Any) -> Fate:
+    """Replies to commands of others are still unread on the connection."""
+
+    def fate(request: Request) -> Any:
+        request.port.unread.extend(replies)
+        return delivered(request)
+
+    return fate
+
+
+def resent(request: Request) -> Any:
+    """The reply is lost, and the client itself sends the command again."""
+    request.execute()
+    return delivered(request)

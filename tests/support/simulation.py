@@ -1,0 +1,180 @@
+"""Clients of a simulated server: the flows' port in virtual time, with faults on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Awaitable, Iterator, MutableMapping
+from typing import Any
+
+from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.rules import durations
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.blocking import run
+from support.faults import Fate, Request, delivered
+from support.simulated_server import BY_SHA, BY_TEXT, Clock, SimulatedServer
+
+__all__ = ["Clock", "SimulatedPort", "SimulatedServer", "new_claim", "taken"]
+
+PREFIX = "sys:lock:"
+
+
+@dataclasses.dataclass
+class Sent:
+    """One line of the log: a script goes by its verb, another command by its name."""
+
+    at: float
+    verb: str
+    command: tuple[Any, ...]
+
+
+class SimulatedPort:
+    """One client, as ``flow.port.Port`` wants it.
+
+    Args:
+        resends: the client sends a command again by itself after a lost reply.
+        text: the client decodes replies.
+
+    Attributes:
+        latency: seconds of a round trip.
+        patience: the client's socket time-out.
+        faults: the fates of the next requests; None is ``usual``.
+        usual: the fate of every other request.
+        unread: replies that wait on the connection before the next one.
+        log: what was sent.
+        pauses: how long the flows slept, in order.
+        distrusted: how often the flows dropped idle connections.
+        untidy: the errors of tidying up, which no flow raises.
+    """
+
+    def __init__(
+        self,
+        server: SimulatedServer | None = None,
+        *,
+        seed: int = 0,
+        resends: bool = False,
+        text: bool = False,
+    ) -> None:
+        self.server = server = server or SimulatedServer(Clock())
+        self.clock = server.clock
+        self.slotted = server.cluster
+        self.transacts = not server.cluster
+        self.resends = resends
+        self.serials: Iterator[int] = itertools.count(1)
+        self.held: MutableMapping[bytes, Claim] = {}
+        self.random = random.Random(seed).random
+        self.latency = 0.001
+        self.patience = 5.0
+        self.faults: list[Fate | None] = []
+        self.usual: Fate = delivered
+        self.unread: list[Any] = []
+        self.log: list[Sent] = []
+        self.pauses: list[float] = []
+        self.distrusted = 0
+        self.untidy: list[Exception] = []
+        self._decoded = _text if text else (lambda reply: reply)
+
+    is_unknown = staticmethod(failures.is_unknown)
+    lacks = staticmethod(failures.lacks)
+
+    def now(self) -> float:
+        return self.clock.now
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.pauses.append(seconds)
+        self.clock.advance(seconds)
+
+    async def send(self, *command: Any, until: float) -> Any:
+        return self.exchange(command, until)
+
+    def exchange(self, command: tuple[Any, ...], until: float) -> Any:
+        """Send a command and meet its fate."""
+        self.log.append(Sent(self.clock.now, _verb(command), command))
+        request = Request(self, command, min(until, self.clock.now + self.patience))
+        fate = self.faults.pop(0) if self.faults else None
+        return self._decoded((fate or self.usual)(request))
+
+    def received(self, reply: Any) -> Any:
+        """The oldest unread reply: this one, unless others came before."""
+        self.unread.append(reply)
+        oldest = self.unread.pop(0)
+        if isinstance(oldest, Exception):
+            raise oldest
+        return oldest
+
+    async def distrust(self) -> None:
+        self.distrusted += 1
+        self.unread.clear()
+
+    async def shield(self, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except AssertionError:
+            raise
+        except Exception as error:
+            self.untidy.append(error)
+
+    def watch(self) -> SimulatedWatch:
+        return SimulatedWatch(self)
+
+    @property
+    def verbs(self) -> list[str]:
+        """What was sent, by verbs."""
+        return [sent.verb for sent in self.log]
+
+
+class SimulatedWatch:
+    """WATCH and GET, then MULTI and EXEC, each of the two as one request."""
+
+    def __init__(self, port: SimulatedPort) -> None:
+        self._port = port
+        self._seen: dict[bytes, int] = {}
+
+    async def __aenter__(self) -> SimulatedWatch:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        pass
+
+    async def holder(self, key: bytes) -> Any:
+        return self._port.exchange(("WATCH", key, self._seen), math.inf)
+
+    async def execute(self, *command: Any) -> bool:
+        return self._port.exchange(("EXEC", self._seen, *command), math.inf) is not None
+
+
+def new_claim(
+    *names: str,
+    expire: float = 10,
+    identifier: str | None = None,
+    owner: object = "a thread",
+) -> Claim:
+    """A claim on the names that nobody has acquired yet."""
+    ttl = durations.milliseconds(expire)
+    return Claim(names, PREFIX, expire, ttl, identifier=identifier, owner=owner)
+
+
+def taken(
+    port: SimulatedPort, *names: str, expire: float = 10, owner: object = "a thread"
+) -> Claim:
+    """A claim that holds the names; how it came to do so is forgotten."""
+    claim = new_claim(*names, expire=expire, owner=owner)
+    assert run(acquire(port, claim, 0, 0.005)) is None
+    port.log.clear()
+    return claim
+
+
+def _verb(command: tuple[Any, ...]) -> str:
+    if command[0] == "EVALSHA":
+        return BY_SHA[command[1]]
+    return BY_TEXT[command[1]] if command[0] == "EVAL" else str(command[0])
+
+
+def _text(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [_text(item) for item in reply]
+    return reply.decode(errors="surrogateescape") if isinstance(reply, bytes) else reply

@@ -1,0 +1,276 @@
+"""The errors: what each is, what it carries, and what its sentence says."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+import redis.exceptions
+
+from redis_lock_decorators.errors import (
+    ConfigurationError,
+    LockError,
+    LockLostError,
+    LockNameError,
+    LockNotOwnedError,
+    LockTimeoutError,
+    shortened,
+    shown,
+)
+
+IDENTIFIER = "0123456789abcdef0123456789abcdef"
+KINDS = [
+    LockError,
+    LockTimeoutError,
+    LockNotOwnedError,
+    LockLostError,
+    LockNameError,
+    ConfigurationError,
+]
+ERRORS = [
+    LockError("it is wrong", "report"),
+    LockError("it is wrong"),
+    LockError(),
+    LockTimeoutError("report", waited=3.0, holder=IDENTIFIER, free_in=1.5),
+    LockTimeoutError("report", waited=0),
+    LockTimeoutError("report", waited=0.5, holder=IDENTIFIER, free_in=math.inf),
+    LockNotOwnedError("report", holder=IDENTIFIER),
+    LockNotOwnedError("report", why="this lease of it was released"),
+    LockLostError("report", holder=IDENTIFIER),
+    LockLostError("report"),
+    LockNameError("a lock's name is empty"),
+    ConfigurationError("expire=0: a lease lives more than 0 s", "report"),
+]
+every_error = pytest.mark.parametrize("error", ERRORS, ids=repr)
+#: With an identifier that could do anything to a terminal.
+HOSTILE = "\x1b[31m\r\nroot logged in\x00"
+
+
+def facts(error: LockError) -> Any:
+    return type(error), str(error), error.args, vars(error)
+
+
+# What each is
+
+
+@pytest.mark.parametrize(
+    ("kind", "bases"),
+    [
+        (LockError, {redis.exceptions.LockError}),
+        (LockTimeoutError, {LockError, TimeoutError}),
+        (LockNotOwnedError, {LockError, redis.exceptions.LockNotOwnedError}),
+        (LockLostError, {LockNotOwnedError}),
+        (LockNameError, {LockError}),
+        (ConfigurationError, {LockError}),
+    ],
+)
+def test_each_error_is_what_the_contract_says(kind: type, bases: set[type]) -> None:
+    assert set(kind.__bases__) == bases
+
+
+@pytest.mark.parametrize("kind", [LockNameError, ConfigurationError])
+def test_wrong_names_and_options_are_value_errors(kind: type) -> None:
+    assert issubclass(kind, ValueError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_is_caught_as_a_lock_error_of_the_client(kind: type) -> None:
+    assert issubclass(kind, redis.exceptions.LockError)
+    assert issubclass(kind, redis.exceptions.RedisError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_error_passes_for_a_broken_connection(kind: type) -> None:
+    assert not issubclass(kind, redis.exceptions.ConnectionError)
+    assert not issubclass(kind, redis.exceptions.TimeoutError)
+
+
+def test_contended_lost_and_wrong_are_told_apart() -> None:
+    apart = [LockTimeoutError, LockNotOwnedError, LockNameError, ConfigurationError]
+
+    assert [kind for kind in apart if sum(issubclass(kind, other) for other in apart) != 1] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_has_a_first_line_of_documentation(kind: type) -> None:
+    assert (kind.__doc__ or "").splitlines()[0].endswith(".")
+
+
+# What each carries
+
+
+def test_lock_error_carries_the_name() -> None:
+    assert LockError("wrong", "report").lock_name == "report"
+    assert LockError("wrong").lock_name is None
+
+
+def test_time_out_carries_its_facts() -> None:
+    error = LockTimeoutError("report", waited=3.0, holder=IDENTIFIER, free_in=1.5)
+
+    assert (error.lock_name, error.waited, error.free_in) == ("report", 3.0, 1.5)
+    assert error.holder == "01234567…"
+
+
+def test_time_out_may_know_nothing_of_the_holder() -> None:
+    error = LockTimeoutError("report", waited=3.0)
+
+    assert error.holder is error.free_in is None
+
+
+@pytest.mark.parametrize("kind", [LockNotOwnedError, LockLostError])
+def test_error_of_ownership_carries_the_name_and_the_holder(kind: Any) -> None:
+    error = kind("report", holder=IDENTIFIER)
+
+    assert (error.lock_name, error.holder) == ("report", "01234567…")
+    assert kind("report").holder is None
+
+
+def test_time_out_is_no_error_of_the_operating_system() -> None:
+    error = LockTimeoutError("report", waited=3.0)
+
+    assert error.errno is error.strerror is None
+
+
+# Pickles and copies
+
+
+@every_error
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickle_keeps_everything(error: LockError, protocol: int) -> None:
+    again = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301  # our own
+
+    assert facts(again) == facts(error)
+
+
+@every_error
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copy_keeps_everything(error: LockError, copied: Any) -> None:
+    again = copied(error)
+
+    assert again is not error
+    assert facts(again) == facts(error)
+
+
+@every_error
+def test_pickle_keeps_what_was_added_to_the_error(error: LockError) -> None:
+    error = copy.copy(error)
+    error.job = "nightly"  # type: ignore[attr-defined]
+
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+
+    assert again.job == "nightly"
+
+
+def test_copy_shares_no_attributes_with_the_error() -> None:
+    error = LockError("wrong", "report")
+
+    copy.copy(error).lock_name = "another"
+
+    assert error.lock_name == "report"
+
+
+def test_pickle_keeps_the_kind_of_a_users_own_error() -> None:
+    again = pickle.loads(pickle.dumps(OwnError("report", waited=1)))  # noqa: S301  # our own
+
+    assert type(again) is OwnError
+    assert again.waited == 1
+
+
+class OwnError(LockTimeoutError):
+    """A user's own."""
+
+
+# What each says
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
+            "lock 'report' was not free within 3 s: held by 01234567… for at most 1.5 s unless "
+            "renewed; wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)",
+        ),
+        (
+            LockLostError("report", holder=IDENTIFIER),
+            "the lease of lock 'report' ended before the work did: it is held by 01234567…; make "
+            "the work shorter or expire longer, and check what the protected code did",
+        ),
+        (
+            LockNotOwnedError("report", why="this lease of it was released"),
+            "lock 'report' is not held by this caller: this lease of it was released",
+        ),
+    ],
+)
+def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, sentence: str) -> None:
+    assert str(error) == sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (LockTimeoutError("r", waited=0.0), ["at the one try", "held by another"]),
+        (LockTimeoutError("r", waited=3, free_in=math.inf), ["without an end", "delete the key"]),
+        (LockNotOwnedError("r"), ["it is not locked"]),
+        (LockNotOwnedError("r", holder="abc"), ["it is held by"]),
+        (LockLostError("r"), ["ended before the work did"]),
+    ],
+)
+def test_sentence_says_what_is_known(error: LockError, words: list[str]) -> None:
+    assert [word for word in words if word not in str(error)] == []
+
+
+@every_error
+def test_no_error_tells_a_whole_identifier(error: LockError) -> None:
+    assert IDENTIFIER not in f"{error} {error!r} {vars(error)}"
+    assert IDENTIFIER[:16] not in f"{error} {error!r} {vars(error)}"
+
+
+@pytest.mark.parametrize("identifier", ["host1", "worker-1", "a", "worker-12"])
+def test_short_identifier_is_not_told_whole_either(identifier: str) -> None:
+    told = shortened(identifier)
+
+    assert told is not None
+    assert identifier not in told
+
+
+@pytest.mark.parametrize("nobody", [None, ""])
+def test_nobody_is_no_holder(nobody: str | None) -> None:
+    assert shortened(nobody) is None
+
+
+@every_error
+def test_repr_names_the_kind_and_the_sentence(error: LockError) -> None:
+    assert repr(error) == f"{type(error).__name__}({str(error)!r})"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LockTimeoutError(HOSTILE, waited=1),
+        LockNotOwnedError(HOSTILE),
+        LockLostError(HOSTILE),
+        LockTimeoutError("report", waited=1, holder=HOSTILE),
+        LockNotOwnedError("report", holder=HOSTILE),
+        LockLostError("report", holder=HOSTILE),
+    ],
+    ids=lambda error: f"{type(error).__name__}-{'holder' if error.holder else 'name'}",
+)
+def test_control_characters_are_escaped(error: LockError) -> None:
+    assert str(error).isprintable()
+
+
+@pytest.mark.parametrize("name", ["a" * 10**6, "\x00" * 10**6, "é" * 10**6])
+def test_long_name_is_shown_by_its_ends(name: str) -> None:
+    assert len(shown(name)) <= 80
+    assert len(str(LockLostError(name))) < 300
+
+
+@pytest.mark.parametrize("name", ["report", "a" * 70])
+def test_short_name_is_shown_whole(name: str) -> None:
+    assert shown(name) == repr(name)
+
+
+def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
+    str(LockLostError("caf\udce9")).encode()

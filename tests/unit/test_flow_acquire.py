@@ -1,0 +1,736 @@
+"""Taking a lock: when it is tried, how long it is waited for, and what is never left behind."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import TimeoutError as TimedOut
+from support.faults import (
+    delayed,
+    interrupted,
+    misheard,
+    paused,
+    raising,
+    reply_lost,
+    request_lost,
+    resent,
+    slow,
+    swallowed,
+    timed_out,
+)
+from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+
+from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.flow.acquire import PARTING, acquire
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP, Refusal
+from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators.world.blocking import run
+
+KEY = b"sys:lock:a"
+#: Keys of two slots, in the order in which everybody takes them.
+FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
+WAITS = st.floats(min_value=0, max_value=20)
+DELTAS = st.floats(min_value=0.01, max_value=5)
+LATENCIES = st.floats(min_value=0, max_value=0.2)
+SEEDS = st.integers(min_value=0, max_value=1000)
+
+
+def cluster_port() -> SimulatedPort:
+    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
+
+
+def tried(port: SimulatedPort) -> list[float]:
+    return [sent.at for sent in port.log if sent.verb == "acquire"]
+
+
+def attempt(
+    port: SimulatedPort, claim: Claim, wait: float = 10, delta: float = 0.1
+) -> Refusal | None:
+    return run(acquire(port, claim, wait, delta))
+
+
+# A free lock
+
+
+def test_free_lock_is_taken_by_one_request() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert port.verbs == ["acquire"]
+    assert port.server.value(KEY) == claim.identifier
+
+
+def test_server_that_does_not_know_the_script_is_sent_its_text() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.server.loaded.clear()
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert [sent.command[0] for sent in port.log] == ["EVALSHA", "EVAL"]
+    assert port.server.value(KEY) == claim.identifier
+
+
+def test_deadline_is_counted_from_the_sending() -> None:
+    port, claim = SimulatedPort(), new_claim("a", expire=10)
+    port.latency = 3
+
+    attempt(port, claim)
+
+    assert claim.deadline == pytest.approx(1000 + 10 - 0.102)
+    assert port.server.left(KEY) == pytest.approx(10 - 1.5)
+
+
+def test_server_gets_the_lease_in_milliseconds() -> None:
+    port = SimulatedPort()
+    port.latency = 0
+
+    attempt(port, new_claim("a", expire=0.0005))
+
+    assert port.server.left(KEY) == pytest.approx(0.001)
+
+
+def test_held_lock_is_known_to_the_port() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+
+    attempt(port, claim)
+
+    assert port.held == {KEY: claim}
+
+
+def test_client_that_decodes_replies_is_understood() -> None:
+    port = SimulatedPort(text=True)
+    port.server.put(KEY, "another", 0.35)
+
+    refusals = attempt(port, new_claim("a"), 0), attempt(port, new_claim("a"), 1)
+
+    assert refusals[0] is not None
+    assert refusals[0].holder == "another"
+    assert refusals[1] is None
+
+
+# A lock that another holds
+
+
+def test_wait_of_nothing_tries_exactly_once() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+
+    refusal = attempt(port, new_claim("a"), wait=0)
+
+    assert refusal is not None
+    assert port.verbs == ["acquire"]
+    assert port.pauses == []
+
+
+def test_refusal_tells_who_holds_the_lock_and_for_how_long() -> None:
+    port = SimulatedPort()
+    port.latency = 0
+    port.server.put(KEY, "another", 60)
+
+    refusal = attempt(port, new_claim("a"), wait=0)
+
+    assert refusal == Refusal("another", 60.0)
+
+
+def test_refusal_by_a_key_without_a_lease_tells_that_it_has_no_end() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another")
+
+    refusal = attempt(port, new_claim("a"), wait=0)
+
+    assert refusal == Refusal("another", math.inf)
+
+
+def test_refused_acquisition_does_not_disturb_the_lease_that_refuses_it() -> None:
+    port = SimulatedPort()
+    first, second = taken(port, "a"), new_claim("a")
+
+    attempt(port, second, wait=0)
+
+    assert port.server.value(KEY) == first.identifier
+    assert port.held == {KEY: first}
+    assert not second.is_live(port.now())
+
+
+def test_wait_shorter_than_the_pause_ends_with_a_try() -> None:
+    port = SimulatedPort()
+    port.latency = 0
+    port.server.put(KEY, "another", 60)
+
+    attempt(port, new_claim("a"), wait=0.05, delta=3)
+
+    assert tried(port) == [1000, 1000.05]
+
+
+def test_lock_that_becomes_free_during_a_short_wait_is_taken_at_its_end() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 0.03)
+
+    refusal = attempt(port, new_claim("a"), wait=0.05, delta=3)
+
+    assert refusal is None
+
+
+@given(wait=WAITS, delta=DELTAS, latency=LATENCIES, seed=SEEDS)
+def test_waiter_gives_up_neither_early_nor_late(
+    wait: float, delta: float, latency: float, seed: int
+) -> None:
+    port = SimulatedPort(seed=seed)
+    port.latency = latency
+    port.server.put(KEY, "another")
+
+    refusal = attempt(port, new_claim("a"), wait, delta)
+
+    waited = port.now() - 1000
+    assert refusal is not None
+    assert waited >= wait - 1e-6
+    assert waited <= wait + 2 * latency + 1e-6
+    assert tried(port)[-1] - 1000 >= wait - latency - 1e-6
+
+
+@given(delta=DELTAS, free_at=st.floats(min_value=0, max_value=19), seed=SEEDS)
+def test_waiter_takes_a_freed_lock_within_a_pause(delta: float, free_at: float, seed: int) -> None:
+    port = SimulatedPort(seed=seed)
+    port.server.put(KEY, "another")
+    port.clock.at(1000 + free_at, lambda: port.server.drop(KEY))
+
+    refusal = attempt(port, new_claim("a", expire=60), 20 + 2 * delta, delta)
+
+    assert refusal is None
+    assert port.now() - 1000 - free_at <= 1.5 * delta + 2 * port.latency + 1e-6
+
+
+def test_waiter_without_a_limit_waits_until_the_lock_is_free() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 86_400)
+
+    refusal = attempt(port, new_claim("a"), wait=math.inf, delta=60)
+
+    assert refusal is None
+    assert 86_400 <= port.now() - 1000 < 86_400 + 91
+
+
+def test_pauses_are_spread_round_delta() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another")
+
+    attempt(port, new_claim("a"), wait=100, delta=0.1)
+
+    pauses = port.pauses[:-1]  # the last one is cut by the end of the wait
+    assert min(pauses) >= 0.05
+    assert max(pauses) <= 0.15
+    assert max(pauses) - min(pauses) > 0.08
+    assert sum(pauses) / len(pauses) == pytest.approx(0.1, rel=0.05)
+
+
+def test_two_waiters_do_not_stay_in_step() -> None:
+    ports = [SimulatedPort(seed=seed) for seed in (1, 2)]
+    for port in ports:
+        port.server.put(KEY, "another")
+
+    for port in ports:
+        attempt(port, new_claim("a"), wait=10, delta=0.1)
+
+    here, there = (tried(port)[1:-1] for port in ports)
+    together = [at for at in here if any(abs(at - other) < 0.001 for other in there)]
+    assert len(together) < len(here) / 10
+
+
+# Requests that fail
+
+
+@pytest.mark.parametrize("fate", [reply_lost, request_lost, resent])
+def test_lost_message_costs_no_pause_and_no_lock(fate: Any) -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [fate]
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert claim.is_live(port.now())
+    assert port.server.value(KEY) == claim.identifier
+    assert sum(port.pauses) == 0
+
+
+def test_wait_of_nothing_outlives_one_lost_reply() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [reply_lost]
+
+    refusal = attempt(port, claim, wait=0)
+
+    assert refusal is None
+    assert port.verbs == ["acquire", "acquire"]
+
+
+def test_deadline_after_lost_replies_is_counted_from_the_last_sending() -> None:
+    port, claim = SimulatedPort(), new_claim("a", expire=10)
+    port.latency = 0.5
+    port.faults = [reply_lost, reply_lost]
+
+    attempt(port, claim)
+
+    sent = tried(port)[-1]
+    assert sent > 1001
+    assert claim.deadline == pytest.approx(sent + 10 - 0.102)
+    assert port.now() + port.server.left(KEY) > claim.deadline
+
+
+def test_outage_shorter_than_the_wait_is_outlived() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.usual = request_lost
+    port.clock.at(1003, lambda: setattr(port, "usual", reply_lost))
+    port.clock.at(1004, lambda: setattr(port, "usual", resent))
+
+    refusal = attempt(port, claim, wait=10)
+
+    assert refusal is None
+    assert claim.is_live(port.now())
+
+
+@pytest.mark.parametrize(("wait", "longest"), [(0, 0.1), (1, 1), (60, OUTAGE), (math.inf, OUTAGE)])
+def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longest: float) -> None:
+    port = SimulatedPort()
+    port.usual = request_lost
+
+    with pytest.raises(Disconnected, match="the request was lost"):
+        attempt(port, new_claim("a"), wait)
+
+    waited = port.now() - 1000
+    assert waited <= longest + 2 * port.latency
+    assert waited >= longest - 1 or longest < 1
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.5, 1.0, 3.0])
+def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
+    port = SimulatedPort()
+    port.usual = swallowed
+
+    with pytest.raises(TimedOut):
+        attempt(port, new_claim("a"), wait)
+
+    assert port.now() - 1000 <= max(wait, ROUND_TRIP) + PARTING + 1e-6
+
+
+@pytest.mark.parametrize("wait", [60, math.inf])
+def test_black_hole_is_an_outage_even_if_the_client_has_no_time_out(wait: float) -> None:
+    port = SimulatedPort()
+    port.usual, port.patience = swallowed, math.inf
+
+    with pytest.raises(TimedOut):
+        attempt(port, new_claim("a"), wait)
+
+    assert port.now() - 1000 <= OUTAGE + ROUND_TRIP + PARTING
+
+
+def test_each_outage_of_a_long_wait_has_its_own_time() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 20)
+    for start in (1002, 1008, 1014):
+        port.clock.at(start, lambda: setattr(port, "usual", request_lost))
+        port.clock.at(start + 4, lambda: setattr(port, "usual", reply_lost))
+        port.clock.at(start + 4.5, lambda: setattr(port, "usual", resent))
+
+    refusal = attempt(port, new_claim("a"), wait=30)
+
+    assert refusal is None
+    assert port.now() > 1020
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ResponseError("OOM command not allowed when used memory > 'maxmemory'."),
+        NoPermissionError("this user has no permissions to run the 'evalsha' command"),
+        ValueError("the program is wrong"),
+    ],
+)
+def test_definite_error_is_raised_at_once(error: Exception) -> None:
+    port = SimulatedPort()
+    port.faults = [raising(error)]
+
+    with pytest.raises(type(error)) as caught:
+        attempt(port, new_claim("a"))
+
+    assert caught.value is error
+    assert port.verbs == ["acquire", "release"]
+    assert port.pauses == []
+
+
+def test_definite_error_ends_the_repeating() -> None:
+    port = SimulatedPort()
+    port.faults = [reply_lost, raising(ResponseError("OOM command not allowed"))]
+
+    with pytest.raises(ResponseError, match="OOM"):
+        attempt(port, new_claim("a"))
+
+    assert port.verbs == ["acquire", "acquire", "release"]
+    assert port.server.value(KEY) is None
+
+
+def test_key_that_holds_other_data_is_told_as_an_error_of_the_lock() -> None:
+    port = SimulatedPort()
+    port.faults = [raising(ResponseError("WRONGTYPE Operation against a key holding the wrong"))]
+
+    with pytest.raises(LockError, match="holds other data") as caught:
+        attempt(port, new_claim("a"))
+
+    assert caught.value.lock_name == "a"
+    assert port.verbs == ["acquire", "release"]
+
+
+# Nothing is left behind
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [interrupted(KeyboardInterrupt())],
+        [interrupted(SystemExit(), reply_left=True)],
+        [interrupted(TimeoutError("a signal handler's"))],
+        [reply_lost, interrupted(KeyboardInterrupt(), reply_left=True)],
+        [reply_lost, raising(ResponseError("NOAUTH Authentication required."))],
+        [reply_lost, request_lost],
+        [timed_out],
+    ],
+)
+def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = faults
+
+    with pytest.raises(BaseException):  # noqa: B017  # which one is of no matter here
+        attempt(port, claim, wait=0)
+
+    assert "release" in port.verbs
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+    assert not claim.is_live(port.now())
+
+
+def test_interrupt_while_waiting_leaves_no_key() -> None:
+    def interrupt() -> None:
+        port.server.drop(KEY)
+        raise KeyboardInterrupt
+
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+    port.clock.at(1000.55, interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"), wait=5)
+
+    assert port.server.value(KEY) is None
+
+
+def test_failed_acquisition_leaves_the_holder_alone() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+    port.faults = [interrupted(KeyboardInterrupt())]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"))
+
+    assert port.server.value(KEY) == "another"
+
+
+def test_failure_to_tidy_up_does_not_hide_the_error() -> None:
+    port = SimulatedPort()
+    port.faults = [interrupted(KeyboardInterrupt()), request_lost]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"))
+
+    assert [str(error) for error in port.untidy] == ["the request was lost"]
+
+
+def test_tidying_up_at_a_sick_node_does_not_spare_the_healthy_one() -> None:
+    port = cluster_port()
+    port.faults = [None, interrupted(KeyboardInterrupt()), request_lost]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a", "b"))
+
+    assert port.server.value(SECOND) is None
+
+
+# Replies that are not ours
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, True, False, 0, 1, 1.5, b"OK", "OK", b"", "another:1", b"another:1"),
+        *([], [None], [[]], [b"another:1"], [b"another:1", b"x", 5], [1, 2, 3], {}, {b"a": b"b"}),
+        *(set(), {b"a"}, b"\xff\xfe", [b"\xff"]),
+    ],
+    ids=repr,
+)
+def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.server.put(KEY, "another", 60)
+    port.faults = [misheard(reply)]
+
+    refusal = attempt(port, claim, wait=0)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+    assert port.distrusted == 1
+    assert port.verbs == ["acquire", "acquire"]
+
+
+def test_grant_of_an_earlier_request_is_not_believed() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [misheard(f"{claim.identifier}:0")]
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert port.distrusted == 1
+    assert claim.deadline == pytest.approx(tried(port)[1] + 10 - 0.102)
+
+
+def test_reply_left_by_an_interrupt_is_never_taken_for_a_later_one() -> None:
+    port, other = SimulatedPort(), new_claim("b")
+    port.server.put(b"sys:lock:b", "another", 60)
+    port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"))
+
+    refusal = attempt(port, other, wait=0)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+
+
+def test_connection_that_always_mishears_ends_in_an_error_and_no_key() -> None:
+    port = SimulatedPort()
+    port.usual = misheard(b"OK")
+
+    with pytest.raises(LockError, match="another command"):
+        attempt(port, new_claim("a"), wait=60)
+
+    assert port.now() - 1000 <= OUTAGE + 0.1
+    assert port.server.value(KEY) is None
+
+
+# A grant that comes too late
+
+
+@pytest.mark.parametrize("pause", [0.99, 2.0, 100.0])
+def test_grant_after_its_own_deadline_is_not_believed(pause: float) -> None:
+    port, claim = SimulatedPort(), new_claim("a", expire=1)
+    port.faults = [paused(pause)]
+
+    refusal = attempt(port, claim, wait=0)
+
+    assert refusal is not None
+    assert refusal.holder is None
+    assert not claim.is_live(port.now())
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+
+
+def test_waiter_tries_again_after_a_grant_that_came_too_late() -> None:
+    port, claim = SimulatedPort(), new_claim("a", expire=1)
+    port.faults = [paused(2)]
+
+    refusal = attempt(port, claim, wait=5)
+
+    assert refusal is None
+    assert claim.is_live(port.now())
+    assert port.server.value(KEY) == claim.identifier
+
+
+def test_lock_that_was_taken_meanwhile_is_not_held_after_a_lost_reply() -> None:
+    port, claim = SimulatedPort(), new_claim("a", expire=1)
+    port.faults = [reply_lost, slow(2)]
+    port.clock.at(1001.5, lambda: port.server.put(KEY, "another", 60))
+
+    refusal = attempt(port, claim, wait=3)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+
+
+# Several keys
+
+
+def test_several_keys_of_one_server_travel_in_one_request() -> None:
+    port, claim = SimulatedPort(), new_claim("a", "b")
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert port.verbs == ["acquire"]
+    assert port.held == {FIRST: claim, SECOND: claim}
+    assert port.server.value(FIRST) == port.server.value(SECOND) == claim.identifier
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize("busy", [FIRST, SECOND])
+def test_several_keys_are_held_all_or_none(cluster: bool, busy: bytes) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
+    (free,) = {FIRST, SECOND} - {busy}
+    port.server.put(busy, "another", 60)
+
+    refusal = attempt(port, new_claim("a", "b"), wait=0)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+    assert port.server.value(free) is None
+    assert port.held == {}
+
+
+def test_keys_of_several_slots_are_taken_in_the_order_of_the_slots() -> None:
+    port, claim = cluster_port(), new_claim("b", "a")
+
+    refusal = attempt(port, claim)
+
+    assert refusal is None
+    assert [sent.command[3] for sent in port.log] == [FIRST, SECOND]
+
+
+def test_keys_of_one_slot_travel_together_in_a_cluster() -> None:
+    port = cluster_port()
+
+    attempt(port, new_claim("{x}1", "{x}2"))
+
+    assert port.verbs == ["acquire"]
+
+
+def test_nothing_is_held_while_waiting_for_the_rest() -> None:
+    class Sleeper(SimulatedPort):
+        async def sleep(self, seconds: float) -> None:
+            held_asleep.append(self.server.value(FIRST))
+            await super().sleep(seconds)
+
+    held_asleep: list[str | None] = []
+    port = Sleeper(SimulatedServer(Clock(), cluster=True))
+    port.server.put(SECOND, "another", 1)
+
+    refusal = attempt(port, new_claim("a", "b"), wait=5)
+
+    assert refusal is None
+    assert len(held_asleep) > 5
+    assert set(held_asleep) == {None}
+
+
+def test_deadline_over_several_slots_is_counted_from_the_first_sending() -> None:
+    port, claim = cluster_port(), new_claim("a", "b", expire=10)
+    port.latency = 2
+
+    attempt(port, claim)
+
+    assert claim.deadline == pytest.approx(1000 + 10 - 0.102)
+
+
+@pytest.mark.parametrize(
+    "lost", list(itertools.product([None, reply_lost, request_lost], repeat=3))
+)
+def test_lost_messages_between_the_slots_leave_all_or_none(lost: Any) -> None:
+    port, claim = cluster_port(), new_claim("a", "b")
+    port.server.put(SECOND, "another", 2)
+    port.faults = list(lost)
+
+    refused = attempt(port, claim, wait=1)
+    left = port.server.value(FIRST)
+    port.faults = list(lost)
+    refusal = attempt(port, claim, wait=5)
+
+    assert refused is not None
+    assert left is None
+    assert refusal is None
+    assert port.server.value(FIRST) == port.server.value(SECOND) == claim.identifier
+
+
+def test_release_on_the_way_back_never_frees_a_key_that_is_held_later() -> None:
+    port, claim = cluster_port(), new_claim("a", "b")
+    port.server.put(SECOND, "another", 0.002)
+    port.faults = [None, None, delayed(0.5)]
+
+    refusal = attempt(port, claim)
+    port.clock.advance(1)
+
+    assert refusal is None
+    assert claim.is_live(port.now())
+    assert port.server.value(FIRST) == claim.identifier
+
+
+def test_refusal_after_a_late_grant_leaves_no_key() -> None:
+    port, claim = cluster_port(), new_claim("a", "b", expire=1)
+    port.faults = [None, slow(1.2)]
+    port.clock.at(1001.1, lambda: port.server.put(FIRST, "another", 60))
+
+    refusal = attempt(port, claim, wait=1.5)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+    assert port.server.value(SECOND) is None
+
+
+# Waiting for oneself
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
+def test_waiting_for_oneself_is_an_error_at_once(names: tuple[str, ...]) -> None:
+    port = SimulatedPort()
+    taken(port, "a", owner="me")
+
+    with pytest.raises(LockError, match="would wait for itself") as caught:
+        attempt(port, new_claim(*names, owner="me"))
+
+    assert caught.value.lock_name == "a"
+    assert port.log == []
+    assert port.now() < 1000.01
+
+
+def test_trying_once_for_a_lock_of_ones_own_is_merely_refused() -> None:
+    port = SimulatedPort()
+    mine = taken(port, "a", owner="me")
+
+    refusal = attempt(port, new_claim("a", owner="me"), wait=0)
+
+    assert refusal is not None
+    assert refusal.holder == mine.identifier
+    assert port.held == {KEY: mine}
+
+
+def test_another_thread_waits_for_the_lock() -> None:
+    port = SimulatedPort()
+    mine = taken(port, "a", owner="me")
+    port.clock.at(1003, lambda: run(release(port, mine, "script")))
+
+    refusal = attempt(port, new_claim("a", owner="you"))
+
+    assert refusal is None
+
+
+def test_lease_that_ran_out_is_not_waited_for_as_ones_own() -> None:
+    port = SimulatedPort()
+    taken(port, "a", owner="me", expire=1)
+    port.clock.advance(0.99)
+
+    refusal = attempt(port, new_claim("a", owner="me"))
+
+    assert refusal is None
+
+
+def test_block_that_could_not_let_go_is_not_waited_for_as_ones_own() -> None:
+    port = SimulatedPort()
+    mine = taken(port, "a", owner="me", expire=8)
+    port.usual = request_lost
+    run(leave(port, mine, "script", failed=False))
+    port.usual = resent
+
+    refusal = attempt(port, new_claim("a", owner="me"))
+
+    assert refusal is None

@@ -1,0 +1,581 @@
+"""Letting a lock go: only what is ours, told truly, by every method."""
+
+import logging
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import NoPermissionError, ResponseError
+from support.faults import (
+    Request,
+    delivered,
+    interrupted,
+    misheard,
+    raising,
+    reply_lost,
+    request_lost,
+    resent,
+    swallowed,
+)
+from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+
+from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError
+from redis_lock_decorators.flow.extend import extend
+from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators.rules.options import ReleaseMethod
+from redis_lock_decorators.world.blocking import run
+
+KEY = b"sys:lock:a"
+#: Keys of two slots, in the order in which everybody takes them.
+FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
+METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def new_port(**options: Any) -> SimulatedPort:
+    return SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ", "DELEX"]), **options)
+
+
+def cluster_port() -> SimulatedPort:
+    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
+
+
+# What is found
+
+
+@every_method
+def test_held_lock_is_deleted(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+    assert not claim.is_live(port.now())
+    assert not claim.is_lost(port.now())
+
+
+@pytest.mark.parametrize(
+    ("method", "verbs"),
+    [("script", ["release"]), ("transaction", ["WATCH", "EXEC"]), ("native", ["DELIFEQ"])],
+)
+def test_release_sends_no_more_than_its_method_needs(
+    method: ReleaseMethod, verbs: list[str]
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+
+    run(release(port, claim, method))
+
+    assert port.verbs == verbs
+
+
+@every_method
+def test_key_that_is_gone_means_lost(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+
+    with pytest.raises(LockLostError, match="gone") as caught:
+        run(release(port, claim, method))
+
+    assert caught.value.holder is None
+    assert claim.is_lost(port.now())
+    assert port.held == {}
+
+
+@every_method
+def test_key_of_another_means_lost_and_stays(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.put(KEY, "another-identifier", 60)
+
+    with pytest.raises(LockLostError) as caught:
+        run(release(port, claim, method))
+
+    assert caught.value.holder == "another-…"
+    assert port.server.value(KEY) == "another-identifier"
+    assert port.server.deleted == []
+
+
+@every_method
+def test_key_that_outlived_its_deadline_is_deleted_without_complaint(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=10)
+    port.clock.advance(9.95)
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
+def test_client_that_decodes_replies_can_release(method: ReleaseMethod) -> None:
+    port = new_port(text=True)
+    claim = taken(port, "a")
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
+def test_second_release_has_nothing_to_do(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    run(release(port, claim, method))
+    port.server.put(KEY, "another", 60)
+    port.log.clear()
+
+    run(release(port, claim, method))
+
+    assert port.log == []
+
+
+@every_method
+def test_forked_child_releases_nothing(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    claim.process += 1
+
+    with pytest.raises(LockNotOwnedError, match="parent process"):
+        run(release(port, claim, method))
+
+    assert port.log == []
+    assert port.server.value(KEY) == claim.identifier
+
+
+def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.loaded.clear()
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
+
+
+# Requests that fail
+
+
+@every_method
+@pytest.mark.parametrize("fate", [reply_lost, request_lost])
+def test_lost_message_is_made_up_for(method: ReleaseMethod, fate: Any) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+@every_method
+def test_delete_that_the_client_sent_twice_is_our_own(method: ReleaseMethod) -> None:
+    port = new_port(resends=True)
+    claim = taken(port, "a")
+    port.faults = [resent] if method != "transaction" else [None, reply_lost]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
+def test_lock_that_another_takes_after_our_delete_was_not_lost(method: ReleaseMethod) -> None:
+    def reply_lost_and_lock_taken(request: Request) -> Any:
+        request.execute()
+        port.server.put(KEY, "another", 60)
+        return request_lost(request)
+
+    port = new_port()
+    claim = taken(port, "a")
+    fate = reply_lost_and_lock_taken
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) == "another"
+    assert not claim.is_lost(port.now())
+
+
+def test_key_gone_at_a_repeated_release_after_the_deadline_means_lost() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=1)
+    port.clock.advance(1.5)
+    port.faults = [request_lost]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "script"))
+
+
+@every_method
+def test_outage_raises_the_clients_own_error_and_ends_nothing(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = request_lost
+
+    with pytest.raises(Disconnected, match="the request was lost"):
+        run(release(port, claim, method))
+
+    assert OUTAGE - 1 < port.now() - 1000 < OUTAGE + 0.1
+    assert not claim.ended
+
+
+def test_release_is_not_tried_beyond_the_deadline() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=2)
+    port.usual = request_lost
+
+    with pytest.raises(Disconnected):
+        run(release(port, claim, "script"))
+
+    assert port.now() < claim.deadline + 0.1
+
+
+@pytest.mark.parametrize("expire", [2, 600])
+def test_black_hole_ends_the_release_in_time(expire: float) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=expire)
+    port.usual, port.patience = swallowed, 1e9
+
+    with pytest.raises(Exception, match="no reply in time"):
+        run(release(port, claim, "script"))
+
+    assert port.now() - 1000 <= OUTAGE + ROUND_TRIP
+
+
+@every_method
+@pytest.mark.parametrize("fate", [reply_lost, request_lost])
+def test_release_whose_outcome_was_unknown_can_be_called_again(
+    method: ReleaseMethod, fate: Any
+) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.faults = [fate] if method != "transaction" else [None, fate]
+    port.usual = request_lost
+    with pytest.raises(Disconnected):
+        run(release(port, claim, method))
+    port.usual = delivered
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+@pytest.mark.parametrize("fate", [reply_lost, request_lost])
+def test_lease_whose_release_failed_is_not_believed_any_more(fate: Any) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = fate
+    with pytest.raises(Disconnected):
+        run(release(port, claim, "script"))
+    port.usual = delivered
+
+    with pytest.raises(LockNotOwnedError):
+        run(extend(port, claim, 60))
+
+    assert not claim.is_live(port.now())
+
+
+@every_method
+def test_definite_error_is_raised_at_once_and_ends_nothing(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [raising(NoPermissionError("this user has no permissions"))]
+
+    with pytest.raises(NoPermissionError):
+        run(release(port, claim, method))
+
+    assert len(port.log) == 1
+    assert not claim.ended
+
+
+@pytest.mark.parametrize("reply", [None, b"OK", 1, b"another:1", [], [b"another:1", b""]], ids=repr)
+def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [misheard(reply)]
+
+    run(release(port, claim, "script"))
+
+    assert port.distrusted == 1
+    assert port.verbs == ["release", "release"]
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("reply", [b"OK", b"", None, [], 7], ids=repr)
+def test_native_release_takes_no_other_reply_than_yes_or_no(reply: Any) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [misheard(reply)]
+
+    run(release(port, claim, "native"))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
+@pytest.mark.parametrize("reply_left", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_interrupt_in_the_middle_still_frees_the_lock(
+    method: ReleaseMethod, reply_left: bool, error: BaseException
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [interrupted(error, reply_left=reply_left)]
+
+    with pytest.raises(type(error)):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+    assert not claim.is_live(port.now())
+
+
+@every_method
+def test_interrupt_before_the_request_left_still_frees_the_lock(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [raising(KeyboardInterrupt())]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+# Transactions
+
+
+def test_transaction_is_tried_again_when_the_key_changed_meanwhile() -> None:
+    def extended_by_another_thread(request: Request) -> Any:
+        port.server.put(KEY, claim.identifier, 60)
+        return delivered(request)
+
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [None, extended_by_another_thread]
+
+    run(release(port, claim, "transaction"))
+
+    assert port.verbs == ["WATCH", "EXEC"] * 2
+    assert port.server.value(KEY) is None
+
+
+def test_transaction_does_not_delete_the_key_that_another_took_in_between() -> None:
+    def taken_by_another(request: Request) -> Any:
+        port.server.put(KEY, "another", 60)
+        return delivered(request)
+
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [None, taken_by_another]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "transaction"))
+
+    assert port.server.value(KEY) == "another"
+
+
+def test_transaction_that_never_succeeds_ends() -> None:
+    def changed(request: Request) -> Any:
+        port.server.put(KEY, claim.identifier, 60)
+        return delivered(request)
+
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.latency, port.usual = 0.1, changed
+
+    with pytest.raises(LockNotOwnedError, match="changes faster"):
+        run(release(port, claim, "transaction"))
+
+    assert port.now() - 1000 < OUTAGE + 1
+
+
+def test_cluster_has_no_transactions() -> None:
+    port = cluster_port()
+    claim = taken(port, "a")
+
+    with pytest.raises(ConfigurationError, match="method='script'"):
+        run(release(port, claim, "transaction"))
+
+    assert port.log == []
+
+
+# One native command
+
+
+def test_native_release_uses_what_the_server_has() -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), natives=["DELEX"]))
+    claim = taken(port, "a")
+
+    run(release(port, claim, "native"))
+
+    assert port.verbs == ["DELIFEQ", "DELEX"]
+    assert port.server.value(KEY) is None
+
+
+def test_native_release_without_a_native_command_is_refused_with_the_cure() -> None:
+    port = SimulatedPort()
+    claim = taken(port, "a")
+
+    with pytest.raises(ConfigurationError, match=r"DELIFEQ, DELEX .* method='script'"):
+        run(release(port, claim, "native"))
+
+    assert port.server.value(KEY) == claim.identifier
+
+
+# Several keys
+
+
+@every_method
+def test_several_keys_are_deleted(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", "b")
+
+    run(release(port, claim, method))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
+
+
+@pytest.mark.parametrize("method", ["script", "native"])
+def test_keys_of_several_slots_are_deleted(method: ReleaseMethod) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True, natives=["DELEX"]))
+    claim = taken(port, "a", "b")
+
+    run(release(port, claim, method))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize("lost", [FIRST, SECOND])
+@pytest.mark.parametrize("holder", [None, "another"])
+def test_loss_of_one_key_is_told_and_the_other_let_go(
+    cluster: bool, lost: bytes, holder: str | None
+) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
+    claim = taken(port, "a", "b")
+    (kept,) = {FIRST, SECOND} - {lost}
+    if holder is None:
+        port.server.drop(lost)
+    else:
+        port.server.put(lost, holder, 60)
+
+    with pytest.raises(LockLostError) as caught:
+        run(release(port, claim, "script"))
+
+    assert caught.value.holder == (None if holder is None else "ano…")
+    assert port.server.value(kept) is None
+    assert port.server.value(lost) == holder
+
+
+def test_key_of_another_is_told_though_our_own_delete_took_the_rest() -> None:
+    port = cluster_port()
+    port.resends = True
+    claim = taken(port, "a", "b")
+    port.server.put(FIRST, "another", 60)
+    port.faults = [None, resent]
+
+    with pytest.raises(LockLostError) as caught:
+        run(release(port, claim, "script"))
+
+    assert caught.value.holder == "ano…"
+
+
+def test_key_of_another_is_told_though_the_first_key_is_gone() -> None:
+    port = SimulatedPort(resends=True)
+    claim = taken(port, "a", "b")
+    port.server.drop(b"sys:lock:a")
+    port.server.put(b"sys:lock:b", "another", 60)
+
+    with pytest.raises(LockLostError) as caught:
+        run(release(port, claim, "script"))
+
+    assert caught.value.holder == "ano…"
+
+
+def test_sick_node_does_not_keep_the_keys_of_a_healthy_one() -> None:
+    def one_node_down(request: Request) -> Any:
+        return (request_lost if FIRST in request.command else delivered)(request)
+
+    port = cluster_port()
+    claim = taken(port, "a", "b")
+    port.usual = one_node_down
+
+    with pytest.raises(Disconnected):
+        run(release(port, claim, "script"))
+
+    assert port.server.value(SECOND) is None
+
+
+# The end of a block
+
+
+def test_block_that_lost_its_lease_tells_so_at_its_end() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.put(KEY, "another", 60)
+
+    with pytest.raises(LockLostError):
+        run(leave(port, claim, "script", failed=False))
+
+
+def test_block_that_was_told_of_its_loss_by_extending_tells_so_at_its_end() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+    with pytest.raises(LockLostError):
+        run(extend(port, claim, 10))
+
+    with pytest.raises(LockLostError):
+        run(leave(port, claim, "script", failed=False))
+
+
+def test_loss_never_replaces_the_error_of_the_block(caplog: pytest.LogCaptureFixture) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+
+    with caplog.at_level(logging.WARNING):
+        run(leave(port, claim, "script", failed=True))
+
+    assert "ended before the work did" in caplog.text
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize(
+    "error", [Disconnected("the server is away"), ResponseError("OOM command not allowed")]
+)
+def test_failed_release_at_the_end_of_a_block_is_logged(
+    failed: bool, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.usual = raising(error)
+
+    with caplog.at_level(logging.WARNING):
+        run(leave(port, claim, "script", failed=failed))
+
+    assert str(error) in caplog.text
+    assert "lock 'a' could not be let go" in caplog.text
+    assert claim.identifier not in caplog.text
+    assert not claim.is_live(port.now())
+    assert port.held == {}
+
+
+def test_block_left_by_a_forked_child_lets_nothing_go() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    claim.process += 1
+
+    with pytest.raises(LockNotOwnedError):
+        run(leave(port, claim, "script", failed=False))
+
+    assert port.server.value(KEY) == claim.identifier

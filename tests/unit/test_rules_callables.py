@@ -1,0 +1,221 @@
+"""Kinds of callables, and results that would run after the lock is let go."""
+
+import asyncio
+import concurrent.futures
+import functools
+import types
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
+
+
+def plain() -> int:
+    return 1
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def coroutine() -> int:
+    return 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+def label(value: Any) -> str:
+    return str(value.name if isinstance(value, Kind) else value.__name__)
+
+
+KINDS = {
+    plain: Kind.PLAIN,
+    generator: Kind.GENERATOR,
+    coroutine: Kind.COROUTINE,
+    async_generator: Kind.ASYNC_GENERATOR,
+}
+every_kind = pytest.mark.parametrize(("function", "kind"), KINDS.items(), ids=label)
+
+
+class Methods:
+    def plain(self) -> None: ...
+
+    def generator(self) -> Iterator[int]:
+        yield 1
+
+    async def coroutine(self) -> None: ...
+
+    async def async_generator(self) -> AsyncIterator[int]:
+        yield 1
+
+    @classmethod
+    async def of_class(cls) -> None: ...
+
+    @staticmethod
+    async def static() -> None: ...
+
+
+class CoroutineCall:
+    async def __call__(self) -> None: ...
+
+
+class GeneratorCall:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+
+class AsyncGeneratorCall:
+    async def __call__(self) -> AsyncIterator[int]:
+        yield 1
+
+
+class PlainCall:
+    def __call__(self) -> None: ...
+
+
+CALLS = {
+    PlainCall: Kind.PLAIN,
+    GeneratorCall: Kind.GENERATOR,
+    CoroutineCall: Kind.COROUTINE,
+    AsyncGeneratorCall: Kind.ASYNC_GENERATOR,
+}
+every_call = pytest.mark.parametrize(("made", "kind"), CALLS.items(), ids=label)
+
+
+@every_kind
+def test_kind_of_a_function(function: Any, kind: Kind) -> None:
+    assert kind_of(function) is kind
+
+
+@every_kind
+def test_kind_of_a_partial_is_that_of_its_function(function: Any, kind: Kind) -> None:
+    assert kind_of(functools.partial(function)) is kind
+    assert kind_of(functools.partial(functools.partial(function))) is kind
+
+
+@pytest.mark.parametrize("name", ["plain", "generator", "coroutine", "async_generator"])
+def test_kind_of_a_method_is_that_of_its_function(name: str) -> None:
+    kind = Kind[name.upper()]
+
+    assert kind_of(getattr(Methods, name)) is kind
+    assert kind_of(getattr(Methods(), name)) is kind
+    assert kind_of(functools.partial(getattr(Methods(), name))) is kind
+
+
+@pytest.mark.parametrize("method", [Methods.of_class, Methods().of_class, Methods.static])
+def test_kind_of_a_class_or_static_method_is_that_of_its_function(method: Any) -> None:
+    assert kind_of(method) is Kind.COROUTINE
+
+
+@every_call
+def test_kind_of_an_object_is_that_of_its_call(made: Any, kind: Kind) -> None:
+    assert kind_of(made()) is kind
+
+
+@every_call
+def test_kind_of_a_partial_of_an_object_is_that_of_its_call(made: Any, kind: Kind) -> None:
+    assert kind_of(functools.partial(made())) is kind
+
+
+@pytest.mark.parametrize("function", [len, int, Methods, lambda: None, functools.partial(int)])
+def test_builtin_class_or_lambda_is_plain(function: Any) -> None:
+    assert kind_of(function) is Kind.PLAIN
+
+
+def test_attribute_named_like_a_call_does_not_make_the_kind() -> None:
+    made = PlainCall()
+    made.__call__ = coroutine  # type: ignore[method-assign]
+
+    assert kind_of(made) is Kind.PLAIN
+
+
+# Names
+
+
+def test_full_name_is_module_and_qualified_name() -> None:
+    assert full_name(plain) == f"{__name__}.plain"
+    assert full_name(Methods.plain) == full_name(Methods().plain) == f"{__name__}.Methods.plain"
+    assert full_name(PlainCall()) == f"{__name__}.PlainCall"
+    assert full_name(functools.partial(functools.partial(plain))) == f"{__name__}.plain"
+
+
+@pytest.mark.parametrize("function", [len, str.upper, "".join, [].append, print])
+def test_builtin_has_a_full_name_too(function: Any) -> None:
+    name = full_name(function)
+
+    assert name.endswith(function.__name__)
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    "result", [None, 0, "", [], {}, iter([]), object(), int, generator, coroutine], ids=str
+)
+def test_finished_result_is_handed_on(result: Any) -> None:
+    assert refuse_unrun(plain, result) is result
+
+
+def test_future_of_a_thread_is_handed_on() -> None:
+    future: concurrent.futures.Future[int] = concurrent.futures.Future()
+
+    assert refuse_unrun(plain, future) is future
+
+
+def test_generator_is_refused_and_closed() -> None:
+    result = generator()
+
+    with pytest.raises(ConfigurationError, match="returned a generator that has not run"):
+        refuse_unrun(plain, result)
+
+    assert list(result) == []
+
+
+def test_coroutine_is_refused_and_closed_without_a_warning() -> None:
+    result = coroutine()
+
+    with pytest.raises(ConfigurationError, match="returned a coroutine that has not run"):
+        refuse_unrun(plain, result)
+
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        result.send(None)
+
+
+def test_async_generator_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="returned a async_generator that has not run"):
+        refuse_unrun(plain, async_generator())
+
+
+def test_coroutine_made_of_a_generator_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="has not run"):
+        refuse_unrun(plain, types.coroutine(generator)())
+
+
+def test_any_other_awaitable_is_refused() -> None:
+    class Awaitable:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    with pytest.raises(ConfigurationError, match="returned a Awaitable that has not run"):
+        refuse_unrun(plain, Awaitable())
+
+
+def test_future_of_a_loop_is_refused() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        future = loop.create_future()
+
+        with pytest.raises(ConfigurationError, match="has not run"):
+            refuse_unrun(plain, future)
+    finally:
+        loop.close()
+
+
+def test_refusal_names_the_function() -> None:
+    with pytest.raises(ConfigurationError, match=rf"{__name__}\.plain"):
+        refuse_unrun(functools.partial(plain), generator())

@@ -1,0 +1,214 @@
+"""Names and keys: one name one key, whatever its letters; slots as a cluster counts them."""
+
+import binascii
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redis_lock_decorators.errors import LockNameError
+from redis_lock_decorators.rules.keys import (
+    LONGEST_NAME,
+    by_slot,
+    checked_name,
+    checked_names,
+    key_of,
+    slot_of,
+)
+
+PREFIX = "sys:lock:"
+#: Any text that can be written as UTF-8.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+LONG = st.integers(min_value=LONGEST_NAME + 1, max_value=5000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("report", "two words", "line\nbreak", "\t", "\x00", "{tag}", "}{", "a:b", " "),
+        *("ключ", "锁", "🔒", "x" * LONGEST_NAME),
+    ],
+)
+def test_key_is_the_prefix_and_the_name(name: str) -> None:
+    assert key_of(PREFIX, checked_name(name)) == (PREFIX + name).encode()
+
+
+def test_prefix_may_be_empty_or_hold_any_letters() -> None:
+    assert key_of("", "a") == b"a"
+    assert key_of("лок:", "a") == "лок:a".encode()
+
+
+@pytest.mark.parametrize("name", [b"report", b"\xff\xfe", b"\x00", "ключ".encode(), b"caf\xe9"])
+def test_name_in_bytes_gives_the_key_of_these_bytes(name: bytes) -> None:
+    assert key_of(PREFIX, checked_name(name)) == PREFIX.encode() + name
+
+
+def test_look_alike_spellings_give_one_key() -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+
+    keys = {key_of(PREFIX, checked_name(name)) for name in (composed, decomposed)}
+
+    assert keys == {PREFIX.encode() + composed.encode()}
+
+
+def test_look_alike_spellings_in_bytes_give_the_key_of_the_text() -> None:
+    assert checked_name("cafe\u0301".encode()) == checked_name("caf\u00e9")
+
+
+def test_letters_that_merely_resemble_each_other_stay_apart() -> None:
+    assert checked_name("а") != checked_name("a")  # the first is Cyrillic
+    assert checked_name("\ufb01") != checked_name("fi")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udbffb", "\ud83d" + "x" * 600])
+def test_lone_surrogate_is_refused_and_shown_escaped(name: str) -> None:
+    with pytest.raises(LockNameError, match=r"UTF-8: .*\\u?d") as caught:
+        key_of(PREFIX, checked_name(name))
+
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("name", ["", b"", None, 5, 1.5, True, ["a"], object(), bytearray(b"a")])
+def test_what_is_no_text_or_empty_is_no_name(name: Any) -> None:
+    with pytest.raises(LockNameError):
+        checked_name(name)
+
+
+@pytest.mark.parametrize("names", [None, 5, 1.5, [], (), set(), {"a": 1}, iter("ab"), object()])
+def test_what_is_no_text_and_no_list_of_texts_is_no_name(names: Any) -> None:
+    with pytest.raises(LockNameError):
+        checked_names(names)
+
+
+@pytest.mark.parametrize("names", [["a", ""], ["a", None], [["a"]], ("a", 5), {b""}])
+def test_list_with_a_wrong_name_is_refused(names: Any) -> None:
+    with pytest.raises(LockNameError):
+        checked_names(names)
+
+
+# Several names
+
+
+def test_one_name_is_a_list_of_one() -> None:
+    assert checked_names("report") == checked_names(b"report") == ("report",)
+
+
+def test_several_names_come_in_one_order_without_doubles() -> None:
+    expected = ("a", "b", "caf\u00e9")
+
+    assert checked_names(["b", "cafe\u0301", "a", b"a", "caf\u00e9"]) == expected
+    assert checked_names(("caf\u00e9", "a", "b")) == expected
+    assert checked_names({"b", "a", "caf\u00e9"}) == expected
+
+
+@given(names=st.lists(TEXTS, min_size=1), seed=st.randoms(use_true_random=False))
+def test_order_of_several_names_does_not_depend_on_how_they_are_given(
+    names: list[str], seed: Any
+) -> None:
+    shuffled = [*names, *names[:2]]
+    seed.shuffle(shuffled)
+
+    assert checked_names(shuffled) == checked_names(names)
+
+
+def test_names_that_are_written_alike_are_one_key() -> None:
+    names = checked_names(["é", b"\xc3\xa9", "\udcc3\udca9"])
+
+    keys = [key_of(PREFIX, name) for name in names]
+
+    assert len(set(keys)) == len(keys)
+
+
+# Long names
+
+
+def test_megabyte_of_name_gives_a_short_key_that_begins_alike() -> None:
+    key = key_of(PREFIX, "invoice:" + "x" * 10**6)
+
+    assert len(key) < 200
+    assert key.startswith(b"sys:lock:invoice:xxx")
+
+
+@given(length=LONG, letter=st.sampled_from(["x", "é", "🔒"]))
+def test_long_name_always_gives_the_same_short_key(length: int, letter: str) -> None:
+    key = key_of(PREFIX, letter * length)
+
+    assert key == key_of(PREFIX, letter * length)
+    assert len(key) < LONGEST_NAME
+    key.decode()
+
+
+@given(name=TEXTS, other=TEXTS, length=LONG)
+def test_long_names_that_differ_at_their_end_give_different_keys(
+    name: str, other: str, length: int
+) -> None:
+    name, other = checked_name(name), checked_name(other)
+    begin = "x" * length
+
+    keys = {key_of(PREFIX, begin + name), key_of(PREFIX, begin + other)}
+
+    assert len(keys) == (1 if name == other else 2)
+
+
+def test_long_names_in_other_than_utf8_are_digested_too() -> None:
+    first, second = (key_of(PREFIX, checked_name(b"\xff" * 600 + end)) for end in (b"1", b"2"))
+
+    assert first != second
+    assert len(first) < 300
+
+
+@given(name=TEXTS, other=TEXTS)
+def test_short_names_that_differ_give_different_keys(name: str, other: str) -> None:
+    name, other = checked_name(name), checked_name(other)
+
+    same = key_of(PREFIX, name) == key_of(PREFIX, other)
+
+    assert same == (name == other)
+
+
+# Slots
+
+
+def test_slot_is_counted_by_the_crc_of_the_cluster_specification() -> None:
+    assert binascii.crc_hqx(b"123456789", 0) == 0x31C3
+    assert slot_of(b"123456789") == 0x31C3
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    # As CLUSTER KEYSLOT of a server tells them.
+    [(b"", 0), (b"a", 15495), (b"foo", 12182), (b"bar", 5061), (b"somekey", 11058)],
+)
+def test_slot_is_the_one_that_a_server_tells(key: bytes, slot: int) -> None:
+    assert slot_of(key) == slot
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        *((b"{user1000}.following", b"user1000"), (b"{user1000}.followers", b"user1000")),
+        *((b"x{y}", b"y"), (b"{a}{b}", b"a"), (b"foo{bar}{zap}", b"bar")),
+        (b"foo{{bar}}zap", b"{bar"),
+        *((b"foo{}{bar}", b"foo{}{bar}"), (b"{}", b"{}"), (b"{}{x}", b"{}{x}")),
+        *((b"{", b"{"), (b"}", b"}"), (b"}{", b"}{"), (b"a{b", b"a{b"), (b"a}b{c}", b"c")),
+    ],
+)
+def test_only_the_first_full_hash_tag_chooses_the_slot(key: bytes, hashed: bytes) -> None:
+    assert slot_of(key) == binascii.crc_hqx(hashed, 0) % 16_384
+
+
+@given(keys=st.lists(st.binary(max_size=20), unique=True))
+def test_keys_are_grouped_by_slot_in_rising_order(keys: list[bytes]) -> None:
+    groups = by_slot(keys)
+
+    slots = [{slot_of(key) for key in group} for group in groups]
+    assert all(len(slot) == 1 for slot in slots)
+    assert [min(slot) for slot in slots] == sorted({slot_of(key) for key in keys})
+    assert sorted(key for group in groups for key in group) == sorted(keys)
+
+
+def test_keys_of_one_slot_keep_their_order() -> None:
+    assert by_slot([b"{x}2", b"a", b"{x}1"]) == sorted(
+        [(b"{x}2", b"{x}1"), (b"a",)], key=lambda group: slot_of(group[0])
+    )

@@ -1,0 +1,222 @@
+"""Name templates: every form is written as meant, or refused when the function is decorated."""
+
+import inspect
+from collections.abc import Callable
+from datetime import date, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators.errors import LockNameError
+from redis_lock_decorators.rules.templates import compiled
+
+
+def order(
+    order_id: Any, sku: Any = "none", *rest: Any, warehouse: Any = 1, **more: Any
+) -> None: ...
+
+
+SIGNATURE = inspect.signature(order)
+ITEM = SimpleNamespace(id=7, owner=SimpleNamespace(name="ann"), lines=[{"sku": "x"}], when=None)
+
+
+class Bare:
+    pass
+
+
+def written(template: str, *args: Any, **kwargs: Any) -> str:
+    return compiled(template, SIGNATURE)(args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        *(("report", "report"), ("two words", "two words"), ("", "")),
+        *(("{order_id}", "5"), ("order:{order_id}", "order:5"), ("{order_id}!", "5!")),
+        *(("{order_id}{order_id}", "55"), ("{sku}:{warehouse}", "none:1")),
+        *(("{{{order_id}}}", "{5}"), ("{{x}}", "{x}"), ("a}}b{{c", "a}b{c")),
+        *(("{{tag}}:{order_id}", "{tag}:5"), ("{order_id:}", "5")),
+    ],
+)
+def test_template_is_filled_in(template: str, name: str) -> None:
+    assert written(template, 5) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        *(("{order_id.id}", "7"), ("{order_id.owner.name}", "ann")),
+        *(("{order_id.lines[0][sku]}", "x"), ("{order_id.id:04}", "0007")),
+        *(("{order_id.owner.name!r}", "'ann'"), ("{order_id.when}", "None")),
+    ],
+)
+def test_attributes_and_indexes_are_followed(template: str, name: str) -> None:
+    assert written(template, ITEM) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "argument", "name"),
+    [
+        *(("{order_id[0]}", ["a", "b"], "a"), ("{order_id[1]}", ("a", "b"), "b")),
+        *(("{order_id[key]}", {"key": 5}, "5"), ("{order_id[two words]}", {"two words": 5}, "5")),
+        *(("{order_id[0]}", {0: "a"}, "a"), ("{order_id[a.b]}", {"a.b": 1}, "1")),
+        *(
+            ("{order_id[0]}", "abc", "a"),
+            ("{order_id[²]}", {"²": 1}, "1"),
+            ("{order_id[00]}", ["a"], "a"),
+        ),
+    ],
+)
+def test_indexes_are_numbers_or_texts(template: str, argument: Any, name: str) -> None:
+    assert written(template, argument) == name
+
+
+@pytest.mark.parametrize(
+    ("template", "argument", "name"),
+    [
+        *(("{order_id!r}", "a", "'a'"), ("{order_id!s}", 5, "5"), ("{order_id!a}", "é", "'\\xe9'")),
+        *(
+            ("{order_id:05d}", 42, "00042"),
+            ("{order_id:.2f}", 1, "1.00"),
+            ("{order_id:x}", 255, "ff"),
+        ),
+        *(("{order_id:>4}", "ab", "  ab"), ("{order_id!r:>5}", "a", "  'a'")),
+        ("{order_id:%Y-%m}", date(2026, 1, 2), "2026-01"),
+        ("{order_id:%H:%M}", datetime(2026, 1, 2, 3, 4), "03:04"),
+    ],
+)
+def test_conversions_and_formats_are_applied(template: str, argument: Any, name: str) -> None:
+    assert written(template, argument) == name
+
+
+@pytest.mark.parametrize(
+    "template", ["{order_id}", "{order_id!s}", "{order_id:>3}", "{order_id!r}"]
+)
+def test_braces_of_an_argument_are_escaped_in_every_form(template: str) -> None:
+    name = written(template, "{a}")
+
+    assert name.strip("'") == "%7Ba%7D"
+
+
+@pytest.mark.parametrize("template", ["{order_id}", "{order_id.item}", "{order_id[0]}"])
+def test_bytes_are_read_as_text(template: str) -> None:
+    argument = {"{order_id}": b"a", "{order_id.item}": SimpleNamespace(item=b"a")}
+
+    assert written(template, argument.get(template, [b"a"])) == "a"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("{order_id}", "x{order_id}", "{order_id!r}", "{order_id!s:>9}", "{order_id!a}"),
+        *("{order_id:}", "{rest}", "{order_id!s:.9}"),
+    ],
+)
+def test_argument_with_an_address_in_memory_is_refused(template: str) -> None:
+    with pytest.raises(LockNameError, match="differs in every process"):
+        written(template, Bare(), "sku", Bare())
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{order_id}", "{order_id!r}", "{order_id!a}", "{order_id!s:>9}", "{order_id!s:.5}", "{more}"],
+)
+def test_set_or_dict_is_refused_in_every_form(template: str) -> None:
+    with pytest.raises(LockNameError, match="order"):
+        written(template, {"é", "b"}, unknown=1)
+
+
+def test_arguments_without_a_name_can_be_reached() -> None:
+    name = written("{rest[1]}:{more[extra]}", 1, 2, "a", "b", extra="c")
+
+    assert name == "b:c"
+
+
+# Refused at decoration
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *(
+            "{unknown}",
+            "{}",
+            "{0}",
+            "{:>4}",
+            "{!r}",
+            "{.id}",
+            "{[0]}",
+            "{ order_id }",
+            "{Order_id}",
+        ),
+        *("{", "}", "a{b", "{order_id", "order_id}", "{order_id}}", "{{order_id}", "{order_id!}"),
+        *("{order_id!x}", "{order_id!rr}", "{order_id!R}"),
+        *("{order_id.}", "{order_id..id}", "{order_id[}", "{order_id[]}", "{order_id[0}"),
+        *("{order_id]}", "{order_id[0]x}", "{order_id.[0]}", "{order_id[0].}"),
+        *("{order_id:{sku}}", "{order_id:>{warehouse}}", "{order_id!r:{sku}}"),
+    ],
+)
+def test_wrong_template_is_refused_before_any_call(template: str) -> None:
+    with pytest.raises(LockNameError) as caught:
+        compiled(template, SIGNATURE)
+
+    assert repr(template)[1:-1] in str(caught.value)
+
+
+def test_unknown_field_is_answered_with_what_there_is_and_how_to_write_a_brace() -> None:
+    with pytest.raises(LockNameError, match=r"order_id, sku, rest, warehouse, more\).*twice"):
+        compiled("{ordr_id}", SIGNATURE)
+
+
+# Refused at a call
+
+
+@pytest.mark.parametrize(
+    ("template", "argument"),
+    [
+        *(("{order_id.unknown}", ITEM), ("{order_id.id.unknown}", ITEM), ("{order_id[5]}", [1])),
+        *(("{order_id[key]}", {}), ("{order_id[key]}", [1]), ("{order_id[0]}", 5)),
+        *(("{order_id[-1]}", [1]), ("{order_id.id}", None)),
+    ],
+)
+def test_step_that_leads_nowhere_is_told(template: str, argument: Any) -> None:
+    with pytest.raises(LockNameError, match="cannot read"):
+        written(template, argument)
+
+
+@pytest.mark.parametrize(
+    ("template", "argument"),
+    [
+        *(("{order_id:.2f}", "text"), ("{order_id:d}", 1.5), ("{order_id:>4}", None)),
+        *(("{order_id!s:.2f}", 1), ("{order_id!r:d}", 1), ("{order_id:>4}", b"a")),
+    ],
+)
+def test_format_that_does_not_fit_the_value_is_told(template: str, argument: Any) -> None:
+    with pytest.raises(LockNameError, match="cannot write"):
+        written(template, argument)
+
+
+def test_missing_argument_raises_the_type_error_of_the_call() -> None:
+    write = compiled("{order_id}", SIGNATURE)
+
+    with pytest.raises(TypeError, match="order_id"):
+        write((), {})
+
+
+def test_error_of_a_property_stays_its_own() -> None:
+    class Failing:
+        @property
+        def name(self) -> str:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        written("{order_id.name}", Failing())
+
+
+def test_template_is_compiled_once_and_written_for_each_call() -> None:
+    write: Callable[..., str] = compiled("order:{order_id}", SIGNATURE)
+
+    names = [write((number,), {}) for number in (1, 2)]
+
+    assert names == ["order:1", "order:2"]

@@ -1,0 +1,184 @@
+"""Arguments as text: the same in every process, or refused."""
+
+import asyncio
+import enum
+import functools
+import io
+import pathlib
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redis_lock_decorators.errors import LockNameError
+from redis_lock_decorators.rules.texts import as_text, escaped, stable_text
+
+#: Without the sign by which braces are escaped.
+TEXTS = st.text(st.characters(exclude_characters="%"))
+
+
+class Bare:
+    def method(self) -> None: ...
+
+
+class Spoken:
+    def __str__(self) -> str:
+        return "order 7"
+
+
+class Colour(enum.Enum):
+    RED = "r"
+
+
+class Text(str, enum.Enum):
+    RED = "r"
+
+
+class Point(NamedTuple):
+    x: object
+    y: object
+
+
+@dataclass
+class Query:
+    words: object = field(default_factory=list)
+
+
+@dataclass
+class Tagged:
+    number: int
+    tags: set[str]
+
+    def __str__(self) -> str:
+        return f"order {self.number}"
+
+
+@dataclass
+class Hidden:
+    number: int
+    tags: set[str] = field(repr=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *(("a b", "a b"), ("", ""), (b"abc", "abc"), (b"\xff", "\udcff"), ("ключ", "ключ")),
+        *((1, "1"), (-1, "-1"), (10**20, "1" + "0" * 20), (1.5, "1.5"), (True, "True")),
+        *((None, "None"), (Decimal("1.50"), "1.50"), (1 + 2j, "(1+2j)")),
+        *((Colour.RED, "Colour.RED"), (Text.RED, "r"), (Spoken(), "order 7")),
+        *((date(2026, 1, 2), "2026-01-02"), (timedelta(hours=1), "1:00:00")),
+        (datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc), "2026-01-02 03:04:00+00:00"),
+        (uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        *(((1, "a"), "(1, 'a')"), ([1, [2]], "[1, [2]]"), (range(3), "range(0, 3)")),
+        (pathlib.PurePosixPath("/a/b"), "/a/b"),
+    ],
+)
+def test_value_that_says_what_it_is_gives_its_text(value: object, text: str) -> None:
+    assert as_text(value) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Bare(),
+        object(),
+        Bare().method,
+        lambda: None,
+        test_value_that_says_what_it_is_gives_its_text,
+        functools.partial(lambda: None),
+        [].append,
+        (number for number in [1]),
+        memoryview(b"abc"),
+        weakref.ref(Bare),
+        io.BytesIO(),
+        asyncio.Lock(),
+        (lambda: None).__code__,
+        Query(Bare()),
+        Point(1, Bare()),
+        [Bare()],
+        (1, [Bare()]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_text_with_an_address_in_memory_is_refused_with_the_cure(value: object) -> None:
+    with pytest.raises(LockNameError, match=r"differs in every process.*__str__"):
+        as_text(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({1, 2}, frozenset("ab"), {"a": 1}, [{1}], ({1},), [[{"a"}]], [{"a": 1}]),
+        *(Point(1, {2}), [Point({}, 1)]),
+    ],
+    ids=repr,
+)
+def test_set_or_dict_is_refused_wherever_it_is(value: object) -> None:
+    with pytest.raises(LockNameError, match="order"):
+        as_text(value)
+
+
+@pytest.mark.parametrize("value", [Query({"a", "b"}), [Query({"a", "b"})]], ids=["bare", "listed"])
+def test_set_inside_of_an_object_is_refused(value: object) -> None:
+    with pytest.raises(LockNameError):
+        as_text(value)
+
+
+def test_set_inside_of_an_object_that_does_not_show_it_does_no_harm() -> None:
+    assert as_text(Tagged(7, {"a", "b"})) == "order 7"
+    assert as_text([Hidden(7, {"a", "b"})]) == "[Hidden(number=7)]"
+
+
+def test_objects_that_hold_each_other_are_written() -> None:
+    query = Query()
+    query.words = [query]
+
+    assert as_text(query) == "Query(words=[...])"
+
+
+def test_text_that_speaks_of_an_address_is_the_users_own() -> None:
+    assert as_text("<a at 0x1f>") == "<a at 0x1f>"
+    assert as_text(b"<a at 0x1f>") == "<a at 0x1f>"
+
+
+def test_refusal_is_short_however_long_the_value() -> None:
+    with pytest.raises(LockNameError) as caught:
+        as_text([Bare()] * 10_000)
+
+    assert len(str(caught.value)) < 500
+
+
+# Braces
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("{a}", "%7Ba%7D"), ("a", "a"), ("}{", "%7D%7B"), ("{{", "%7B%7B"), ("", "")],
+)
+def test_braces_are_escaped(text: str, expected: str) -> None:
+    assert escaped(text) == expected
+    assert as_text(text) == expected
+    assert as_text(text.encode()) == expected
+
+
+@given(value=st.one_of(st.text(), st.binary(), st.lists(st.text()), st.tuples(st.text())))
+def test_no_argument_puts_a_brace_into_a_name(value: object) -> None:
+    text = as_text(value)
+
+    assert "{" not in text
+    assert "}" not in text
+
+
+@given(first=TEXTS, second=TEXTS)
+def test_different_texts_stay_different(first: str, second: str) -> None:
+    assert (as_text(first) == as_text(second)) == (first == second)
+
+
+def test_plain_value_may_be_written_in_any_way() -> None:
+    assert stable_text("<a at 0x1f>", "'<a at 0x1f>'") == "'<a at 0x1f>'"
