@@ -115,10 +115,10 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
 
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
+    stable_text(value, _CONVERSIONS[conversion or "s"](value))
     try:
-        text = format(_CONVERSIONS[conversion](value) if conversion else value, spec)
+        return escaped(format(_CONVERSIONS[conversion](value) if conversion else value, spec))
     except (TypeError, ValueError) as error:
         raise LockNameError(
             f"the name template {_shown(template)} cannot write a value: {error}"
         ) from error
-    return escaped(stable_text(value, text))

@@ -46,7 +46,7 @@ def escaped(text: str) -> str:
 
 
 def _refuse_unordered(value: object, text: str, within: tuple[object, ...] = ()) -> None:
-    if isinstance(value, (set, frozenset, dict)) and repr(value) in text:
+    if isinstance(value, (set, frozenset, dict)) and (not within or repr(value) in text):
         raise LockNameError(
             f"a lock's name would hold {value!r:.80}, whose order may differ between processes: "
             "name its parts, or sorted(…) of it"

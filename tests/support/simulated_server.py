@@ -73,7 +73,7 @@ class SimulatedServer:
             "WATCH": self._watch,
             "EXEC": self._exec,
         }
-        self._handlers.update({name: self._delete_if for name in natives})
+        self._handlers.update(dict.fromkeys(natives, self._delete_if))
 
     def run(self, command: tuple[Any, ...]) -> Any:
         """Run a command now; an error that the server replies with is raised."""
