@@ -10,8 +10,8 @@ from redis_lock_decorators.errors import (
 )
 from redis_lock_decorators.functions import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.lease import Lease, current_lease
-from redis_lock_decorators.lock import RedisLock
 from redis_lock_decorators.locks import Locks, configure, redis_lock
+from redis_lock_decorators.redislock import RedisLock
 
 __all__ = [
     "ConfigurationError",

@@ -8,10 +8,12 @@ from typing import Any, Literal, TypeVar, cast
 
 import six
 
+from redis_lock_decorators.description import described
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.lease import Attempt, Lease, abandon, enter, forget
-from redis_lock_decorators.lock import RedisLock, describe
+from redis_lock_decorators.lease import Attempt, Lease, abandon
+from redis_lock_decorators.lease_facts import enter, forget
 from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.arguments import signature_of
 from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
@@ -72,7 +74,7 @@ def _lock_for(
     def lock_for(*args: Any, **kwargs: Any) -> RedisLock:
         """The lock that a call with these arguments takes; a method's takes ``self`` first."""
         signature_of(function).bind(*args, **kwargs)
-        return describe(plan, namer(args, kwargs))
+        return described(RedisLock, plan, namer(args, kwargs))
 
     return lock_for
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
-from redis_lock_decorators.lock import RedisLock, describe
+from redis_lock_decorators.description import described
 from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.keys import is_name
 from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
@@ -60,7 +61,7 @@ class Locks:
     ) -> RedisLock:
         """A ``RedisLock`` with the project's connection and defaults."""
         plan = Plan(self._settings, client, get_redis_connection, options)
-        return describe(plan, lock_name, get_lock_name)
+        return described(RedisLock, plan, lock_name, get_lock_name)
 
     @overload
     def redis_lock(self, lock_name: F, /) -> F: ...

@@ -1,0 +1,111 @@
+"""A lock's description: what it is called, and all else about it. It holds nothing."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.rules import naming
+from redis_lock_decorators.rules.keys import checked_names, key_of
+from redis_lock_decorators.rules.options import ReleaseMethod
+from redis_lock_decorators.settings import DEFAULT, OPTION_NAMES
+from redis_lock_decorators.world.connections import ConnectionFactory
+
+D = TypeVar("D", bound="Description")
+
+
+class _Configured:
+    """Stands for a default that ``configure`` may change."""
+
+    def __repr__(self) -> str:
+        return "<configured>"
+
+
+CONFIGURED: Any = _Configured()
+
+
+class Description:
+    """A lock that one holder among all processes has at a time.
+
+    The object only describes the lock: threads and tasks may share it, and use it again and again.
+
+    Args:
+        lock_name: what to lock; several names are held all or none.
+        get_lock_name: for ``call``: makes the name from the call's arguments.
+        acquire_time: the longest wait, in seconds (10); 0 tries once, None waits for ever.
+        expire: seconds a lease lives in Redis unless extended (10).
+        client: the Redis client; without it, ``get_redis_connection`` or the configured hook.
+        get_redis_connection: gives the client; called at first use, once per process.
+        prefix: what stands before the name in the Redis key ("sys:lock:").
+        delta: seconds between two tries, on average (0.005).
+        release_method: "script", "transaction" (WATCH, not on a cluster) or "native".
+
+    Raises:
+        LockNameError: a name is empty or no text.
+        ConfigurationError: an option is not usable.
+    """
+
+    __slots__ = ("__weakref__", "_get_lock_name", "_names", "_plan")
+
+    _plan: Plan
+    _names: tuple[str, ...] | None
+    _get_lock_name: naming.GetLockName | None
+
+    def __init__(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        acquire_time: float | None = CONFIGURED,
+        expire: float = CONFIGURED,
+        *,
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        prefix: str = CONFIGURED,
+        delta: float = CONFIGURED,
+        release_method: ReleaseMethod = CONFIGURED,
+    ) -> None:
+        told = locals()
+        given: Any = {name: told[name] for name in OPTION_NAMES if told[name] is not CONFIGURED}
+        plan = Plan(DEFAULT, client, get_redis_connection, given)
+        _fill(self, plan, lock_name, get_lock_name)
+
+    def __repr__(self) -> str:
+        return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
+
+    def _own_names(self) -> tuple[str, ...]:
+        return self._names if self._names is not None else naming.first_argument((), {})
+
+    def _own_keys(self) -> tuple[bytes, ...]:
+        prefix = self._plan.options.prefix
+        return tuple([key_of(prefix, name) for name in self._own_names()])
+
+    def _names_of(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """The names of the lock that a call of ``call`` takes."""
+        if self._names is not None:
+            return self._names
+        if self._get_lock_name is not None:
+            return naming.called(self._get_lock_name)(args, kwargs)
+        return naming.first_argument(args, kwargs)
+
+
+def described(
+    kind: type[D],
+    plan: Plan,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None = None,
+) -> D:
+    """A lock of a kind, by its plan and its name."""
+    return _fill(kind.__new__(kind), plan, lock_name, get_lock_name)
+
+
+def _fill(
+    lock: D,
+    plan: Plan,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+) -> D:
+    naming.refuse_two_ways(lock_name, get_lock_name)
+    lock._plan = plan
+    lock._names = None if lock_name is None else checked_names(lock_name)
+    lock._get_lock_name = get_lock_name
+    return lock
