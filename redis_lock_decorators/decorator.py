@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeVar, cast
 
 import six
 
-from redis_lock_decorators.description import described
+from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
+from redis_lock_decorators.asyncio.wrappers import async_generator, coroutine
+from redis_lock_decorators.description import D, Description, described
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Attempt, Lease, abandon
 from redis_lock_decorators.lease_facts import enter, forget
@@ -16,7 +18,7 @@ from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.arguments import signature_of
-from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
+from redis_lock_decorators.rules.callables import Kind, kind_of, refuse_unrun
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a call does when the lock is not free in time.
@@ -44,16 +46,10 @@ def decorated(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
             "method that does the work, under @property and the like"
         )
-    kind = kind_of(function)
-    wrap = _WRAPPERS.get(kind)
-    if wrap is None:
-        raise ConfigurationError(
-            f"{full_name(function)} is {kind.value}: @redis_lock does not take it yet, and a "
-            "blocking lock round it would be let go before its body runs"
-        )
+    wrap, lock = _WRAPPERS[kind_of(function)]
     namer = naming.namer(function, lock_name, get_lock_name)
     wrapper: Any = six.wraps(function)(wrap(function, plan, namer, checked_busy(on_busy)))
-    wrapper.lock_for = _lock_for(function, plan, namer)
+    wrapper.lock_for = _lock_for(function, plan, namer, lock)
     return cast(F, wrapper)
 
 
@@ -69,12 +65,12 @@ def checked_busy(on_busy: object) -> Callable[..., Any] | None:
 
 
 def _lock_for(
-    function: Callable[..., Any], plan: Plan, namer: naming.Namer
-) -> Callable[..., RedisLock]:
-    def lock_for(*args: Any, **kwargs: Any) -> RedisLock:
+    function: Callable[..., Any], plan: Plan, namer: naming.Namer, kind: type[D]
+) -> Callable[..., D]:
+    def lock_for(*args: Any, **kwargs: Any) -> D:
         """The lock that a call with these arguments takes; a method's takes ``self`` first."""
         signature_of(function).bind(*args, **kwargs)
-        return described(RedisLock, plan, namer(args, kwargs))
+        return described(kind, plan, namer(args, kwargs))
 
     return lock_for
 
@@ -148,4 +144,9 @@ class _Steps(Generator[Any, Any, Any]):
             forget(self._lease)
 
 
-_WRAPPERS = {Kind.PLAIN: _plain, Kind.GENERATOR: _generator}
+_WRAPPERS: dict[Kind, tuple[Callable[..., Any], type[Description]]] = {
+    Kind.PLAIN: (_plain, RedisLock),
+    Kind.GENERATOR: (_generator, RedisLock),
+    Kind.COROUTINE: (coroutine, AsyncRedisLock),
+    Kind.ASYNC_GENERATOR: (async_generator, AsyncRedisLock),
+}

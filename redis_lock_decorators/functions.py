@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import six
-
-from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import simple
 from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.rules import durations
-from redis_lock_decorators.rules.keys import checked_name
-from redis_lock_decorators.rules.options import ReleaseMethod, checked_method, checked_prefix
+from redis_lock_decorators.recipe import owned, prepared
+from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.blocking import run
 
@@ -45,11 +40,7 @@ def acquire_lock(
         LockNameError, ConfigurationError: an argument is not usable.
         redis.exceptions.ConnectionError: the server cannot be reached.
     """
-    own = None if identifier is None else checked_identifier(identifier)
-    seconds = durations.checked_expire(expire)
-    wait = durations.checked_acquire_time(acquire_time)
-    claim = _claim(lock_name, prefix, seconds, own)
-    pause = durations.checked_delta(delta)
+    claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     port = DEFAULT.port(conn, None)
     try:
         taken = run(simple.acquire_lock(port, claim, wait, pause))
@@ -82,7 +73,7 @@ def release_lock(
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
     way = None if method is None else checked_method(method)
-    claim = _claim(lock_name, prefix, 1, checked_identifier(identifier))
+    claim = owned(lock_name, identifier, 1, prefix)
     return run(simple.release_lock(DEFAULT.port(conn, None), claim, way))
 
 
@@ -97,22 +88,5 @@ def extend_lock(
     Raises:
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
-    seconds = durations.checked_expire(expire)
-    claim = _claim(lock_name, prefix, seconds, checked_identifier(identifier))
+    claim = owned(lock_name, identifier, expire, prefix)
     return run(simple.extend_lock(DEFAULT.port(conn, None), claim))
-
-
-def checked_identifier(identifier: object) -> str:
-    """An identifier as text; False, what a failed ``acquire_lock`` returns, is refused."""
-    if not isinstance(identifier, (str, bytes)) or not identifier:
-        raise ConfigurationError(
-            f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
-            "(False there means that the lock was not acquired)"
-        )
-    return str(six.ensure_str(identifier))
-
-
-def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
-    names = (checked_name(lock_name),)
-    ttl = durations.milliseconds(expire)
-    return Claim(names, checked_prefix(prefix), expire, ttl, identifier=identifier)

@@ -9,7 +9,7 @@ from redis_lock_decorators.errors import LockTimeoutError
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.release import leave, refuse_over, release
+from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
@@ -61,7 +61,6 @@ class Lease(LeaseFacts):
             run(release(self._port, self._claim, self._options.release_method))
 
     def __enter__(self) -> Lease:
-        refuse_over(self._claim)
         self.check()
         enter(self)
         return self
@@ -87,10 +86,11 @@ class Lease(LeaseFacts):
 class Attempt:
     """A block that holds a lock if it can: its value is None, or why it does not."""
 
-    __slots__ = ("_lease",)
+    __slots__ = ("_held", "_lease")
 
     def __init__(self, plan: Plan, lock_names: tuple[str, ...]) -> None:
         self._lease = unheld(plan, lock_names)
+        self._held = False
 
     @property
     def lease(self) -> Lease:
@@ -102,6 +102,7 @@ class Attempt:
         try:
             refused = lease._acquire(lease._options.wait)
             if refused is None:
+                self._held = True
                 enter(lease)
             return refused
         except BaseException:
@@ -109,7 +110,7 @@ class Attempt:
             raise
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._lease._claim.ended:
+        if self._held:
             self._lease.__exit__(kind, error, trace)
 
 

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 
 from redis_lock_decorators.errors import LockLostError, LockTimeoutError
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.release import refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
 
@@ -79,7 +80,9 @@ class LeaseFacts:
 
         Raises:
             LockLostError: it is lost.
+            LockNotOwnedError: it was released, or a release of it failed half-way.
         """
+        refuse_over(self._claim)
         if self.lost:
             why = self._claim.lost_to or "its time ran out"
             if not self._claim.is_of_this_process():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
 from redis_lock_decorators.description import described
 from redis_lock_decorators.plan import Plan
@@ -25,6 +26,7 @@ class Locks:
 
     Args:
         get_redis_connection: gives the project's client; called at first use, once per process.
+        get_async_redis_connection: gives its asyncio client; called once per event loop.
         options: defaults for the project's locks: ``prefix``, ``expire``, ``acquire_time``,
             ``delta``, ``release_method``; durations in seconds.
 
@@ -33,13 +35,19 @@ class Locks:
     """
 
     def __init__(
-        self, get_redis_connection: ConnectionFactory | None = None, **options: Unpack[LockOptions]
+        self,
+        get_redis_connection: ConnectionFactory | None = None,
+        get_async_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
         self._settings = Settings()
-        self._settings.configure(get_redis_connection, options)
+        self._settings.configure(get_redis_connection, get_async_redis_connection, options)
 
     def configure(
-        self, get_redis_connection: ConnectionFactory | None = None, **options: Unpack[LockOptions]
+        self,
+        get_redis_connection: ConnectionFactory | None = None,
+        get_async_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
     ) -> None:
         """Change the project's connection hook and defaults; unnamed ones stay.
 
@@ -48,7 +56,7 @@ class Locks:
         Raises:
             ConfigurationError: an option is unknown or not usable; nothing was changed.
         """
-        self._settings.configure(get_redis_connection, options)
+        self._settings.configure(get_redis_connection, get_async_redis_connection, options)
 
     def lock(
         self,
@@ -62,6 +70,21 @@ class Locks:
         """A ``RedisLock`` with the project's connection and defaults."""
         plan = Plan(self._settings, client, get_redis_connection, options)
         return described(RedisLock, plan, lock_name, get_lock_name)
+
+    def async_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> AsyncRedisLock:
+        """A ``redis_lock_decorators.asyncio.RedisLock`` of the project; for it the hook given
+        here returns an asyncio client.
+        """
+        plan = Plan(self._settings, client, get_redis_connection, options)
+        return described(AsyncRedisLock, plan, lock_name, get_lock_name)
 
     @overload
     def redis_lock(self, lock_name: F, /) -> F: ...

@@ -9,6 +9,7 @@ from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.settings import LockOptions, Settings, checked_factory, combined
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import ConnectionFactory
+from redis_lock_decorators.world.tasks import AsyncioPort
 
 
 class Plan:
@@ -27,7 +28,8 @@ class Plan:
             raise ConfigurationError("give client or get_redis_connection, not both")
         self._settings = settings
         self._client = client
-        self._factory = factory if factory is None else checked_factory(factory)
+        checked_factory(factory)
+        self._factory = factory
         self._given = given
         self._base = settings.options
         self._options = combined(self._base, given)
@@ -43,3 +45,7 @@ class Plan:
     def port(self) -> BlockingPort:
         """The port to the client, which is made now if this is the first use."""
         return self._settings.port(self._client, self._factory)
+
+    def async_port(self) -> AsyncioPort:
+        """The port to the asyncio client on the running event loop."""
+        return self._settings.async_port(self._client, self._factory)

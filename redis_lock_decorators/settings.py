@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from asyncio import AbstractEventLoop, get_running_loop
 from typing import Any, TypedDict
+from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.rules.options import Options, ReleaseMethod
 from redis_lock_decorators.world.blocking import BlockingPort
-from redis_lock_decorators.world.connections import ConnectionFactory, Connections, from_environment
+from redis_lock_decorators.world.connections import (
+    ConnectionFactory,
+    Connections,
+    async_from_environment,
+    from_environment,
+)
+from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.lane import Lane
+from redis_lock_decorators.world.tasks import AsyncioPort
 
 
 class LockOptions(TypedDict, total=False):
@@ -31,10 +41,16 @@ class Settings:
     def __init__(self) -> None:
         self.options = Options()
         self.get_redis_connection: ConnectionFactory = from_environment
-        self._connections = Connections()
+        self.get_async_redis_connection: ConnectionFactory = async_from_environment
+        self._connections = Connections(Lane, awaited=False)
+        self._by_loop: WeakKeyDictionary[AbstractEventLoop, Connections[Courier]]
+        self._by_loop = WeakKeyDictionary()
 
     def configure(
-        self, get_redis_connection: ConnectionFactory | None, options: LockOptions
+        self,
+        get_redis_connection: ConnectionFactory | None,
+        get_async_redis_connection: ConnectionFactory | None,
+        options: LockOptions,
     ) -> None:
         """Change the defaults; locks that exist follow, except in what they were told themselves.
 
@@ -42,18 +58,41 @@ class Settings:
             ConfigurationError: an option is unknown or not usable; nothing was changed.
         """
         changed = combined(self.options, options)
+        for factory in (get_redis_connection, get_async_redis_connection):
+            checked_factory(factory)
         if get_redis_connection is not None:
-            self.get_redis_connection = checked_factory(get_redis_connection)
+            self.get_redis_connection = get_redis_connection
+        if get_async_redis_connection is not None:
+            self.get_async_redis_connection = get_async_redis_connection
         self.options = changed
 
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
         """The port to a client, or to the one that a factory (or the project's) gives."""
         connections = self._connections
         if connections.process != os.getpid():  # a forked child connects for itself
-            connections = self._connections = Connections()
+            connections = self._connections = Connections(Lane, awaited=False)
         if client is None:
             client = connections.client(factory or self.get_redis_connection)
         return BlockingPort(client, connections.facts(client))
+
+    def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
+        """The same for the running event loop."""
+        loop = get_running_loop()
+        connections = self._by_loop.get(loop)
+        if connections is None or connections.process != os.getpid():
+            connections = self._by_loop[loop] = Connections(Courier, awaited=True)
+        if client is None:
+            client = connections.client(factory or self._async_factory())
+        return AsyncioPort(client, connections.facts(client))
+
+    def _async_factory(self) -> ConnectionFactory:
+        hooked = self.get_redis_connection is not from_environment
+        if hooked and self.get_async_redis_connection is async_from_environment:
+            raise ConfigurationError(
+                "this code is async, but only get_redis_connection is configured: configure "
+                "get_async_redis_connection=… with a function that returns a redis.asyncio client"
+            )
+        return self.get_async_redis_connection
 
 
 def combined(options: Options, given: LockOptions) -> Options:
@@ -67,14 +106,13 @@ def combined(options: Options, given: LockOptions) -> Options:
     return dataclasses.replace(options, **given)
 
 
-def checked_factory(factory: object) -> ConnectionFactory:
+def checked_factory(factory: object) -> None:
     """Refuse a hook that cannot be called, such as a client given in its place."""
-    if not callable(factory):
+    if factory is not None and not callable(factory):
         raise ConfigurationError(
             f"get_redis_connection={type(factory).__name__} cannot be called: give a function "
             "that returns a client (or client=… for the client itself)"
         )
-    return factory
 
 
 #: The settings behind the module-level names.

@@ -28,7 +28,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         names = topologies.names(metafunc.config.getoption("--servers"))
         metafunc.parametrize("topology", names, indirect=True, scope="session")
     if "front" in metafunc.fixturenames:
-        metafunc.parametrize("front", FRONTS, ids=[front.name for front in FRONTS])
+        fronts = getattr(metafunc.module, "FRONTS", FRONTS)
+        metafunc.parametrize("front", fronts, ids=[front.name for front in fronts])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +38,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    arguments["front"].run(pyfuncitem.obj(**arguments))
+    front = pyfuncitem.funcargs["front"]
+    front.run(pyfuncitem.obj(**arguments), pyfuncitem.funcargs.get("conn"))
     return True
 
 
@@ -52,6 +54,12 @@ def topology(request: pytest.FixtureRequest) -> Iterator[topologies.Topology]:
 def client(topology: topologies.Topology) -> Any:
     """A client of the topology."""
     return topology.client()
+
+
+@pytest.fixture
+def conn(front: Any, topology: topologies.Topology) -> Any:
+    """A client of the front's kind, for the locks; ``client`` is to look at what they did."""
+    return front.connection(topology)
 
 
 @pytest.fixture

@@ -78,23 +78,22 @@ async def _wait(
 
 async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
     sent = port.now()
-    taken: list[tuple[bytes, ...]] = []
-    for group in groups(port, claim):
+    slots = groups(port, claim)
+    for group in slots:
         refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until)
         if refusal is not None:
-            if taken:
-                await _give_back(port, claim, taken, until)
+            if len(slots) > 1:
+                await _give_back(port, claim, slots, until)
             return refusal
-        taken.append(group)
     claim.deadline = term.deadline(sent, claim.ttl / 1000)
     return None if port.now() < claim.deadline else LATE
 
 
 async def _give_back(
-    port: Port, claim: Claim, taken: list[tuple[bytes, ...]], until: float
+    port: Port, claim: Claim, slots: list[tuple[bytes, ...]], until: float
 ) -> None:
-    """Let go the slots taken so far: held while waiting, they could outlive their lease."""
-    for group in taken:
+    """Let go what was taken of several slots: held while waiting, it could outlive its lease."""
+    for group in slots:
         release = partial(let_go_part, port, claim, group, "script")
         await port.shield(persist(port, release, until))
     claim.identify()  # a copy of these releases that arrives late must not meet the next try

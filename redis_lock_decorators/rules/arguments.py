@@ -47,6 +47,7 @@ def _single(signature: inspect.Signature, parameter: Parameter, place: int | Non
             return kwargs[name]
         if default is Parameter.empty:
             signature.bind(*args, **kwargs)  # raises the TypeError that the call itself would
+            raise TypeError(f"missing a required argument: {name!r}")  # Python 3.13.0 may not
         return default
 
     return read

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.lane import Lane
 
 T = TypeVar("T")
 log = logging.getLogger("redis_lock_decorators")
@@ -37,15 +38,13 @@ class BlockingPort:
     is_unknown = staticmethod(failures.is_unknown)
     lacks = staticmethod(failures.lacks)
 
-    def __init__(self, client: Any, facts: Facts) -> None:
+    def __init__(self, client: Any, facts: Facts[Lane]) -> None:
         self.client = client
         self.held: MutableMapping[bytes, Claim] = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted
-        # Looked up each time: a tracer may have wrapped the client since.
-        execute = getattr(client.execute_command, "__func__", None)
-        self._lane = facts.lane if execute is facts.plain else None
+        self._lane = facts.lane if facts.is_untouched(client) else None
         self.resends = self._lane is None
 
     async def sleep(self, seconds: float) -> None:

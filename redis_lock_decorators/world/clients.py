@@ -5,47 +5,56 @@ from __future__ import annotations
 import inspect
 import itertools
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.world.lane import Lane
+
+T = TypeVar("T")
 
 
-class Facts:
-    """What is known of one client in this process, found out once.
+class Facts(Generic[T]):
+    """What is known of one client in this process (or event loop), found out once.
 
     Attributes:
         slotted: it is a cluster's.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
-        lane: connections of our own like its pool's; None if it must be asked itself.
+        owned: connections like its pool's can be used past ``execute_command``.
+        named: its pool wants a command's name to give a connection (redis-py before 5.3).
+        lane: the way there, shared by all who use the client.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
     """
 
-    __slots__ = ("held", "lane", "plain", "serials", "slotted")
+    __slots__ = ("held", "lane", "named", "owned", "plain", "serials", "slotted")
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, lane: T) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.plain = _plain_execute(client)
-        own = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
-        self.lane = Lane() if own else None
+        self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
+        self.named = self.owned and _wants_a_name(pool)
+        self.lane = lane
         self.serials = itertools.count(1)
         self.held: dict[bytes, Claim] = {}
 
+    def is_untouched(self, client: Any) -> bool:
+        """Whether nobody has wrapped the client's ``execute_command`` since."""
+        return self.owned and getattr(client.execute_command, "__func__", None) is self.plain
 
-def refuse_unfit(client: Any) -> None:
-    """Refuse what is no client, or an asyncio client in blocking code."""
+
+def refuse_unfit(client: Any, awaited: bool) -> None:
+    """Refuse what is no client, or a client of the other world."""
     execute = getattr(client, "execute_command", None)
     if not callable(execute):
         raise ConfigurationError(
             f"{type(client).__name__} is no Redis client: it has no execute_command"
         )
-    if inspect.iscoroutinefunction(execute):
+    if inspect.iscoroutinefunction(execute) is not awaited:
+        kinds = ("a blocking", "an asyncio") if awaited else ("an asyncio", "a blocking")
         raise ConfigurationError(
-            f"{type(client).__module__}.{type(client).__name__} is an asyncio client, but this "
-            "code is blocking: give a blocking client"
+            f"{type(client).__module__}.{type(client).__name__} is {kinds[0]} client, but this "
+            f"code needs {kinds[1]} one"
         )
 
 
@@ -65,3 +74,9 @@ def _is_plain_pool(client: Any, pool: Any) -> bool:
     kind = getattr(pool, "connection_class", None)
     home = getattr(kind, "__module__", "").partition(".")[0]
     return home in ("redis", "valkey")
+
+
+def _wants_a_name(pool: Any) -> bool:
+    parameters = inspect.signature(pool.get_connection).parameters.values()
+    first = next(iter(parameters), None)
+    return first is not None and first.default is inspect.Parameter.empty

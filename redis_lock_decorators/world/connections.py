@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
@@ -19,22 +19,32 @@ ConnectionFactory = Callable[[], Any]
 DEFAULT_URL = "redis://localhost:6379/0"
 
 
-class Connections:
-    """The clients of one project in one process, and what is known of them."""
+T = TypeVar("T")
 
-    def __init__(self) -> None:
+
+class Connections(Generic[T]):
+    """The clients of one project in one process or event loop, and what is known of them.
+
+    Args:
+        lane: makes the way to a client.
+        awaited: the clients are asyncio's.
+    """
+
+    def __init__(self, lane: Callable[[], T], *, awaited: bool) -> None:
         self.process = os.getpid()
+        self._lane = lane
+        self._awaited = awaited
         self._guard = threading.Lock()
         # Functions weakly, so that a lambda made for one lock goes with it, and its client too.
         self._clients: WeakKeyDictionary[ConnectionFactory, Any] = WeakKeyDictionary()
         self._others: dict[ConnectionFactory, Any] = {}
-        self._facts: WeakKeyDictionary[Any, Facts] = WeakKeyDictionary()
+        self._facts: WeakKeyDictionary[Any, Facts[T]] = WeakKeyDictionary()
 
     def client(self, factory: ConnectionFactory) -> Any:
         """The factory's client, made at the first call.
 
         Raises:
-            ConfigurationError: the factory gave no blocking Redis client.
+            ConfigurationError: the factory gave no Redis client, or one of the other world.
         """
         clients = self._clients if isinstance(factory, FunctionType) else self._others
         client = clients.get(factory)
@@ -43,17 +53,17 @@ class Connections:
                 client = clients.get(factory)
                 if client is None:
                     client = factory()
-                    refuse_unfit(client)
+                    refuse_unfit(client, self._awaited)
                     clients[factory] = client
         return client
 
-    def facts(self, client: Any) -> Facts:
+    def facts(self, client: Any) -> Facts[T]:
         """What is known of a client."""
         try:
             return self._facts[client]
         except (KeyError, TypeError):
-            refuse_unfit(client)
-        return self._facts.setdefault(client, Facts(client))
+            refuse_unfit(client, self._awaited)
+        return self._facts.setdefault(client, Facts(client, self._lane()))
 
 
 def from_environment() -> Any:
@@ -62,12 +72,24 @@ def from_environment() -> Any:
     Raises:
         ConfigurationError: the named factory cannot be found, or the URL cannot be read.
     """
+    return _from_environment("redis")
+
+
+def async_from_environment() -> Any:
+    """The asyncio client that the environment names.
+
+    Raises:
+        ConfigurationError: the named factory cannot be found, or the URL cannot be read.
+    """
+    return _from_environment("redis.asyncio")
+
+
+def _from_environment(library: str) -> Any:
     named = os.environ.get("REDIS_LOCK_CONNECTION")
     if named:
         return _imported(named)()
-    import redis
-
     try:
+        redis = importlib.import_module(library)
         return redis.Redis.from_url(os.environ.get("REDIS_URL") or DEFAULT_URL)
     except ValueError:
         # From None, and without the address: it may hold a password.

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.wire import packed
 
 #: The longest wait for a reply, in seconds, where the client itself would wait for ever.
 PATIENCE = 5.0
@@ -88,21 +89,12 @@ def _connected(pool: Any, patience: float) -> Any:
 
 
 def _exchange(connection: Any, command: tuple[Any, ...], until: float) -> Any:
-    connection.send_packed_command([_packed(command)])
+    connection.send_packed_command([packed(command)])
     left = until - time.monotonic()
     if left + SLACK < connection.socket_timeout and not connection.can_read(timeout=max(0.0, left)):
         errors = importlib.import_module(f"{_home(connection)}.exceptions")
         raise errors.TimeoutError("the server gave no reply in time")
     return connection.read_response()
-
-
-def _packed(command: tuple[Any, ...]) -> bytes:
-    # The client would do it in three times the time, and in an encoding of its own.
-    parts = [b"*%d\r\n" % len(command)]
-    for word in command:
-        data = word if type(word) is bytes else str(word).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
 
 
 def _no_retry(connection: Any) -> Any:

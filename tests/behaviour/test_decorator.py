@@ -15,6 +15,7 @@ from redis_lock_decorators import (
     Locks,
     LockTimeoutError,
     current_lease,
+    lease_facts,
 )
 
 
@@ -199,6 +200,17 @@ def test_what_is_no_function_is_refused(locks):
             locks.redis_lock(thing)
 
 
+def test_a_lease_released_inside_the_body_is_not_kept(locks):
+    @locks.redis_lock("x")
+    def work():
+        current_lease().release()
+
+    work()
+
+    assert current_lease() is None
+    assert lease_facts._entered.get() == ()
+
+
 def test_the_result_and_errors_of_the_function_pass(locks):
     @locks.redis_lock("x")
     def work(fail):
@@ -355,22 +367,6 @@ def test_work_that_has_not_run_yet_is_refused(locks):
     assert not hidden_coroutine.lock_for().locked()
 
 
-def test_async_functions_are_refused_at_decoration(locks):
-    async def work():
-        pass
-
-    async def steps():
-        yield
-
-    class Callable:
-        async def __call__(self):
-            pass
-
-    for function in (work, steps, Callable(), functools.partial(work)):
-        with pytest.raises(ConfigurationError, match="async"):
-            locks.redis_lock("x")(function)
-
-
 def test_stacked_decorators_nest(locks):
     @locks.redis_lock("outer:{n}")
     @locks.redis_lock("inner:{n}")
@@ -428,8 +424,8 @@ def test_calling_a_decorated_function_from_itself_is_told(locks):
     assert not work.lock_for().locked()
 
 
-async def test_current_lease_is_of_this_thread_or_task(front, locks, client, name):
-    async with front.held(front.package.RedisLock(name, client=client)) as lease:
+async def test_current_lease_is_of_this_thread_or_task(front, conn, name):
+    async with front.held(front.package.RedisLock(name, client=conn)) as lease:
 
         async def look():
             return current_lease()

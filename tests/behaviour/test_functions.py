@@ -15,214 +15,216 @@ def value(client, name):
     return found.decode() if isinstance(found, bytes) else found
 
 
-async def test_a_free_lock_is_taken_with_its_time_to_live(front, client, name):
-    identifier = await do(front.package.acquire_lock(client, name, 0, 30))
+async def test_a_free_lock_is_taken_with_its_time_to_live(front, client, conn, name):
+    identifier = await do(front.package.acquire_lock(conn, name, 0, 30))
 
     assert value(client, name) == identifier
     assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_a_fraction_of_a_second_is_kept(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, 1.5))
+async def test_a_fraction_of_a_second_is_kept(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, 1.5))
 
     assert 1_000 < client.pttl(f"sys:lock:{name}") <= 1_500
 
 
-async def test_a_held_lock_is_refused_once_the_time_is_over_and_not_before(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, 30))
+async def test_a_held_lock_is_refused_once_the_time_is_over_and_not_before(
+    front, client, conn, name
+):
+    await do(front.package.acquire_lock(conn, name, 0, 30))
     started = time.monotonic()
 
-    refused = await do(front.package.acquire_lock(client, name, 0.1, 30))
+    refused = await do(front.package.acquire_lock(conn, name, 0.1, 30))
 
     assert refused is False
     assert time.monotonic() - started >= 0.1
 
 
-async def test_acquire_time_of_0_takes_a_free_lock(front, client, name):
-    assert await do(front.package.acquire_lock(client, name, acquire_time=0))
+async def test_acquire_time_of_0_takes_a_free_lock(front, client, conn, name):
+    assert await do(front.package.acquire_lock(conn, name, acquire_time=0))
 
 
-async def test_a_wait_shorter_than_delta_still_waits(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, expire=0.05))
+async def test_a_wait_shorter_than_delta_still_waits(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, expire=0.05))
 
-    assert await do(front.package.acquire_lock(client, name, acquire_time=0.2, delta=5))
-
-
-async def test_a_lock_that_expires_is_taken_by_the_waiter(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, expire=0.1))
-
-    assert await do(front.package.acquire_lock(client, name, acquire_time=None))
+    assert await do(front.package.acquire_lock(conn, name, acquire_time=0.2, delta=5))
 
 
-async def test_an_identifier_of_ones_own_is_stored(front, client, name):
-    taken = await do(front.package.acquire_lock(client, name, 0, identifier="worker-1:job-7"))
+async def test_a_lock_that_expires_is_taken_by_the_waiter(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, expire=0.1))
+
+    assert await do(front.package.acquire_lock(conn, name, acquire_time=None))
+
+
+async def test_an_identifier_of_ones_own_is_stored(front, client, conn, name):
+    taken = await do(front.package.acquire_lock(conn, name, 0, identifier="worker-1:job-7"))
 
     assert taken == "worker-1:job-7" == value(client, name)
 
 
-async def test_an_identifier_of_ones_own_does_not_open_its_own_lock(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, identifier="same"))
+async def test_an_identifier_of_ones_own_does_not_open_its_own_lock(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, identifier="same"))
 
-    assert await do(front.package.acquire_lock(client, name, 0, identifier="same")) is False
+    assert await do(front.package.acquire_lock(conn, name, 0, identifier="same")) is False
 
 
-async def test_the_prefix_is_part_of_the_key(front, client, name):
-    identifier = await do(front.package.acquire_lock(client, name, 0, prefix="billing:"))
+async def test_the_prefix_is_part_of_the_key(front, client, conn, name):
+    identifier = await do(front.package.acquire_lock(conn, name, 0, prefix="billing:"))
 
-    assert await do(front.package.acquire_lock(client, name, 0))
+    assert await do(front.package.acquire_lock(conn, name, 0))
     assert await do(
-        front.package.release_lock(client, name, identifier, prefix="billing:", method="script")
+        front.package.release_lock(conn, name, identifier, prefix="billing:", method="script")
     )
     assert not client.exists(f"billing:{name}")
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_deletes_what_is_ours(front, client, name, method):
-    identifier = await do(front.package.acquire_lock(client, name, 0))
+async def test_release_deletes_what_is_ours(front, client, conn, name, method):
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
 
-    assert await do(front.package.release_lock(client, name, identifier, method=method)) is True
+    assert await do(front.package.release_lock(conn, name, identifier, method=method)) is True
     assert value(client, name) is None
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_of_a_lock_that_is_gone_is_true(front, client, name, method):
-    assert await do(front.package.release_lock(client, name, "mine", method=method)) is True
+async def test_release_of_a_lock_that_is_gone_is_true(front, client, conn, name, method):
+    assert await do(front.package.release_lock(conn, name, "mine", method=method)) is True
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_leaves_anothers_lock_alone(front, client, name, method):
-    identifier = await do(front.package.acquire_lock(client, name, 0))
+async def test_release_leaves_anothers_lock_alone(front, client, conn, name, method):
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
 
-    assert await do(front.package.release_lock(client, name, "mine", method=method)) is False
+    assert await do(front.package.release_lock(conn, name, "mine", method=method)) is False
     assert value(client, name) == identifier
 
 
 async def test_release_by_transaction_is_for_clients_that_can_watch(
-    front, client, name, topology, monkeypatch
+    front, client, conn, name, topology, monkeypatch
 ):
-    identifier = await do(front.package.acquire_lock(client, name, 0))
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     release = front.package.release_lock
     if topology.is_cluster:
         with pytest.raises(ConfigurationError, match="cluster"):
-            await do(release(client, name, identifier, method="transaction"))
+            await do(release(conn, name, identifier, method="transaction"))
     else:
-        assert await do(release(client, name, identifier, method="transaction")) is True
-        assert await do(release(client, name, identifier, method="transaction")) is True
-        await do(front.package.acquire_lock(client, name, 0))
-        assert await do(release(client, name, identifier, method="transaction")) is False
+        assert await do(release(conn, name, identifier, method="transaction")) is True
+        assert await do(release(conn, name, identifier, method="transaction")) is True
+        await do(front.package.acquire_lock(conn, name, 0))
+        assert await do(release(conn, name, identifier, method="transaction")) is False
 
 
-async def test_native_release_works_where_the_server_has_it(front, client, name, topology):
-    identifier = await do(front.package.acquire_lock(client, name, 0))
+async def test_native_release_works_where_the_server_has_it(front, client, conn, name, topology):
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     release = front.package.release_lock
     if topology.name == "redis":
         with pytest.raises(ConfigurationError, match="DELIFEQ"):
-            await do(release(client, name, identifier, method="native"))
+            await do(release(conn, name, identifier, method="native"))
     else:
-        assert await do(release(client, name, "another", method="native")) is False
-        assert await do(release(client, name, identifier, method="native")) is True
-        assert await do(release(client, name, identifier, method="native")) is True
+        assert await do(release(conn, name, "another", method="native")) is False
+        assert await do(release(conn, name, identifier, method="native")) is True
+        assert await do(release(conn, name, identifier, method="native")) is True
 
 
-async def test_extend_counts_from_now_neither_adding_nor_shortening(front, client, name):
-    identifier = await do(front.package.acquire_lock(client, name, 0, 20))
+async def test_extend_counts_from_now_neither_adding_nor_shortening(front, client, conn, name):
+    identifier = await do(front.package.acquire_lock(conn, name, 0, 20))
 
-    assert await do(front.package.extend_lock(client, name, identifier, 30)) is True
+    assert await do(front.package.extend_lock(conn, name, identifier, 30)) is True
     assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
-    assert await do(front.package.extend_lock(client, name, identifier, 5)) is True
+    assert await do(front.package.extend_lock(conn, name, identifier, 5)) is True
     assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_extend_does_not_take_a_lock_again(front, client, name):
-    identifier = await do(front.package.acquire_lock(client, name, 0))
+async def test_extend_does_not_take_a_lock_again(front, client, conn, name):
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
     client.delete(f"sys:lock:{name}")
 
-    assert await do(front.package.extend_lock(client, name, identifier, 20)) is False
+    assert await do(front.package.extend_lock(conn, name, identifier, 20)) is False
     assert value(client, name) is None
 
 
-async def test_extend_leaves_anothers_lock_alone(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, 10))
+async def test_extend_leaves_anothers_lock_alone(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, 10))
 
-    assert await do(front.package.extend_lock(client, name, "mine", 200)) is False
+    assert await do(front.package.extend_lock(conn, name, "mine", 200)) is False
     assert client.pttl(f"sys:lock:{name}") <= 10_000
 
 
 @pytest.mark.parametrize(
     "expire", [0, -1, float("nan"), float("inf"), 10**12, True, "10", None, 1j]
 )
-async def test_an_unusable_expire_is_refused_and_locks_nothing(front, client, name, expire):
+async def test_an_unusable_expire_is_refused_and_locks_nothing(front, client, conn, name, expire):
     with pytest.raises(ConfigurationError, match="expire"):
-        await do(front.package.acquire_lock(client, name, 0, expire))
+        await do(front.package.acquire_lock(conn, name, 0, expire))
 
     assert value(client, name) is None
 
 
-async def test_half_a_millisecond_is_rounded_up_to_one(front, client, name):
-    await do(front.package.acquire_lock(client, name, 0, expire=0.0005))
+async def test_half_a_millisecond_is_rounded_up_to_one(front, client, conn, name):
+    await do(front.package.acquire_lock(conn, name, 0, expire=0.0005))
 
     assert client.pttl(f"sys:lock:{name}") in (-2, 0, 1)
 
 
 @pytest.mark.parametrize("acquire_time", [-1, float("nan"), True, "10"])
-async def test_an_unusable_acquire_time_is_refused(front, client, name, acquire_time):
+async def test_an_unusable_acquire_time_is_refused(front, client, conn, name, acquire_time):
     with pytest.raises(ConfigurationError, match="acquire_time"):
-        await do(front.package.acquire_lock(client, name, acquire_time))
+        await do(front.package.acquire_lock(conn, name, acquire_time))
 
 
 @pytest.mark.parametrize("delta", [0, -1, float("nan"), True, "1", None])
-async def test_an_unusable_delta_is_refused(front, client, name, delta):
+async def test_an_unusable_delta_is_refused(front, client, conn, name, delta):
     with pytest.raises(ConfigurationError, match="delta"):
-        await do(front.package.acquire_lock(client, name, delta=delta))
+        await do(front.package.acquire_lock(conn, name, delta=delta))
 
 
-async def test_what_acquire_lock_returns_on_failure_is_no_identifier(front, client, name):
+async def test_what_acquire_lock_returns_on_failure_is_no_identifier(front, client, conn, name):
     with pytest.raises(ConfigurationError, match="not acquired"):
-        await do(front.package.release_lock(client, name, False))
+        await do(front.package.release_lock(conn, name, False))
 
 
 @pytest.mark.parametrize("lock_name", [None, 42, "", b"", object()])
-async def test_a_name_that_is_no_text_is_refused(front, client, lock_name):
+async def test_a_name_that_is_no_text_is_refused(front, client, conn, lock_name):
     with pytest.raises(LockNameError):
-        await do(front.package.acquire_lock(client, lock_name))
+        await do(front.package.acquire_lock(conn, lock_name))
 
 
 @pytest.mark.parametrize(
     "odd", ["with space", "line\nbreak", "{tag}x", "}{", "a" * 1_000_000, "ключ", b"\xff\xfe", "\0"]
 )
-async def test_any_text_is_a_name(front, client, name, odd):
+async def test_any_text_is_a_name(front, client, conn, name, odd):
     odd = name.encode() + odd if isinstance(odd, bytes) else name + odd
 
-    identifier = await do(front.package.acquire_lock(client, odd, 0))
+    identifier = await do(front.package.acquire_lock(conn, odd, 0))
 
-    assert await do(front.package.acquire_lock(client, odd, 0)) is False
-    assert await do(front.package.release_lock(client, odd, identifier)) is True
-    assert await do(front.package.acquire_lock(client, odd, 0))
+    assert await do(front.package.acquire_lock(conn, odd, 0)) is False
+    assert await do(front.package.release_lock(conn, odd, identifier)) is True
+    assert await do(front.package.acquire_lock(conn, odd, 0))
 
 
-async def test_a_key_that_is_no_lock_is_told_and_left_alone(front, client, name):
+async def test_a_key_that_is_no_lock_is_told_and_left_alone(front, client, conn, name):
     client.rpush(f"sys:lock:{name}", "x")
 
     with pytest.raises(Exception, match="WRONGTYPE"):
-        await do(front.package.acquire_lock(client, name, 1))
+        await do(front.package.acquire_lock(conn, name, 1))
     with pytest.raises(LockError, match="holds other data"):
-        await do(front.package.RedisLock(name, client=client).acquire())
+        await do(front.package.RedisLock(name, client=conn).acquire())
 
     assert client.llen(f"sys:lock:{name}") == 1
 
 
-async def test_one_holder_at_a_time(front, client, name):
+async def test_one_holder_at_a_time(front, client, conn, name):
     client.set(f"count:{name}", 0)
 
     async def count_up():
         for _ in range(5):
-            identifier = await do(front.package.acquire_lock(client, name, 60, 30, 0.001))
+            identifier = await do(front.package.acquire_lock(conn, name, 60, 30, 0.001))
             seen = int(client.get(f"count:{name}"))
             await front.sleep(0.001)
             client.set(f"count:{name}", seen + 1)
-            assert await do(front.package.release_lock(client, name, identifier)) is True
+            assert await do(front.package.release_lock(conn, name, identifier)) is True
 
     assert await front.elsewhere(*[count_up] * 4) == [None] * 4
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 import time
@@ -12,7 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import redis
+
 import redis_lock_decorators
+import redis_lock_decorators.asyncio
 from redis_lock_decorators.world.blocking import run
 
 
@@ -27,7 +31,11 @@ class BlockingFront:
     name = "blocking"
     package = redis_lock_decorators
 
-    def run(self, test: Coroutine[Any, Any, None]) -> None:
+    def connection(self, topology: Any) -> Any:
+        """A client of this front's kind."""
+        return topology.client()
+
+    def run(self, test: Coroutine[Any, Any, None], conn: Any = None) -> None:
         run(test)
 
     @asynccontextmanager
@@ -60,4 +68,41 @@ class BlockingFront:
         return results
 
 
-FRONTS = [BlockingFront()]
+class AsyncioFront:
+    """Tasks and asyncio clients."""
+
+    name = "asyncio"
+    package = redis_lock_decorators.asyncio
+
+    def connection(self, topology: Any) -> Any:
+        """A client of this front's kind, closed at the end of the test."""
+        return topology.async_client()
+
+    def run(self, test: Coroutine[Any, Any, None], conn: Any = None) -> None:
+        async def closing() -> None:
+            try:
+                await test
+            finally:
+                if conn is not None:
+                    await conn.aclose()
+
+        asyncio.run(closing())
+
+    @asynccontextmanager
+    async def held(self, lock: Any) -> Any:
+        """``async with lock``."""
+        async with lock as lease:
+            yield lease
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
+        """What the works return, run at the same time, each in a task of its own."""
+        tasks = [asyncio.ensure_future(work()) for work in works]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+#: redis-py 3.5 has no asyncio.
+LEGACY = int(redis.__version__.partition(".")[0]) < 4
+FRONTS = [BlockingFront()] if LEGACY else [BlockingFront(), AsyncioFront()]

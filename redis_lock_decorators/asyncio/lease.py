@@ -1,0 +1,130 @@
+"""A lease: one acquisition held by a task."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, cast
+
+from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.flow.acquire import acquire, undo
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.extend import extend, holders
+from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.rules.durations import checked_expire
+from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.tasks import AsyncioPort
+
+
+class Lease(LeaseFacts):
+    """One held acquisition: the right to be inside until its deadline.
+
+    Safe to use from any task of the event loop that acquired it.
+    """
+
+    __slots__ = ("_port",)
+
+    def __init__(self, claim: Claim, port: AsyncioPort, options: Options, lock: object) -> None:
+        super().__init__(claim, options, lock)
+        self._port = port
+
+    async def extend(self, seconds: float | None = None) -> Literal[True]:
+        """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
+
+        Raises:
+            LockNotOwnedError: it was released before.
+            LockLostError: Redis says that the lock is not ours any more.
+            redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
+        """
+        seconds = self._claim.expire if seconds is None else checked_expire(seconds)
+        await extend(self._port, self._claim, seconds)
+        return True
+
+    async def owned(self) -> bool:
+        """Ask Redis whether the lock is still ours."""
+        if not self._claim.is_of_this_process():
+            return False
+        found = await holders(self._port, self._claim.keys)
+        return all(holder == self._claim.identifier for holder in found)
+
+    async def release(self) -> None:
+        """Let the lock go; the second time there is nothing to do.
+
+        Raises:
+            LockLostError: the lease had ended before.
+            redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+        """
+        await release(self._port, self._claim, self._options.release_method)
+
+    async def __aenter__(self) -> Lease:
+        self.check()
+        enter(self)
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        method, failed = self._options.release_method, kind is not None
+        try:
+            forget(self)
+            await leave(self._port, self._claim, method, failed)
+        except BaseException:
+            await abandon(self)
+            raise
+
+    async def _acquire(self, wait: float) -> LockTimeoutError | None:
+        """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
+        port = self._port
+        started = port.now()
+        refusal = await acquire(port, self._claim, wait, self._options.delta)
+        return self._refused(refusal, port.now() - started)
+
+
+class Attempt:
+    """A block that holds a lock if it can: its value is None, or why it does not."""
+
+    __slots__ = ("_held", "_lease")
+
+    def __init__(self, plan: Plan, lock_names: tuple[str, ...]) -> None:
+        self._lease = unheld(plan, lock_names)
+        self._held = False
+
+    @property
+    def lease(self) -> Lease:
+        """The lease, held if the block's value is None."""
+        return self._lease
+
+    async def __aenter__(self) -> LockTimeoutError | None:
+        lease = self._lease
+        try:
+            refused = await lease._acquire(lease._options.wait)
+            if refused is None:
+                self._held = True
+                enter(lease)
+            return refused
+        except BaseException:
+            await abandon(lease)
+            raise
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if self._held:
+            await self._lease.__aexit__(kind, error, trace)
+
+
+async def abandon(lease: Lease | None) -> None:
+    """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
+    if lease is not None:
+        forget(lease)
+        if not lease._claim.ended:
+            await undo(lease._port, lease._claim)
+
+
+def unheld(plan: Plan, lock_names: tuple[str, ...], lock: object = None) -> Lease:
+    """A lease of this task that is yet to be acquired, through ``lock`` if any."""
+    options = plan.options
+    claim = claim_for(lock_names, options, asyncio.current_task())
+    return Lease(claim, plan.async_port(), options, lock)
+
+
+def current_lease() -> Lease | None:
+    """The lease of the innermost lock held around this code, None if there is none."""
+    return cast(Lease | None, current())

@@ -1,0 +1,100 @@
+"""RedisLock for tasks: each acquisition of it is a Lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar, cast
+
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
+from redis_lock_decorators.description import CONFIGURED, Description
+from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.flow.extend import holders
+from redis_lock_decorators.lease_facts import enter, innermost
+from redis_lock_decorators.rules.callables import refuse_unrun
+from redis_lock_decorators.rules.durations import checked_acquire_time
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RedisLock(Description):
+    __doc__ = Description.__doc__
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Lease:
+        lease = unheld(self._plan, self._own_names(), self)
+        try:
+            refused = await lease._acquire(lease._options.wait)
+            if refused is not None:
+                raise refused
+            enter(lease)
+            return lease
+        except BaseException:
+            await abandon(lease)
+            raise
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            lease = self._innermost()
+            if lease is not None:
+                return await lease.__aexit__(kind, error, trace)
+        except BaseException:
+            await abandon(self._innermost())
+            raise
+        raise LockError(
+            f"{self!r} is left by a task that did not enter it; where a block moves "
+            "between tasks, use acquire() and the lease it returns",
+            ", ".join(self._names or ()),
+        )
+
+    async def acquire(
+        self, acquire_time: float | None = CONFIGURED, blocking: bool = True
+    ) -> Lease | None:
+        """Take the lock; None if it was not free within ``acquire_time`` seconds.
+
+        Args:
+            acquire_time: the longest wait, instead of the lock's own.
+            blocking: False tries once, whatever ``acquire_time`` says.
+
+        Raises:
+            LockError: this task holds the lock already and would wait for itself.
+            redis.exceptions.ConnectionError: the server cannot be reached.
+        """
+        wait = self._plan.options.wait
+        if acquire_time is not CONFIGURED:
+            wait = checked_acquire_time(acquire_time)
+        lease = unheld(self._plan, self._own_names(), self)
+        try:
+            refused = await lease._acquire(wait if blocking else 0.0)
+            return lease if refused is None else None
+        except BaseException:
+            await abandon(lease)
+            raise
+
+    async def locked(self) -> bool:
+        """Ask Redis whether anybody holds the lock (for several names: any of them)."""
+        return await self.owner() is not None
+
+    async def owner(self) -> str | None:
+        """Ask Redis for the identifier of the holder (of the first name that is held)."""
+        found = await holders(self._plan.async_port(), self._own_keys())
+        return next((holder for holder in found if holder is not None), None)
+
+    async def call(
+        self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call the function while holding the lock, which is named by the call if not before.
+
+        Raises:
+            LockTimeoutError: the lock was not free in time; the function was not called.
+            LockLostError: the function succeeded, but the lease ended before it did.
+        """
+        async with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
+            if refused is not None:
+                raise refused
+            return refuse_unrun(function, await function(*args, **kwargs))
+
+    def _innermost(self) -> Lease | None:
+        return cast(Lease | None, innermost(self, asyncio.current_task()))

@@ -1,0 +1,109 @@
+"""What @redis_lock makes of async functions and async generators."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
+from redis_lock_decorators.lease_facts import enter, forget
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.rules.callables import refuse_unrun
+from redis_lock_decorators.rules.naming import Namer
+
+
+def coroutine(
+    function: Callable[..., Any], plan: Plan, namer: Namer, busy: Callable[..., Any] | None
+) -> Any:
+    """The async function, run under a lock."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            async with attempt as refused:
+                if refused is None:
+                    return refuse_unrun(function, await function(*args, **kwargs))
+        except BaseException:
+            await abandon(attempt.lease)
+            raise
+        if busy is None:
+            raise refused
+        answer = busy(*args, **kwargs)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return wrapper
+
+
+def async_generator(
+    function: Callable[..., Any], plan: Plan, namer: Namer, busy: Callable[..., Any] | None
+) -> Any:
+    """The async generator, iterated under a lock."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            async with attempt as refused:
+                if refused is None:
+                    steps = _Steps(attempt.lease, function(*args, **kwargs))
+                    try:
+                        item = await steps.send(None)
+                        while True:
+                            try:
+                                sent = yield item
+                            except GeneratorExit:
+                                raise
+                            except BaseException as error:
+                                item = await steps.throw(error)
+                            else:
+                                item = await steps.send(sent)
+                    except StopAsyncIteration:
+                        return
+                    finally:
+                        await steps.close()
+        except BaseException:
+            await abandon(attempt.lease)
+            raise
+        if busy is None:
+            raise refused
+        async for item in _items(busy(*args, **kwargs)):
+            yield item
+
+    return wrapper
+
+
+class _Steps:
+    """An async generator whose steps, and no other code, run with its lease as the current one."""
+
+    def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
+        self._lease = lease
+        self._steps = steps
+        forget(lease)
+
+    async def send(self, value: Any) -> Any:
+        return await self._step(self._steps.asend(value))
+
+    async def throw(self, error: BaseException) -> Any:
+        return await self._step(self._steps.athrow(error))
+
+    async def close(self) -> None:
+        await self._step(self._steps.aclose())
+
+    async def _step(self, step: Awaitable[Any]) -> Any:
+        enter(self._lease)
+        try:
+            return await step
+        finally:
+            forget(self._lease)
+
+
+async def _items(answer: Any) -> AsyncIterator[Any]:
+    """What a busy call's answer holds: nothing, items, or items to come."""
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if hasattr(answer, "__aiter__"):
+        async for item in answer:
+            yield item
+    else:
+        for item in answer or ():
+            yield item

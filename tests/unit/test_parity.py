@@ -1,0 +1,56 @@
+"""The two worlds have the same names, signatures and words."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import redis_lock_decorators
+import redis_lock_decorators.asyncio
+
+BLOCKING, ASYNC = redis_lock_decorators, redis_lock_decorators.asyncio
+TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+def public(kind: type) -> list[str]:
+    own = [name for name in dir(kind) if not name.startswith("_")]
+    return own + [name for name in TWINS if hasattr(kind, name)]
+
+
+def words(thing: object) -> str:
+    """The first line of a docstring, in the words of tasks."""
+    return (inspect.getdoc(thing) or "").partition("\n")[0].replace("thread", "task")
+
+
+@pytest.mark.parametrize("name", ASYNC.__all__)
+def test_every_async_name_has_a_blocking_twin(name: str) -> None:
+    blocking, twin = getattr(BLOCKING, name), getattr(ASYNC, name)
+
+    assert words(blocking) == words(twin)
+    assert list(inspect.signature(blocking).parameters) == list(inspect.signature(twin).parameters)
+
+
+@pytest.mark.parametrize("kind", ["RedisLock", "Lease"])
+def test_every_method_has_its_twin(kind: str) -> None:
+    blocking, twin = getattr(BLOCKING, kind), getattr(ASYNC, kind)
+
+    assert {TWINS.get(name, name) for name in public(blocking)} == {
+        name for name in dir(twin) if not name.startswith("_") or name in TWINS.values()
+    }
+    for name in public(blocking):
+        ours, theirs = getattr(blocking, name), getattr(twin, TWINS.get(name, name))
+        assert words(ours) == words(theirs)
+        if inspect.isfunction(ours):
+            parameters = inspect.signature(ours).parameters.values()
+            twins = inspect.signature(theirs).parameters.values()
+            assert [(p.name, p.kind, p.default) for p in parameters] == [
+                (p.name, p.kind, p.default) for p in twins
+            ]
+
+
+def test_options_mean_the_same() -> None:
+    blocking = inspect.signature(BLOCKING.RedisLock).parameters
+    twin = inspect.signature(ASYNC.RedisLock).parameters
+
+    assert blocking == twin
