@@ -38,8 +38,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    front = pyfuncitem.funcargs["front"]
-    front.run(pyfuncitem.obj(**arguments), pyfuncitem.funcargs.get("conn"))
+    pyfuncitem.funcargs["front"].run(pyfuncitem.obj(**arguments))
     return True
 
 

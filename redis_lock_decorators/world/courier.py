@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from redis_lock_decorators.world import failures
@@ -99,10 +100,7 @@ class PoolCarrier:
         return reply
 
     async def many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        pool = self._pool
-        connection = await (
-            pool.get_connection(commands[0][0]) if self._named else pool.get_connection()
-        )
+        connection, give_back = await self._connection(commands[0][0])
         try:
             await connection.send_packed_command([b"".join([packed(c) for c in commands])])
             return [await _reply(connection) for _ in commands]
@@ -111,7 +109,20 @@ class PoolCarrier:
             await connection.disconnect(nowait=True)
             raise
         finally:
-            await pool.release(connection)
+            await give_back(connection)
+
+    async def _connection(self, name: str) -> tuple[Any, Callable[[Any], Awaitable[object]]]:
+        pool = self._pool
+        try:
+            found = await (pool.get_connection(name) if self._named else pool.get_connection())
+        except Exception as error:
+            if not failures.is_used_up(error):
+                raise
+            # The work holds all of the pool's connections, maybe until we let it go on.
+            found = pool.connection_class(**pool.connection_kwargs)
+            await found.connect()
+            return found, type(found).disconnect
+        return found, pool.release
 
 
 class ClientCarrier:

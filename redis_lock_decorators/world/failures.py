@@ -40,6 +40,11 @@ def is_reply(error: BaseException) -> bool:
     return "ResponseError" in _client_names(error)
 
 
+def is_used_up(error: Exception) -> bool:
+    """Whether a pool had no connection left to give."""
+    return "MaxConnectionsError" in _client_names(error) or str(error) == "Too many connections"
+
+
 def lacks(error: Exception) -> str:
     """What the server does not have: "script", "command", a "string" in the key, or ""."""
     if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):

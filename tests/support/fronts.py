@@ -35,7 +35,11 @@ class BlockingFront:
         """A client of this front's kind."""
         return topology.client()
 
-    def run(self, test: Coroutine[Any, Any, None], conn: Any = None) -> None:
+    def client(self, place: Any, **options: Any) -> Any:
+        """A client of the server or proxy at ``place``."""
+        return redis.Redis(host=place.host, port=place.port, **options)
+
+    def run(self, test: Coroutine[Any, Any, None]) -> None:
         run(test)
 
     @asynccontextmanager
@@ -74,17 +78,28 @@ class AsyncioFront:
     name = "asyncio"
     package = redis_lock_decorators.asyncio
 
+    def __init__(self) -> None:
+        self._opened: list[Any] = []
+
     def connection(self, topology: Any) -> Any:
         """A client of this front's kind, closed at the end of the test."""
-        return topology.async_client()
+        self._opened.append(topology.async_client())
+        return self._opened[-1]
 
-    def run(self, test: Coroutine[Any, Any, None], conn: Any = None) -> None:
+    def client(self, place: Any, **options: Any) -> Any:
+        """A client of the server or proxy at ``place``, closed at the end of the test."""
+        from redis.asyncio import Redis
+
+        self._opened.append(Redis(host=place.host, port=place.port, **options))
+        return self._opened[-1]
+
+    def run(self, test: Coroutine[Any, Any, None]) -> None:
         async def closing() -> None:
             try:
                 await test
             finally:
-                if conn is not None:
-                    await conn.aclose()
+                while self._opened:
+                    await self._opened.pop().aclose()
 
         asyncio.run(closing())
 
