@@ -56,7 +56,7 @@ def is_unknown(port: Port, error: Exception) -> bool:
 
 
 async def ask(
-    port: Port, verb: str, claim: Claim, keys: tuple[bytes, ...], *details: int, until: float
+    port: Port, verb: str, claim: Claim, keys: tuple[bytes, ...], *details: int | str, until: float
 ) -> Refusal | None:
     """Run one script for a claim. None: it was done."""
     serial = next(port.serials)
@@ -75,7 +75,8 @@ async def ask(
             raise
         reply = await port.send("EVAL", script.text, *request, until=until)
     mark, *facts = reply if isinstance(reply, list) and reply else (reply,)
-    if text(mark) != f"{claim.identifier}:{serial}":
+    heard = mark.decode(errors="replace") if type(mark) is bytes else mark
+    if heard != f"{claim.identifier}:{serial}":
         await port.distrust()
         raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
     return _refusal(*facts) if facts else None

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
-
-from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.wire import packed
+import time
+from typing import Any, NamedTuple, Protocol
 
 #: The most requests that one trip takes.
 LOAD = 512
+#: Seconds between two looks at requests that wait for a trip.
+LOOK = 0.25
+
+
+class TimedOut(Exception):
+    """No reply came in time; the port raises the client's own error for it."""
 
 
 class Carrier(Protocol):
     """A way to a client's server."""
 
-    async def one(self, command: tuple[Any, ...]) -> Any:
-        """Send a command and return its reply."""
+    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+        """Send commands together and return their replies; an error reply is an item.
 
-    async def many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """Send commands together and return their replies; an error reply is an item."""
+        Raises:
+            TimedOut: not all replies came by ``until``, in monotonic seconds.
+        """
+
+
+class Request(NamedTuple):
+    """A command that waits for the next trip."""
+
+    command: tuple[Any, ...]
+    reply: asyncio.Future[Any]
+    until: float
 
 
 class Courier:
@@ -28,134 +40,81 @@ class Courier:
 
     Never more than one trip is under way, so a client's tasks share one connection (in a cluster,
     one for each node).
+
+    Attributes:
+        kept: a connection of the client's pool that only we use, once there is one.
     """
 
-    __slots__ = ("_busy", "_trips", "_waiting")
+    __slots__ = ("_busy", "_look", "_trips", "_waiting", "kept")
 
     def __init__(self) -> None:
+        self.kept: Any = None
         self._busy = False
-        self._waiting: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
+        self._waiting: list[Request] = []
+        self._look: asyncio.TimerHandle | None = None
         self._trips: asyncio.Task[None] | None = None
 
-    async def exchange(self, carrier: Carrier, command: tuple[Any, ...]) -> Any:
+    async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply, in the calling task if nothing is under way."""
         if self._busy:
-            reply = asyncio.get_running_loop().create_future()
-            self._waiting.append((command, reply))
-            return await reply
+            return await self._queued(command, until)
         self._busy = True
         try:
-            return await carrier.one(command)
+            (reply,) = await carrier.carry([command], until)
         finally:
             if self._waiting:
                 self._trips = asyncio.ensure_future(self._travel(carrier))
             else:
                 self._busy = False
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def _queued(self, command: tuple[Any, ...], until: float) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        reply = loop.create_future()
+        self._waiting.append(Request(command, reply, until))
+        if self._look is None:
+            self._look = loop.call_later(LOOK, self._expire)
+        return reply
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for request in self._waiting:
+            if request.until <= now and not request.reply.done():
+                request.reply.set_exception(TimedOut())
+        self._look = None
+        if self._waiting:
+            self._look = asyncio.get_running_loop().call_later(LOOK, self._expire)
 
     async def _travel(self, carrier: Carrier) -> None:
         try:
             while self._waiting:
                 load, self._waiting = self._waiting[:LOAD], self._waiting[LOAD:]
-                await _deliver(carrier, [(command, to) for command, to in load if not to.done()])
+                await _deliver(carrier, [request for request in load if not request.reply.done()])
                 await asyncio.sleep(0)  # those who were served have their next request ready
         finally:
             self._busy = False
-            for _, reply in self._waiting:  # the event loop is going down
-                reply.cancel()
+            for request in self._waiting:  # the event loop is going down
+                request.reply.cancel()
 
 
-async def _deliver(
-    carrier: Carrier, load: list[tuple[tuple[Any, ...], asyncio.Future[Any]]]
-) -> None:
+async def _deliver(carrier: Carrier, load: list[Request]) -> None:
+    if not load:
+        return
     try:
-        replies = await carrier.many([command for command, _ in load]) if load else []
+        until = max([request.until for request in load])
+        replies = await carrier.carry([request.command for request in load], until)
     except Exception as error:
         replies = [error] * len(load)
     except BaseException:
-        for _, future in load:
-            future.cancel()
+        for request in load:
+            request.reply.cancel()
         raise
-    for (_, future), reply in zip(load, replies, strict=True):
-        if future.done():
+    for request, reply in zip(load, replies, strict=True):
+        if request.reply.done():
             continue
         if isinstance(reply, Exception):
-            future.set_exception(reply)
+            request.reply.set_exception(reply)
         else:
-            future.set_result(reply)
-
-
-class PoolCarrier:
-    """Past ``execute_command``, on a connection borrowed from the client's pool."""
-
-    __slots__ = ("_named", "_pool")
-
-    def __init__(self, pool: Any, named: bool) -> None:
-        self._pool = pool
-        self._named = named
-
-    async def one(self, command: tuple[Any, ...]) -> Any:
-        (reply,) = await self.many([command])
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    async def many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        connection, give_back = await self._connection(commands[0][0])
-        try:
-            await connection.send_packed_command([b"".join([packed(c) for c in commands])])
-            return [await _reply(connection) for _ in commands]
-        except BaseException:
-            # Replies may still be on the way: they must never be read as other commands'.
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            await give_back(connection)
-
-    async def _connection(self, name: str) -> tuple[Any, Callable[[Any], Awaitable[object]]]:
-        pool = self._pool
-        try:
-            found = await (pool.get_connection(name) if self._named else pool.get_connection())
-        except Exception as error:
-            if not failures.is_used_up(error):
-                raise
-            # The work holds all of the pool's connections, maybe until we let it go on.
-            found = pool.connection_class(**pool.connection_kwargs)
-            await found.connect()
-            return found, type(found).disconnect
-        return found, pool.release
-
-
-class ClientCarrier:
-    """By the client's own methods: a cluster's, or one that somebody wrapped."""
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def one(self, command: tuple[Any, ...]) -> Any:
-        return await self._client.execute_command(*command)
-
-    async def many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        if len(commands) == 1:
-            return [await self._one_or_error(commands[0])]
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        return replies
-
-    async def _one_or_error(self, command: tuple[Any, ...]) -> Any:
-        try:
-            return await self.one(command)
-        except Exception as error:
-            return error
-
-
-async def _reply(connection: Any) -> Any:
-    try:
-        return await connection.read_response()
-    except Exception as error:
-        if failures.is_reply(error):
-            return error
-        raise
+            request.reply.set_result(reply)

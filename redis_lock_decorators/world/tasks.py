@@ -6,20 +6,15 @@ import asyncio
 import importlib
 import logging
 import random
-import sys
 import time
 from collections.abc import Awaitable, Iterator, MutableMapping
 from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.courier import Carrier, ClientCarrier, Courier, PoolCarrier
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout  # redis-py brings it there
+from redis_lock_decorators.world.courier import Carrier, Courier, TimedOut
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -55,7 +50,7 @@ class AsyncioPort:
         self._courier = facts.lane
         self._carrier: Carrier
         if facts.is_untouched(client):
-            self._carrier = PoolCarrier(client.connection_pool, facts.named)
+            self._carrier = PoolCarrier(facts.lane, client.connection_pool, facts.named)
             self.resends = False
         else:
             self._carrier = ClientCarrier(client)
@@ -66,9 +61,8 @@ class AsyncioPort:
 
     async def send(self, *command: Any, until: float) -> Any:
         try:
-            async with timeout(until - time.monotonic()):
-                return await self._courier.exchange(self._carrier, command)
-        except asyncio.TimeoutError:
+            return await self._courier.exchange(self._carrier, command, until)
+        except TimedOut:
             home = type(self.client).__module__.partition(".")[0]
             errors = importlib.import_module(f"{home}.exceptions")
             raise errors.TimeoutError("the server gave no reply in time") from None

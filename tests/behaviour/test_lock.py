@@ -146,6 +146,9 @@ async def test_any_thread_or_task_may_release_a_lease(front, conn, lock):
     assert not await do(lock.locked())
 
 
+# Other tests' garbage is collected here too.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_a_lease_thrown_away_does_not_free_the_lock(front, conn, client, name, lock):
     lease = await do(lock.acquire())
 

@@ -100,6 +100,7 @@ class AsyncioFront:
             finally:
                 while self._opened:
                     await self._opened.pop().aclose()
+                await asyncio.sleep(0.01)  # connections that are closing close
 
         asyncio.run(closing())
 

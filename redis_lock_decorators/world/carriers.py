@@ -1,0 +1,147 @@
+"""The two ways to an asyncio client's server: past its ``execute_command``, or through it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.courier import Courier, TimedOut
+from redis_lock_decorators.world.wire import packed
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout  # redis-py brings it there
+
+#: A pool with fewer connections than this needs each of them for its owner's work.
+SPARE = 10
+
+
+class PoolCarrier:
+    """Over one connection of the client's pool, kept for us while the client is open.
+
+    Closed with the client. Its time-outs are ours, one timer for a trip instead of two for each
+    command. Where the pool is small, the connection is given back after each trip.
+    """
+
+    __slots__ = ("_courier", "_named", "_pool")
+
+    def __init__(self, courier: Courier, pool: Any, named: bool) -> None:
+        self._courier = courier
+        self._pool = pool
+        self._named = named
+
+    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+        connection = self._courier.kept
+        if connection is None or not connection.is_connected:
+            connection = await self._connection(commands[0][0], until)
+        cut = _Cut(connection)
+        alarm = asyncio.get_running_loop().call_later(max(0.0, until - time.monotonic()), cut)
+        try:
+            data = b"".join([packed(command) for command in commands])
+            await connection.send_packed_command([data], check_health=False)
+            return [await _reply(connection) for _ in commands]
+        except BaseException as error:
+            # Replies may still be on the way: they must never be read as other commands'.
+            self._courier.kept = None
+            await connection.disconnect()
+            await self._give_back(connection)
+            if cut.done and isinstance(error, Exception):
+                raise TimedOut from error
+            raise
+        finally:
+            alarm.cancel()
+            if self._courier.kept is None and connection.is_connected:
+                await self._give_back(connection)
+
+    async def _connection(self, name: str, until: float) -> Any:
+        pool, kept = self._pool, self._courier.kept
+        self._courier.kept = None
+        if kept is not None:  # closed with the client, or by the server
+            await self._give_back(kept)
+        try:
+            async with timeout(until - time.monotonic()):
+                found = await (pool.get_connection(name) if self._named else pool.get_connection())
+        except asyncio.TimeoutError:
+            raise TimedOut from None
+        except Exception as error:
+            if not failures.is_used_up(error):
+                raise
+            return await self._extra(until)
+        if getattr(pool, "max_connections", 0) >= SPARE:
+            found.socket_timeout = None
+            self._courier.kept = found
+        return found
+
+    async def _extra(self, until: float) -> Any:
+        """A connection beside the pool: the work holds all of those, maybe until we let go."""
+        found = self._pool.connection_class(**self._pool.connection_kwargs)
+        try:
+            async with timeout(until - time.monotonic()):
+                await found.connect()
+        except asyncio.TimeoutError:
+            raise TimedOut from None
+        return found
+
+    async def _give_back(self, connection: Any) -> None:
+        if connection in getattr(self._pool, "_in_use_connections", (connection,)):
+            await self._pool.release(connection)
+        else:
+            await connection.disconnect()
+
+
+class ClientCarrier:
+    """By the client's own methods: a cluster's, or one that somebody wrapped."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+        try:
+            async with timeout(until - time.monotonic()):
+                if len(commands) == 1:
+                    return [await self._one(commands[0])]
+                return await self._many(commands)
+        except asyncio.TimeoutError:
+            raise TimedOut from None
+
+    async def _one(self, command: tuple[Any, ...]) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except Exception as error:
+            return error
+
+    async def _many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        return replies
+
+
+class _Cut:
+    """Ends an exchange from outside, by closing its connection."""
+
+    __slots__ = ("_closing", "_connection", "done")
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.done = False
+
+    def __call__(self) -> None:
+        self.done = True
+        self._closing = asyncio.ensure_future(self._connection.disconnect())
+
+
+async def _reply(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except Exception as error:
+        if failures.is_reply(error):
+            return error
+        raise
