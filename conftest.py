@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import redis.asyncio
 
 
 @pytest.fixture(autouse=True)
@@ -11,7 +12,9 @@ def _readme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return
     server = request.getfixturevalue("readme_server")
     monkeypatch.setenv("REDIS_URL", server.url)
-    request.getfixturevalue("doctest_namespace")["connect"] = server.client
+    names = request.getfixturevalue("doctest_namespace")
+    names["connect"] = server.client
+    names["async_connect"] = lambda: redis.asyncio.Redis(port=server.port)
 
 
 @pytest.fixture(scope="session")
