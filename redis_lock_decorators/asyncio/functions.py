@@ -22,21 +22,7 @@ async def acquire_lock(
 ) -> str | Literal[False]:
     """Take a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
 
-    Args:
-        conn: an asyncio Redis client, of a single server, Sentinel or a cluster.
-        lock_name: what to lock; the key is ``prefix + lock_name``.
-        acquire_time: the longest wait, in seconds; 0 tries once, None waits for ever.
-        expire: seconds after which the lock frees itself.
-        delta: seconds between two tries, on average.
-        identifier: a value of your own, unique to this acquisition; a random one if None.
-            With your own, a request whose reply is lost counts as refused until it expires.
-
-    Returns:
-        The identifier to release with, or False if the lock was not free in time.
-
-    Raises:
-        LockNameError, ConfigurationError: an argument is not usable.
-        redis.exceptions.ConnectionError: the server cannot be reached.
+    The arguments, results and errors of ``redis_lock_decorators.acquire_lock``.
     """
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     taken = await simple.acquire_lock(DEFAULT.async_port(conn, None), claim, wait, pause)
@@ -53,16 +39,7 @@ async def release_lock(
 ) -> bool:
     """Let a lock go if it is still ours.
 
-    Args:
-        method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a
-            cluster) or "native" (one command: Valkey 9.0, Redis 8.4).
-
-    Returns:
-        True if the lock was deleted or is gone already; False if another holds it.
-
-    Raises:
-        ConfigurationError: the client or the server lacks the method.
-        redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+    The arguments, results and errors of ``redis_lock_decorators.release_lock``.
     """
     way = None if method is None else checked_method(method)
     claim = owned(lock_name, identifier, 1, prefix)
@@ -74,11 +51,7 @@ async def extend_lock(
 ) -> bool:
     """Let a lock that is still ours live at least ``expire`` seconds from now.
 
-    Returns:
-        True if it does; False if the lock is gone or another holds it.
-
-    Raises:
-        redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+    The arguments, results and errors of ``redis_lock_decorators.extend_lock``.
     """
     claim = owned(lock_name, identifier, expire, prefix)
     return await simple.extend_lock(DEFAULT.async_port(conn, None), claim)

@@ -14,6 +14,8 @@ NEEDED = {
     "06_django_style": "django",
     "07_flask_style": "flask",
     "09_cluster": "redis.cluster",  # not in redis-py 3.5
+    "10_starlette_style": "starlette",
+    "11_lock_class": "redis.asyncio",  # the same
 }
 PROMISE = "Prints, among others::"
 COLUMNS = ("logins", "logouts", "expected", "counted", "lost", "seconds", "per second")

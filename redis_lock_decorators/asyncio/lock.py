@@ -1,0 +1,172 @@
+"""redis-py's asyncio ``Lock`` for tasks: ``client.lock("x", timeout=3, lock_class=Lock)``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from redis_lock_decorators.drop_in import Cell, DropIn
+from redis_lock_decorators.flow import drop_in as flow
+from redis_lock_decorators.flow.acquire import undo
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.drop_in import Wish
+from redis_lock_decorators.settings import DEFAULT
+from redis_lock_decorators.world.tasks import AsyncioPort
+
+__all__ = ["Lock"]
+
+
+class Lock(DropIn):
+    __doc__ = DropIn.__doc__
+
+    # What is called belongs to the task that calls it, whichever runs the coroutine: before
+    # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
+
+    async def __aenter__(self) -> Lock:
+        cell = self.local._cell()
+        before = cell.claim
+        try:
+            if await self.acquire():
+                return self
+        except BaseException:
+            await self._abandon(cell, before)
+            raise
+        raise self._busy()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            await self.release()
+        except Exception as failure:
+            if not self._quiet(failure, kind is not None):
+                raise
+        except BaseException:
+            await self._abandon(self.local._cell())
+            raise
+
+    def acquire(
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+        *,
+        sleep: float | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Take the lock; False if it was not free in time.
+
+        Args:
+            blocking: False tries once; None is the lock's own setting, here and below.
+            blocking_timeout: the longest wait in seconds.
+            token: the value that proves who holds the lock; a random one if None.
+            sleep: seconds between two tries, on average.
+
+        Raises:
+            redis.exceptions.ConnectionError: the server cannot be reached.
+        """
+        wish = self._wish(blocking, blocking_timeout, token, sleep)
+        return self._acquire(self.local._cell(), wish)
+
+    def release(self) -> Coroutine[Any, Any, None]:
+        """Let the lock go; it can be called again after a broken connection.
+
+        Raises:
+            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockError: it is not locked.
+            redis.exceptions.ConnectionError: the outcome is unknown.
+        """
+        return self._release(self.local._cell())
+
+    def extend(
+        self, additional_time: float, replace_ttl: bool = False
+    ) -> Coroutine[Any, Any, Literal[True]]:
+        """Add seconds to what the lock has left, or let it have so many from now.
+
+        Raises:
+            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockError: it is not locked, or has no timeout.
+            redis.exceptions.ConnectionError: the outcome is unknown.
+        """
+        change = self._extension(additional_time, replace_ttl)
+        return self._adjust(self.local._cell(), change)
+
+    def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
+        """Let the lock have its timeout again, from now.
+
+        Raises:
+            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockError: it is not locked, or has no timeout.
+            redis.exceptions.ConnectionError: the outcome is unknown.
+        """
+        return self._adjust(self.local._cell(), None)
+
+    async def locked(self) -> bool:
+        """Ask Redis whether anybody holds the lock."""
+        return await flow.is_locked(self._port(), self._key)
+
+    def owned(self) -> Coroutine[Any, Any, bool]:
+        """Ask Redis whether this task holds the lock."""
+        return self._owned(self.local._cell())
+
+    async def _acquire(self, cell: Cell, wish: Wish) -> bool:
+        before = cell.claim
+        try:
+            taken = await flow.acquire(self._port(), wish)
+            if taken:
+                cell.claim = wish.claim
+            return taken
+        except BaseException:
+            if not wish.claim.ended:
+                await undo(self._port(), wish.claim)
+            if cell.claim is wish.claim:
+                cell.claim = before
+            raise
+
+    async def _release(self, cell: Cell) -> None:
+        claim = await self._held(cell)
+        try:
+            await flow.release(self._port(), claim)
+        finally:
+            if claim.ended:
+                cell.forget(claim)
+
+    async def _adjust(self, cell: Cell, change: Callable[[float], float] | None) -> Literal[True]:
+        claim = await self._held(cell)
+        timeout = self._refuse_endless()
+        change = change or self._extension(timeout, replace_ttl=True)
+        await flow.adjust(self._port(), claim, change)
+        return True
+
+    async def _owned(self, cell: Cell) -> bool:
+        return await flow.is_owned(self._port(), cell.claim)
+
+    def _cells(self) -> Callable[[], Cell]:
+        cells: WeakKeyDictionary[object, Cell] = WeakKeyDictionary()
+        return lambda: cells.setdefault(_runner(), Cell())
+
+    def _port(self) -> AsyncioPort:
+        return DEFAULT.async_port(self.redis, None)
+
+    async def _held(self, cell: Cell) -> Claim:
+        """The claim to release or extend."""
+        claim = cell.claim
+        if claim is None:
+            await flow.refuse_unheld(self._port(), self._lock_name, self._key)
+        return claim
+
+    async def _abandon(self, cell: Cell, before: Claim | None = None) -> None:
+        """Let go what was acquired since ``before``, after an exception from outside."""
+        claim = cell.claim
+        if claim is not None and claim is not before:
+            cell.claim = before
+            await undo(self._port(), claim)
+
+
+def _runner() -> object:
+    """The running task; outside tasks, the thread."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task or threading.current_thread()

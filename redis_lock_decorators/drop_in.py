@@ -1,0 +1,245 @@
+"""What the blocking and the asyncio stand-in for redis-py's ``Lock`` have in common."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import six
+
+from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
+from redis_lock_decorators.rules import durations
+
+log = logging.getLogger("redis_lock_decorators")
+
+
+class Cell:
+    """The claim that one thread or task holds through a lock, or that all of them share."""
+
+    __slots__ = ("__weakref__", "claim")
+
+    def __init__(self) -> None:
+        self.claim: Claim | None = None
+
+    def forget(self, claim: Claim | None) -> None:
+        """Be empty, unless a later claim is here."""
+        if self.claim is claim:
+            self.claim = None
+
+
+class Local:
+    """The token that proves that a lock is held, as ``lock.local.token``.
+
+    It may be set, to release or extend a lock that was acquired elsewhere.
+    """
+
+    def __init__(self, cell: Callable[[], Cell], claim_of: Callable[[str], Claim]) -> None:
+        self._cell = cell
+        self._claim_of = claim_of
+
+    @property
+    def token(self) -> bytes | None:
+        """The token of this thread or task (of all, with ``thread_local=False``)."""
+        claim = self._cell().claim
+        if claim is None or not claim.is_of_this_process():
+            return None
+        return claim.identifier.encode()
+
+    @token.setter
+    def token(self, token: str | bytes | None) -> None:
+        claim = None if token is None else self._claim_of(checked_token(token))
+        self._cell().claim = claim
+
+
+class DropIn:
+    """A lock with the words of redis-py's ``Lock``, for ``client.lock(…, lock_class=…)``.
+
+    Args:
+        redis: the client.
+        name: the Redis key, as it is.
+        timeout: seconds after which the lock frees itself; None for never.
+        sleep: seconds between two tries, on average.
+        blocking: whether ``acquire`` waits.
+        blocking_timeout: the longest wait in seconds; None waits for ever.
+        thread_local: whether each thread or task has a token of its own.
+        raise_on_release_error: whether leaving a block raises if the lock was lost meanwhile.
+        auto_renew: not available yet.
+
+    Raises:
+        ConfigurationError, LockNameError: an argument is not usable.
+    """
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes | memoryview,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        auto_renew: bool = False,
+    ) -> None:
+        if auto_renew is not False:
+            raise ConfigurationError(
+                f"auto_renew={auto_renew!r} is not available in this lock: give a timeout that "
+                "outlasts the work, or extend() or reacquire() it meanwhile"
+            )
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = bool(raise_on_release_error)
+        self._key = key_of(redis, name)
+        self._lock_name = self._key.decode(errors="surrogateescape")
+        claim_of = partial(claim_on, self._key, PROVISIONAL)
+        self.local = Local(self._cells() if self.thread_local else shared_cell(), claim_of)
+        self._wish(None, None, None, None)  # refuses what acquire would
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {shown(self._lock_name)}, timeout={self.timeout}>"
+
+    def _cells(self) -> Callable[[], Cell]:
+        """What finds the cell of the running thread or task."""
+        raise NotImplementedError
+
+    def _wish(
+        self,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: str | bytes | None,
+        sleep: float | None,
+    ) -> Wish:
+        """What an ``acquire`` with these arguments asks for; None is the lock's own setting."""
+        blocks = checked_blocking(self.blocking if blocking is None else blocking)
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        longest = math.inf if wait is None else checked_seconds("blocking_timeout", wait)
+        endless = self.timeout is None
+        seconds = PROVISIONAL if self.timeout is None else checked_timeout(self.timeout)
+        return Wish(
+            claim=claim_on(self._key, seconds),
+            wait=longest if blocks else 0.0,
+            sleep=checked_sleep(self.sleep if sleep is None else sleep) if blocks else 1.0,
+            token=None if token is None else checked_token(token),
+            endless=endless,
+        )
+
+    def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:
+        """From the seconds left to those wanted."""
+        seconds = checked_timeout(additional_time, "additional_time")
+        return lambda left: seconds if replace_ttl else left + seconds
+
+    def _refuse_endless(self) -> float:
+        if self.timeout is None:
+            raise LockError(
+                f"lock {shown(self._lock_name)} has no timeout, so there is nothing to extend",
+                self._lock_name,
+            )
+        return self.timeout
+
+    def _busy(self) -> LockError:
+        """The error of a block that was not entered."""
+        tried = f"within {self.blocking_timeout} s" if self.blocking else "at the one try"
+        return LockError(f"lock {shown(self._lock_name)} was not free {tried}", self._lock_name)
+
+    def _quiet(self, error: Exception, failed: bool) -> bool:
+        """Whether a release's error is only logged: the body failed, or the lock is told so."""
+        if failed or (isinstance(error, LockError) and not self.raise_on_release_error):
+            log.warning(
+                "lock %s was not released on leaving its block: %s: %s",
+                *(shown(self._lock_name), type(error).__name__, error),
+            )
+            return True
+        return False
+
+
+def shared_cell() -> Callable[[], Cell]:
+    """One cell for everybody."""
+    cell = Cell()
+    return lambda: cell
+
+
+def claim_on(key: bytes, timeout: float, identifier: str | None = None) -> Claim:
+    """A claim on a key that no prefix or digest changes."""
+    ttl = durations.milliseconds(timeout)
+    name = key.decode(errors="surrogateescape")
+    claim = Claim((name,), "", timeout, ttl, identifier=identifier, owner=object())
+    claim.keys = (key,)
+    return claim
+
+
+def key_of(client: Any, name: object) -> bytes:
+    """The Redis key of a name, as the client itself would send it."""
+    key = b""
+    if isinstance(name, (bytes, bytearray, memoryview)):
+        key = bytes(name)
+    elif isinstance(name, (int, float)) and not isinstance(name, bool):
+        key = repr(name).encode()
+    elif isinstance(name, str):
+        try:
+            key = name.encode(_encoding(client))
+        except UnicodeEncodeError:
+            raise LockNameError(f"the name {name!a:.80} cannot be written") from None
+    if not key:
+        raise LockNameError(f"a lock's name is text and not empty, not {name!r:.80}")
+    return key
+
+
+def _encoding(client: Any) -> str:
+    # Where redis-py's own locks look for it; a cluster's client has no pool.
+    encoder = getattr(getattr(client, "connection_pool", client), "get_encoder", None)
+    return getattr(encoder(), "encoding", "utf-8") if callable(encoder) else "utf-8"
+
+
+def checked_token(token: object) -> str:
+    """A token as text: str, or bytes of UTF-8."""
+    try:
+        if token and isinstance(token, (str, bytes)):
+            return str(six.ensure_str(six.ensure_binary(token)))
+    except UnicodeError:
+        pass
+    raise ConfigurationError(f"token={token!r:.40}: give text, or bytes that are UTF-8")
+
+
+def checked_blocking(blocking: object) -> bool:
+    """True or False; a number here is the place of another argument."""
+    if not isinstance(blocking, bool):
+        raise ConfigurationError(
+            f"blocking={blocking!r}: give True or False (a pause between tries by name: sleep=…)"
+        )
+    return blocking
+
+
+def checked_timeout(seconds: object, word: str = "timeout") -> float:
+    """More than 0 and at most what a lease may last."""
+    number = checked_seconds(word, seconds)
+    if not 0 < number <= durations.LONGEST_EXPIRE:
+        raise ConfigurationError(
+            f"{word}={seconds!r}: give more than 0 and at most {durations.LONGEST_EXPIRE:.0f} s"
+        )
+    return number
+
+
+def checked_sleep(seconds: object) -> float:
+    """More than 0 seconds, at most an hour."""
+    number = checked_seconds("sleep", seconds)
+    if not 0 < number <= 3600:
+        raise ConfigurationError(f"sleep={seconds!r}: give more than 0 and at most 3600 s")
+    return number
+
+
+def checked_seconds(word: str, seconds: object) -> float:
+    """A number of seconds, 0 or more."""
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0:
+        return math.inf if seconds > 1e300 else float(seconds)
+    raise ConfigurationError(f"{word}={seconds!r:.80}: give a number of seconds")

@@ -1,0 +1,190 @@
+"""What redis-py's ``Lock`` does beyond a lease: no end, a token of one's own, an end that moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
+from redis_lock_decorators.flow import acquire as lease
+from redis_lock_decorators.flow import release as parting
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.extend import holders
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist
+from redis_lock_decorators.rules import durations, term
+
+#: The lease, in seconds, of a lock without an end until its holder knows that it holds it.
+PROVISIONAL = 10.0
+
+
+class Wish(NamedTuple):
+    """What one ``acquire`` asks for.
+
+    Attributes:
+        claim: the claim, which is taken by an identifier of its own.
+        wait: seconds to wait; 0 tries once.
+        sleep: seconds between two tries, on average.
+        token: the identifier that the lock is to be known by; None for the claim's own.
+        endless: the lock has no end once it is held.
+    """
+
+    claim: Claim
+    wait: float
+    sleep: float
+    token: str | None
+    endless: bool
+
+
+async def acquire(port: Port, wish: Wish) -> bool:
+    """Take the lock; False if it was not free in time.
+
+    It is taken by a random identifier and for a limited time, so that a request sent twice, lost or
+    late does no harm. What the user wants it to be comes after, when it is known to be held.
+    """
+    claim = wish.claim
+    stop = port.now() + wish.wait
+    while True:
+        left = max(0.0, stop - port.now())
+        if await lease.acquire(port, claim, left, wish.sleep) is not None:
+            return False
+        # Here a lock may be waited for by who holds it: its end may come.
+        if port.held.get(claim.keys[0]) is claim:
+            del port.held[claim.keys[0]]
+        if (wish.token is None and not wish.endless) or await _settle(port, wish):
+            return True
+        claim.identify()
+        claim.deadline = -math.inf
+
+
+async def release(port: Port, claim: Claim) -> None:
+    """Let a held lock go; it can be called again where the outcome is not known.
+
+    Raises:
+        LockLostError: it is another's by now, or nobody's.
+        LockNotOwnedError: it belongs to the process that this one was forked from.
+    """
+    if claim.deadline == -math.inf and not port.resends:
+        claim.deadline = math.inf  # of a token from elsewhere: its end is not known here
+    try:
+        await parting.release(port, claim, "script")
+    except Exception:
+        raise
+    except BaseException:
+        claim.ended = False
+        raise
+
+
+async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> None:
+    """Let a held lock last ``change(seconds it has left)`` seconds from now, once.
+
+    Raises:
+        LockLostError: it is another's by now, or nobody's.
+        LockNotOwnedError: it belongs to the process that this one was forked from.
+        LockError: it has no end.
+    """
+    parting.refuse_fork(claim)
+    stop = port.now() + OUTAGE
+    while (sent := port.now()) < stop:
+        seen = await persist(port, partial(_left, port, claim), stop)
+        if seen.free_in is None:
+            raise parting.lost(port, claim, seen)
+        if seen.free_in == math.inf:
+            raise LockError(f"lock {shown(claim.lock_name)} has no end to move", claim.lock_name)
+        wanted = change(seen.free_in)
+        if await _move(port, claim, seen, wanted, stop):
+            claim.deadline = term.deadline(sent, wanted)
+            return
+    raise LockError(f"others keep moving the end of lock {shown(claim.lock_name)}", claim.lock_name)
+
+
+async def is_owned(port: Port, claim: Claim | None) -> bool:
+    """Whether Redis says that the claim is held."""
+    if claim is None or not claim.is_of_this_process():
+        return False
+    return await holders(port, claim.keys) == [claim.identifier]
+
+
+async def is_locked(port: Port, key: bytes) -> bool:
+    """Whether Redis says that anybody holds the lock."""
+    return await persist(port, partial(_exists, port, key), port.now() + OUTAGE)
+
+
+async def refuse_unheld(port: Port, lock_name: str, key: bytes) -> NoReturn:
+    """Raise the error for a lock that the caller never acquired, or has let go.
+
+    Raises:
+        LockNotOwnedError: another holds it.
+        LockError: nobody does.
+    """
+    (holder,) = await holders(port, (key,))
+    if holder is None:
+        raise LockError(f"lock {shown(lock_name)} is not locked", lock_name)
+    why = f"{shortened(holder)} holds it, acquired elsewhere (thread_local=False shares a token)"
+    raise LockNotOwnedError(lock_name, holder=holder, why=why)
+
+
+async def _settle(port: Port, wish: Wish) -> bool:
+    """Give a lock that is held its last form; False if it was lost before."""
+    claim = wish.claim
+    name = wish.token or claim.identifier
+
+    async def attempt(until: float) -> Refusal | None:
+        details = (name, int(wish.endless))
+        return await ask(port, "settle", claim, claim.keys, *details, until=until)
+
+    try:
+        refusal = await persist(port, attempt, claim.deadline)
+        if refusal is not None or port.now() >= claim.deadline:
+            await _unsettle(port, wish)
+            return False
+        claim.identifier = name
+        claim.deadline = math.inf if wish.endless else claim.deadline
+    except BaseException as error:
+        await _unsettle(port, wish, error)
+        raise
+    return True
+
+
+async def _unsettle(port: Port, wish: Wish, cause: BaseException | None = None) -> None:
+    """Let go what is held by either identifier."""
+    claim = wish.claim
+    names = [claim.identifier]
+    # Others may use the token too: by it only while the lock must be this claim's.
+    if wish.token is not None and (wish.endless or port.now() < claim.deadline):
+        names.append(wish.token)
+    for claim.identifier in names:
+        await lease.undo(port, claim, cause)
+    claim.parting = 0
+
+
+async def _left(port: Port, claim: Claim, until: float) -> Refusal:
+    """The server's time in place of the holder, and the seconds left; None if it is not ours."""
+    found = await ask(port, "left", claim, claim.keys, until=until)
+    return found or Refusal(None)
+
+
+async def _move(port: Port, claim: Claim, seen: Refusal, wanted: float, stop: float) -> bool:
+    """Move the end from where it was seen; False if another request has moved it since."""
+    now, left = int(seen.holder or 0), round(1000 * (seen.free_in or 0))
+    ends = (now + left, now + durations.milliseconds(wanted))
+    sent = 0
+
+    async def attempt(until: float) -> Refusal | None:
+        nonlocal sent
+        sent += 1
+        return await ask(port, "adjust", claim, claim.keys, *ends, until=until)
+
+    refusal = await persist(port, attempt, stop)
+    if refusal is None:
+        return True
+    if refusal.free_in is None:
+        raise parting.lost(port, claim, refusal)
+    # By an earlier copy of this request, or by another's that wanted the same.
+    return refusal.free_in == 0 and (sent > 1 or port.resends)
+
+
+async def _exists(port: Port, key: bytes, until: float) -> bool:
+    return await port.send("GET", key, until=until) is not None
