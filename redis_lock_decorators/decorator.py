@@ -8,8 +8,6 @@ from typing import Any, Literal, TypeVar, cast
 
 import six
 
-from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
-from redis_lock_decorators.asyncio.wrappers import async_generator, coroutine
 from redis_lock_decorators.description import D, Description, described
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Attempt, Lease, abandon
@@ -46,7 +44,7 @@ def decorated(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
             "method that does the work, under @property and the like"
         )
-    wrap, lock = _WRAPPERS[kind_of(function)]
+    wrap, lock = _world_of(kind_of(function))
     namer = naming.namer(function, lock_name, get_lock_name)
     wrapper: Any = six.wraps(function)(wrap(function, plan, namer, checked_busy(on_busy)))
     wrapper.lock_for = _lock_for(function, plan, namer, lock)
@@ -144,9 +142,14 @@ class _Steps(Generator[Any, Any, Any]):
             forget(self._lease)
 
 
-_WRAPPERS: dict[Kind, tuple[Callable[..., Any], type[Description]]] = {
-    Kind.PLAIN: (_plain, RedisLock),
-    Kind.GENERATOR: (_generator, RedisLock),
-    Kind.COROUTINE: (coroutine, AsyncRedisLock),
-    Kind.ASYNC_GENERATOR: (async_generator, AsyncRedisLock),
-}
+def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[Description]]:
+    """What wraps this kind of function, and the kind of lock that it takes."""
+    if kind is Kind.PLAIN:
+        return _plain, RedisLock
+    if kind is Kind.GENERATOR:
+        return _generator, RedisLock
+    from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
+    from redis_lock_decorators.asyncio import wrappers
+
+    wrap = wrappers.coroutine if kind is Kind.COROUTINE else wrappers.async_generator
+    return wrap, AsyncRedisLock

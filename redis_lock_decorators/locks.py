@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
 from redis_lock_decorators.description import described
 from redis_lock_decorators.plan import Plan
@@ -17,6 +16,8 @@ from redis_lock_decorators.world.connections import ConnectionFactory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,6 +84,8 @@ class Locks:
         """A ``redis_lock_decorators.asyncio.RedisLock`` of the project; for it the hook given
         here returns an asyncio client.
         """
+        from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
+
         plan = Plan(self._settings, client, get_redis_connection, options)
         return described(AsyncRedisLock, plan, lock_name, get_lock_name)
 

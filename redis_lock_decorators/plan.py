@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.settings import LockOptions, Settings, checked_factory, combined
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import ConnectionFactory
-from redis_lock_decorators.world.tasks import AsyncioPort
+
+if TYPE_CHECKING:
+    from redis_lock_decorators.world.tasks import AsyncioPort
 
 
 class Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from asyncio import AbstractEventLoop, get_running_loop
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
@@ -17,9 +17,11 @@ from redis_lock_decorators.world.connections import (
     async_from_environment,
     from_environment,
 )
-from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lane import Lane
-from redis_lock_decorators.world.tasks import AsyncioPort
+
+if TYPE_CHECKING:
+    from redis_lock_decorators.world.courier import Courier
+    from redis_lock_decorators.world.tasks import AsyncioPort
 
 
 class LockOptions(TypedDict, total=False):
@@ -77,6 +79,10 @@ class Settings:
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """The same for the running event loop."""
+        # Here and in other places: blocking programs do not load what is for asyncio.
+        from redis_lock_decorators.world.courier import Courier
+        from redis_lock_decorators.world.tasks import AsyncioPort
+
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None or connections.process != os.getpid():

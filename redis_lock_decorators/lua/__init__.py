@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import pkgutil
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -18,7 +18,5 @@ class Script(NamedTuple):
 @cache
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
-    text = pkgutil.get_data(__name__, f"{verb}.lua")
-    if text is None:
-        raise FileNotFoundError(f"{verb}.lua is missing from the installed package")
+    text = Path(__file__).with_name(f"{verb}.lua").read_bytes()
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

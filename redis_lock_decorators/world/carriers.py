@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.courier import Courier, TimedOut
+from redis_lock_decorators.world.courier import Courier, TimedOut, Trip
 from redis_lock_decorators.world.wire import packed
 
 if sys.version_info >= (3, 11):
@@ -23,8 +23,8 @@ SPARE = 10
 class PoolCarrier:
     """Over one connection of the client's pool, kept for us while the client is open.
 
-    Closed with the client. Its time-outs are ours, one timer for a trip instead of two for each
-    command. Where the pool is small, the connection is given back after each trip.
+    Closed with the client. Its time-outs are ours: one timer for all instead of two a command.
+    Where the pool is small, the connection is given back after each trip.
     """
 
     __slots__ = ("_courier", "_named", "_pool")
@@ -38,22 +38,21 @@ class PoolCarrier:
         connection = self._courier.kept
         if connection is None or not connection.is_connected:
             connection = await self._connection(commands[0][0], until)
-        cut = _Cut(connection)
-        alarm = asyncio.get_running_loop().call_later(max(0.0, until - time.monotonic()), cut)
+        trip = self._courier.trip = Trip(connection, until)
         try:
             data = b"".join([packed(command) for command in commands])
             await connection.send_packed_command([data], check_health=False)
-            return [await _reply(connection) for _ in commands]
+            return await _replies(connection, len(commands))
         except BaseException as error:
             # Replies may still be on the way: they must never be read as other commands'.
             self._courier.kept = None
             await connection.disconnect()
             await self._give_back(connection)
-            if cut.done and isinstance(error, Exception):
+            if trip.cut and isinstance(error, Exception):
                 raise TimedOut from error
             raise
         finally:
-            alarm.cancel()
+            self._courier.trip = None
             if self._courier.kept is None and connection.is_connected:
                 await self._give_back(connection)
 
@@ -124,24 +123,14 @@ class ClientCarrier:
         return replies
 
 
-class _Cut:
-    """Ends an exchange from outside, by closing its connection."""
-
-    __slots__ = ("_closing", "_connection", "done")
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self.done = False
-
-    def __call__(self) -> None:
-        self.done = True
-        self._closing = asyncio.ensure_future(self._connection.disconnect())
-
-
-async def _reply(connection: Any) -> Any:
-    try:
-        return await connection.read_response()
-    except Exception as error:
-        if failures.is_reply(error):
-            return error
-        raise
+async def _replies(connection: Any, count: int) -> list[Any]:
+    replies: list[Any] = []
+    read = connection.read_response
+    for _ in range(count):
+        try:
+            replies.append(await read())
+        except Exception as error:
+            if not failures.is_reply(error):
+                raise
+            replies.append(error)
+    return replies

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 #: The most requests that one trip takes.
 LOAD = 512
-#: Seconds between two looks at requests that wait for a trip.
+#: Seconds between two looks at what takes too long: one timer then, not one for each request.
 LOOK = 0.25
 
 
@@ -35,6 +35,23 @@ class Request(NamedTuple):
     until: float
 
 
+class Trip:
+    """An exchange that is under way on a connection."""
+
+    __slots__ = ("_closing", "_connection", "cut", "until")
+
+    def __init__(self, connection: Any, until: float) -> None:
+        self._connection = connection
+        self.until = until
+        self.cut = False
+
+    def end(self) -> None:
+        """Make the exchange fail, by closing its connection."""
+        if not self.cut:
+            self.cut = True
+            self._closing = asyncio.ensure_future(self._connection.disconnect())
+
+
 class Courier:
     """Carries one request directly, and those that come meanwhile together after it.
 
@@ -43,21 +60,27 @@ class Courier:
 
     Attributes:
         kept: a connection of the client's pool that only we use, once there is one.
+        trip: the exchange under way, ended here if it takes too long.
     """
 
-    __slots__ = ("_busy", "_look", "_trips", "_waiting", "kept")
+    __slots__ = ("_busy", "_timer", "_trips", "_waiting", "kept", "trip")
 
     def __init__(self) -> None:
         self.kept: Any = None
+        self.trip: Trip | None = None
         self._busy = False
         self._waiting: list[Request] = []
-        self._look: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._trips: asyncio.Task[None] | None = None
 
     async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply, in the calling task if nothing is under way."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
         if self._busy:
-            return await self._queued(command, until)
+            reply = asyncio.get_running_loop().create_future()
+            self._waiting.append(Request(command, reply, until))
+            return await reply
         self._busy = True
         try:
             (reply,) = await carrier.carry([command], until)
@@ -70,22 +93,16 @@ class Courier:
             raise reply
         return reply
 
-    def _queued(self, command: tuple[Any, ...], until: float) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        reply = loop.create_future()
-        self._waiting.append(Request(command, reply, until))
-        if self._look is None:
-            self._look = loop.call_later(LOOK, self._expire)
-        return reply
-
-    def _expire(self) -> None:
+    def _look(self) -> None:
         now = time.monotonic()
+        if self.trip is not None and self.trip.until <= now:
+            self.trip.end()
         for request in self._waiting:
             if request.until <= now and not request.reply.done():
                 request.reply.set_exception(TimedOut())
-        self._look = None
-        if self._waiting:
-            self._look = asyncio.get_running_loop().call_later(LOOK, self._expire)
+        again = self._busy or self._waiting
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LOOK, self._look) if again else None
 
     async def _travel(self, carrier: Carrier) -> None:
         try:

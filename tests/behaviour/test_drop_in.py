@@ -450,6 +450,9 @@ async def test_a_block_within_the_wait_of_another_runs_one_at_a_time(front, clie
     assert await front.elsewhere(*[work] * 4) == [None] * 4
 
 
+# Other tests' garbage is collected here too.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_tokens_of_ended_tasks_and_threads_are_forgotten(front, client, make):
     lock = make(timeout=30)
 

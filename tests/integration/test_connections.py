@@ -16,6 +16,12 @@ from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_
 from redis_lock_decorators.settings import DEFAULT, Settings
 
 
+#: Other tests' garbage is collected too.
+collects_garbage = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
 @pytest.fixture(autouse=True)
 def fresh_settings(monkeypatch):
     """The module-level names as in a new process."""
@@ -158,6 +164,7 @@ def test_an_asyncio_client_in_blocking_code_is_told():
         RedisLock("x", client=redis.asyncio.Redis()).acquire()
 
 
+@collects_garbage
 def test_a_client_is_let_go_with_its_last_user(server, name):
     client = server.client()
     with RedisLock(name, client=client):
@@ -170,6 +177,7 @@ def test_a_client_is_let_go_with_its_last_user(server, name):
     assert gone() is None
 
 
+@collects_garbage
 def test_a_factory_made_for_one_lock_goes_with_it(server, name):
     made = []
 
