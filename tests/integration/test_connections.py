@@ -15,7 +15,6 @@ import redis_lock_decorators
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_lease, redis_lock
 from redis_lock_decorators.settings import DEFAULT, Settings
 
-
 #: Other tests' garbage is collected too.
 collects_garbage = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
