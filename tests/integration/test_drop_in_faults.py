@@ -219,14 +219,13 @@ async def test_a_dead_server_is_the_clients_own_error(front, name):
         server.kill()
         started = time.monotonic()
 
-        for call in (lock.acquire, lock.release, lock.owned, lock.locked):
-            with pytest.raises(BROKEN):
-                await do(call())
         with pytest.raises(BROKEN):
-            async with front.held(front.package.lock.Lock(client, name)):
+            await do(lock.owned())
+        with pytest.raises(BROKEN):
+            async with front.held(front.package.lock.Lock(client, name, blocking_timeout=0.2)):
                 raise AssertionError("it must not run")
 
-        assert time.monotonic() - started < 40
+        assert time.monotonic() - started < 20
         assert lock.local.token
 
 
