@@ -2,13 +2,15 @@
 
     python benchmarks/uncontended.py [--rounds 30] [--cycles 300]
 
-The ways take turns in short rounds on one server, so that noise meets them all alike. The table
-gives the median round of each, per cycle of taking and letting go, and its ratio to redis-py.
+The ways take turns in short rounds on one server, in another order each round, so that noise
+meets them all alike. The table gives the median round of each, per cycle of taking and letting
+go, and its ratio to redis-py.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -70,7 +72,8 @@ def measured(
     """The median microseconds of one cycle of each way."""
     taken: dict[str, list[float]] = {name: [] for name in cycles_of}
     for _ in range(rounds):
-        for name, cycle in cycles_of.items():
+        for name in random.sample(list(cycles_of), len(cycles_of)):
+            cycle = cycles_of[name]
             started = time.perf_counter()
             for _ in range(cycles):
                 cycle()

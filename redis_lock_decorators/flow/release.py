@@ -80,8 +80,11 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
 async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:
     """Delete the claim's keys where they hold its identifier. None: all were deleted."""
     claim.parting += 1
+    parts = groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
+    if len(parts) == 1:
+        return await let_go_part(port, claim, parts[0], method, until)
     refusals, failures = [], []
-    for part in groups(port, claim) if method == "script" else [(key,) for key in claim.keys]:
+    for part in parts:
         try:
             refusals.append(await let_go_part(port, claim, part, method, until))
         except Exception as error:  # one sick node does not keep the keys of a healthy one

@@ -63,17 +63,20 @@ async def ask(
     script = lua.script(verb)
     request = (len(keys), *keys, claim.identifier, serial, *details)
     try:
-        reply = await port.send("EVALSHA", script.sha, *request, until=until)
+        try:
+            reply = await port.send("EVALSHA", script.sha, *request, until=until)
+        except Exception as error:
+            if port.lacks(error) != "script":
+                raise
+            reply = await port.send("EVAL", script.text, *request, until=until)
     except Exception as error:
-        if port.lacks(error) == "string":
-            raise LockError(
-                f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose "
-                f"another name or prefix ({error})",
-                claim.lock_name,
-            ) from error
-        if port.lacks(error) != "script":
+        if port.lacks(error) != "string":
             raise
-        reply = await port.send("EVAL", script.text, *request, until=until)
+        raise LockError(
+            f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose "
+            f"another name or prefix ({error})",
+            claim.lock_name,
+        ) from error
     mark, *facts = reply if isinstance(reply, list) and reply else (reply,)
     heard = mark.decode(errors="replace") if type(mark) is bytes else mark
     if heard != f"{claim.identifier}:{serial}":

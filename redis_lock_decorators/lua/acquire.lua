@@ -3,15 +3,20 @@
 -- ARGV  identifier, serial number of the request, lease in milliseconds
 -- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}
 local mark = ARGV[1] .. ':' .. ARGV[2]
-for _, key in ipairs(KEYS) do
+if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
+  return mark
+end
+local found = {}
+for i, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
+  found[i] = holder
   if holder and holder ~= ARGV[1] then
     return {mark, holder, redis.call('PTTL', key)}
   end
 end
-for _, key in ipairs(KEYS) do
+for i, key in ipairs(KEYS) do
   -- A copy of the request that arrives late must not shorten a lease that was extended since.
-  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+  if not found[i] or redis.call('PTTL', key) < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
 end
