@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import pytest
-import redis.asyncio
 
 
 @pytest.fixture(autouse=True)
 def _readme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not isinstance(request.node, pytest.DoctestItem):
         return
+    from redis.asyncio import Redis as AsyncRedis  # not in redis-py 3.5, which has no such item
+
     server = request.getfixturevalue("readme_server")
     monkeypatch.setenv("REDIS_URL", server.url)
     names = request.getfixturevalue("doctest_namespace")
     names["connect"] = server.client
-    names["async_connect"] = lambda: redis.asyncio.Redis(port=server.port)
+    names["async_connect"] = lambda: AsyncRedis(port=server.port)
 
 
 @pytest.fixture(scope="session")
