@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import topologies
 from support.fronts import FRONTS
+from support.proxy import FaultProxy
 
 _numbers = itertools.count(1)
 
@@ -74,3 +75,16 @@ def server() -> Iterator[Any]:
 
     with LocalServer() as server:
         yield server
+
+
+@pytest.fixture
+def proxy(server: Any) -> Iterator[FaultProxy]:
+    """A proxy before that server, which harms what a test chooses."""
+    with FaultProxy(server.host, server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def direct(server: Any) -> Any:
+    """A client of that server, to look at what happened behind the proxy."""
+    return server.client()

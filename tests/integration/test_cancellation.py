@@ -7,7 +7,6 @@ import asyncio
 import pytest
 import redis
 from support.fronts import AsyncioFront
-from support.proxy import FaultProxy
 
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
@@ -15,17 +14,6 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease
 
 FRONTS = [AsyncioFront()]
-
-
-@pytest.fixture
-def proxy(server):
-    with FaultProxy(server.host, server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def direct(server):
-    return server.client()
 
 
 class Suspensions:

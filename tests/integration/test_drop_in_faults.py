@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 
 import pytest
 import redis
-from support.fronts import LEGACY, do
+from support.fronts import LEGACY, do, wrap
 from support.proxy import FaultProxy
 
 import redis_lock_decorators.lock
@@ -22,17 +21,6 @@ MINE = "mine"
 FATES = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 
 
-@pytest.fixture
-def proxy(server):
-    with FaultProxy(server.host, server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def direct(server):
-    return server.client()
-
-
 @pytest.fixture(params=["direct", "wrapped"])
 def client(front, proxy, request):
     """A client through the proxy: past its ``execute_command``, or through it."""
@@ -42,21 +30,6 @@ def client(front, proxy, request):
             pytest.skip("redis-py 3.5 does not repeat by itself")
         wrap(client)
     return client
-
-
-def wrap(client):
-    execute = client.execute_command
-    if inspect.iscoroutinefunction(execute):
-
-        async def traced(*args, **options):
-            return await execute(*args, **options)
-
-    else:
-
-        def traced(*args, **options):
-            return execute(*args, **options)
-
-    client.execute_command = traced
 
 
 @pytest.fixture

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 
 import pytest
 import redis
-from support.fronts import do
-from support.proxy import FaultProxy
+from support.fronts import do, wrap
 
 from redis_lock_decorators import LockTimeoutError
 from redis_lock_decorators.testing import LocalServer
 
 LEGACY = int(redis.__version__.partition(".")[0]) < 4
-
-
-@pytest.fixture
-def proxy(server):
-    with FaultProxy(server.host, server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def direct(server):
-    return server.client()
 
 
 @pytest.fixture(params=["direct", "wrapped"])
@@ -36,21 +23,6 @@ def client(front, proxy, request):
             pytest.skip("redis-py 3.5 does not repeat by itself")
         wrap(client)
     return client
-
-
-def wrap(client):
-    execute = client.execute_command
-    if inspect.iscoroutinefunction(execute):
-
-        async def traced(*args, **options):
-            return await execute(*args, **options)
-
-    else:
-
-        def traced(*args, **options):
-            return execute(*args, **options)
-
-    client.execute_command = traced
 
 
 def acquires(command):

@@ -18,11 +18,6 @@ from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease
 FRONTS = [AsyncioFront()]
 
 
-@pytest.fixture
-def direct(server):
-    return server.client()
-
-
 def connections(direct):
     return len(direct.client_list())
 

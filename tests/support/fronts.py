@@ -25,6 +25,22 @@ async def do(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+def wrap(client: Any) -> None:
+    """Wrap a client as a tracer does, so that its ``execute_command`` is used."""
+    execute = client.execute_command
+    if inspect.iscoroutinefunction(execute):
+
+        async def traced(*args: Any, **options: Any) -> Any:
+            return await execute(*args, **options)
+
+    else:
+
+        def traced(*args: Any, **options: Any) -> Any:
+            return execute(*args, **options)
+
+    client.execute_command = traced
+
+
 class BlockingFront:
     """Threads and blocking clients."""
 
