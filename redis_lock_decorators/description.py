@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.keys import checked_names, key_of
-from redis_lock_decorators.rules.options import ReleaseMethod
-from redis_lock_decorators.settings import DEFAULT, OPTION_NAMES
+from redis_lock_decorators.settings import DEFAULT, KeywordOptions, LockOptions
 from redis_lock_decorators.world.connections import ConnectionFactory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 D = TypeVar("D", bound="Description")
 
@@ -60,12 +62,13 @@ class Description:
         *,
         client: Any = None,
         get_redis_connection: ConnectionFactory | None = None,
-        prefix: str = CONFIGURED,
-        delta: float = CONFIGURED,
-        release_method: ReleaseMethod = CONFIGURED,
+        **options: Unpack[KeywordOptions],
     ) -> None:
-        told = locals()
-        given: Any = {name: told[name] for name in OPTION_NAMES if told[name] is not CONFIGURED}
+        given = cast(LockOptions, options)
+        if acquire_time is not CONFIGURED:
+            given["acquire_time"] = acquire_time
+        if expire is not CONFIGURED:
+            given["expire"] = expire
         plan = Plan(DEFAULT, client, get_redis_connection, given)
         _fill(self, plan, lock_name, get_lock_name)
 

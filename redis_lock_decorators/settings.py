@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from asyncio import AbstractEventLoop, get_running_loop
+from functools import cache, lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -24,17 +26,23 @@ if TYPE_CHECKING:
     from redis_lock_decorators.world.tasks import AsyncioPort
 
 
-class LockOptions(TypedDict, total=False):
-    """The keywords that every kind of lock takes; durations in seconds."""
+class KeywordOptions(TypedDict, total=False):
+    """What a lock is told by name only; durations in seconds."""
 
-    acquire_time: float | None
-    expire: float
     delta: float
     prefix: str
     release_method: ReleaseMethod
 
 
+class LockOptions(KeywordOptions, total=False):
+    """What every kind of lock can be told; durations in seconds."""
+
+    acquire_time: float | None
+    expire: float
+
+
 OPTION_NAMES = frozenset(LockOptions.__annotations__)
+_CACHED = (int, float, str, bool, NoneType)
 
 
 class Settings:
@@ -79,17 +87,14 @@ class Settings:
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """The same for the running event loop."""
-        # Here and in other places: blocking programs do not load what is for asyncio.
-        from redis_lock_decorators.world.courier import Courier
-        from redis_lock_decorators.world.tasks import AsyncioPort
-
+        port, courier = _of_tasks()
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None or connections.process != os.getpid():
-            connections = self._by_loop[loop] = Connections(Courier, awaited=True)
+            connections = self._by_loop[loop] = Connections(courier, awaited=True)
         if client is None:
             client = connections.client(factory or self._async_factory())
-        return AsyncioPort(client, connections.facts(client))
+        return port(client, connections.facts(client))
 
     def _async_factory(self) -> ConnectionFactory:
         hooked = self.get_redis_connection is not from_environment
@@ -109,7 +114,24 @@ def combined(options: Options, given: LockOptions) -> Options:
     if unknown:
         known = ", ".join(sorted(OPTION_NAMES))
         raise ConfigurationError(f"unknown option {', '.join(sorted(unknown))}: there are {known}")
+    # A lock made anew for each use brings the same few numbers and texts again and again.
+    if all(type(value) in _CACHED for value in given.values()):
+        return _checked(options, *[(name, type(value), value) for name, value in given.items()])
     return dataclasses.replace(options, **given)
+
+
+@lru_cache(maxsize=256)
+def _checked(options: Options, *given: tuple[str, type, Any]) -> Options:
+    return dataclasses.replace(options, **{name: value for name, _, value in given})
+
+
+@cache
+def _of_tasks() -> tuple[type[AsyncioPort], type[Courier]]:
+    """What blocking programs do not load."""
+    from redis_lock_decorators.world.courier import Courier
+    from redis_lock_decorators.world.tasks import AsyncioPort
+
+    return AsyncioPort, Courier
 
 
 def checked_factory(factory: object) -> None:

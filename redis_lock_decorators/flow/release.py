@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from functools import partial
 
 from redis_lock_decorators.errors import (
@@ -95,14 +96,14 @@ async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) 
     return max(found, key=lambda refusal: refusal.holder or "", default=None)
 
 
-async def let_go_part(
+def let_go_part(
     port: Port, claim: Claim, part: tuple[bytes, ...], method: ReleaseMethod, until: float
-) -> Refusal | None:
+) -> Awaitable[Refusal | None]:
     """Delete those keys of the claim that one request may touch."""
     if method == "script":
-        return await ask(port, "release", claim, part, until=until)
+        return ask(port, "release", claim, part, until=until)
     one = _transaction if method == "transaction" else _native
-    return await one(port, claim, part[0], until)
+    return one(port, claim, part[0], until)
 
 
 def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:

@@ -77,12 +77,13 @@ async def ask(
             f"another name or prefix ({error})",
             claim.lock_name,
         ) from error
-    mark, *facts = reply if isinstance(reply, list) and reply else (reply,)
-    heard = mark.decode(errors="replace") if type(mark) is bytes else mark
-    if heard != f"{claim.identifier}:{serial}":
-        await port.distrust()
-        raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
-    return _refusal(*facts) if facts else None
+    mark = f"{claim.identifier}:{serial}"
+    if reply == mark or reply == mark.encode():
+        return None
+    if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):
+        return _refusal(*reply[1:])
+    await port.distrust()
+    raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
 
 
 def groups(port: Port, claim: Claim) -> list[tuple[bytes, ...]]:

@@ -13,7 +13,7 @@ from redis_lock_decorators.rules import durations
 ReleaseMethod = Literal["script", "transaction", "native"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options:
     """The checked options of a lock; durations in seconds.
 

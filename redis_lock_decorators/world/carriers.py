@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.courier import Courier, TimedOut, Trip
+from redis_lock_decorators.world.courier import Courier, Trip
 from redis_lock_decorators.world.wire import packed
 
 if sys.version_info >= (3, 11):
@@ -27,14 +28,14 @@ class PoolCarrier:
     Where the pool is small, the connection is given back after each trip.
     """
 
-    __slots__ = ("_courier", "_named", "_pool")
+    __slots__ = ("_courier", "_named", "pool")
 
     def __init__(self, courier: Courier, pool: Any, named: bool) -> None:
         self._courier = courier
-        self._pool = pool
+        self.pool = pool
         self._named = named
 
-    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         connection = self._courier.kept
         if connection is None or not connection.is_connected:
             connection = await self._connection(commands[0][0], until)
@@ -49,15 +50,18 @@ class PoolCarrier:
             await connection.disconnect()
             await self._give_back(connection)
             if trip.cut and isinstance(error, Exception):
-                raise TimedOut from error
+                raise self.no_reply() from error
             raise
         finally:
             self._courier.trip = None
             if self._courier.kept is None and connection.is_connected:
                 await self._give_back(connection)
 
+    def no_reply(self) -> Exception:
+        return failures.no_reply(self.pool)
+
     async def _connection(self, name: str, until: float) -> Any:
-        pool, kept = self._pool, self._courier.kept
+        pool, kept = self.pool, self._courier.kept
         self._courier.kept = None
         if kept is not None:  # closed with the client, or by the server
             await self._give_back(kept)
@@ -65,7 +69,7 @@ class PoolCarrier:
             async with timeout(until - time.monotonic()):
                 found = await (pool.get_connection(name) if self._named else pool.get_connection())
         except asyncio.TimeoutError:
-            raise TimedOut from None
+            raise self.no_reply() from None
         except Exception as error:
             if not failures.is_used_up(error):
                 raise
@@ -77,17 +81,17 @@ class PoolCarrier:
 
     async def _extra(self, until: float) -> Any:
         """A connection beside the pool: the work holds all of those, maybe until we let go."""
-        found = self._pool.connection_class(**self._pool.connection_kwargs)
+        found = self.pool.connection_class(**self.pool.connection_kwargs)
         try:
             async with timeout(until - time.monotonic()):
                 await found.connect()
         except asyncio.TimeoutError:
-            raise TimedOut from None
+            raise self.no_reply() from None
         return found
 
     async def _give_back(self, connection: Any) -> None:
-        if connection in getattr(self._pool, "_in_use_connections", (connection,)):
-            await self._pool.release(connection)
+        if connection in getattr(self.pool, "_in_use_connections", (connection,)):
+            await self.pool.release(connection)
         else:
             await connection.disconnect()
 
@@ -100,14 +104,17 @@ class ClientCarrier:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
             async with timeout(until - time.monotonic()):
                 if len(commands) == 1:
                     return [await self._one(commands[0])]
                 return await self._many(commands)
         except asyncio.TimeoutError:
-            raise TimedOut from None
+            raise self.no_reply() from None
+
+    def no_reply(self) -> Exception:
+        return failures.no_reply(self._client)
 
     async def _one(self, command: tuple[Any, ...]) -> Any:
         try:
@@ -115,7 +122,7 @@ class ClientCarrier:
         except Exception as error:
             return error
 
-    async def _many(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+    async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)

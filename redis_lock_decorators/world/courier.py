@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 #: The most requests that one trip takes.
 LOAD = 512
@@ -12,27 +13,21 @@ LOAD = 512
 LOOK = 0.25
 
 
-class TimedOut(Exception):
-    """No reply came in time; the port raises the client's own error for it."""
-
-
 class Carrier(Protocol):
     """A way to a client's server."""
 
-    async def carry(self, commands: list[tuple[Any, ...]], until: float) -> list[Any]:
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         """Send commands together and return their replies; an error reply is an item.
 
-        Raises:
-            TimedOut: not all replies came by ``until``, in monotonic seconds.
+        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds.
         """
 
+    def no_reply(self) -> Exception:
+        """The client's TimeoutError."""
 
-class Request(NamedTuple):
-    """A command that waits for the next trip."""
 
-    command: tuple[Any, ...]
-    reply: asyncio.Future[Any]
-    until: float
+#: A command that waits for the next trip, what its reply is told to, and until when it may come.
+Request = tuple[tuple[Any, ...], asyncio.Future[Any], float]
 
 
 class Trip:
@@ -56,16 +51,19 @@ class Courier:
     """Carries one request directly, and those that come meanwhile together after it.
 
     Never more than one trip is under way, so a client's tasks share one connection (in a cluster,
-    one for each node).
+    one for each node). Of one event loop.
 
     Attributes:
+        carrier: the way past the client's own methods, once there is one.
         kept: a connection of the client's pool that only we use, once there is one.
         trip: the exchange under way, ended here if it takes too long.
     """
 
-    __slots__ = ("_busy", "_timer", "_trips", "_waiting", "kept", "trip")
+    __slots__ = ("_busy", "_loop", "_timer", "_trips", "_waiting", "carrier", "kept", "trip")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
         self._busy = False
@@ -76,10 +74,10 @@ class Courier:
     async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply, in the calling task if nothing is under way."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
+            self._timer = self._loop.call_later(LOOK, self._look, carrier)
         if self._busy:
-            reply = asyncio.get_running_loop().create_future()
-            self._waiting.append(Request(command, reply, until))
+            reply = self._loop.create_future()
+            self._waiting.append((command, reply, until))
             return await reply
         self._busy = True
         try:
@@ -93,45 +91,44 @@ class Courier:
             raise reply
         return reply
 
-    def _look(self) -> None:
+    def _look(self, carrier: Carrier) -> None:
         now = time.monotonic()
         if self.trip is not None and self.trip.until <= now:
             self.trip.end()
-        for request in self._waiting:
-            if request.until <= now and not request.reply.done():
-                request.reply.set_exception(TimedOut())
+        for _, reply, until in self._waiting:
+            if until <= now and not reply.done():
+                reply.set_exception(carrier.no_reply())
         again = self._busy or self._waiting
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(LOOK, self._look) if again else None
+        self._timer = self._loop.call_later(LOOK, self._look, carrier) if again else None
 
     async def _travel(self, carrier: Carrier) -> None:
         try:
             while self._waiting:
                 load, self._waiting = self._waiting[:LOAD], self._waiting[LOAD:]
-                await _deliver(carrier, [request for request in load if not request.reply.done()])
+                await _deliver(carrier, [request for request in load if not request[1].done()])
                 await asyncio.sleep(0)  # those who were served have their next request ready
         finally:
             self._busy = False
-            for request in self._waiting:  # the event loop is going down
-                request.reply.cancel()
+            for _, reply, _ in self._waiting:  # the event loop is going down
+                reply.cancel()
 
 
 async def _deliver(carrier: Carrier, load: list[Request]) -> None:
     if not load:
         return
+    commands, answers, ends = zip(*load, strict=True)
     try:
-        until = max([request.until for request in load])
-        replies = await carrier.carry([request.command for request in load], until)
+        replies = await carrier.carry(commands, max(ends))
     except Exception as error:
         replies = [error] * len(load)
     except BaseException:
-        for request in load:
-            request.reply.cancel()
+        for answer in answers:
+            answer.cancel()
         raise
-    for request, reply in zip(load, replies, strict=True):
-        if request.reply.done():
+    for answer, reply in zip(answers, replies, strict=True):
+        if answer.done():
             continue
         if isinstance(reply, Exception):
-            request.reply.set_exception(reply)
+            answer.set_exception(reply)
         else:
-            request.reply.set_result(reply)
+            answer.set_result(reply)

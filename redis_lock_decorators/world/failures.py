@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 _CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
 _CUT = frozenset(
     {
@@ -23,6 +26,19 @@ _NO_COMMAND = ("unknown command", "command doesn't exist")
 _PASSING = frozenset(
     {"BUSY", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 )
+
+
+def part_of(client: object, module: str) -> Any:
+    """A module of the library that a client, a pool or a connection comes from."""
+    homes = [kind.__module__.partition(".")[0] for kind in type(client).__mro__]
+    home = "valkey" if "valkey" in homes else "redis"
+    return importlib.import_module(f"{home}.{module}")
+
+
+def no_reply(client: object) -> Exception:
+    """The TimeoutError of the library that a client, a pool or a connection comes from."""
+    error: Exception = part_of(client, "exceptions").TimeoutError("no reply came in time")
+    return error
 
 
 def is_unknown(error: Exception) -> bool:

@@ -8,7 +8,6 @@ reply is never read as another command's.
 
 from __future__ import annotations
 
-import importlib
 import time
 from typing import Any
 
@@ -92,16 +91,10 @@ def _exchange(connection: Any, command: tuple[Any, ...], until: float) -> Any:
     connection.send_packed_command([packed(command)])
     left = until - time.monotonic()
     if left + SLACK < connection.socket_timeout and not connection.can_read(timeout=max(0.0, left)):
-        errors = importlib.import_module(f"{_home(connection)}.exceptions")
-        raise errors.TimeoutError("the server gave no reply in time")
+        raise failures.no_reply(connection)
     return connection.read_response()
 
 
 def _no_retry(connection: Any) -> Any:
-    retry = importlib.import_module(f"{_home(connection)}.retry")
-    backoff = importlib.import_module(f"{_home(connection)}.backoff")
+    retry, backoff = (failures.part_of(connection, part) for part in ("retry", "backoff"))
     return retry.Retry(backoff.NoBackoff(), 0)
-
-
-def _home(connection: Any) -> str:
-    return type(connection).__module__.partition(".")[0]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Iterator, MutableMapping
+from collections.abc import Awaitable, Coroutine, Iterator, MutableMapping
 from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.courier import Carrier, Courier, TimedOut
+from redis_lock_decorators.world.courier import Carrier, Courier
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -50,7 +49,7 @@ class AsyncioPort:
         self._courier = facts.lane
         self._carrier: Carrier
         if facts.is_untouched(client):
-            self._carrier = PoolCarrier(facts.lane, client.connection_pool, facts.named)
+            self._carrier = _own_carrier(client, facts)
             self.resends = False
         else:
             self._carrier = ClientCarrier(client)
@@ -59,13 +58,8 @@ class AsyncioPort:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def send(self, *command: Any, until: float) -> Any:
-        try:
-            return await self._courier.exchange(self._carrier, command, until)
-        except TimedOut:
-            home = type(self.client).__module__.partition(".")[0]
-            errors = importlib.import_module(f"{home}.exceptions")
-            raise errors.TimeoutError("the server gave no reply in time") from None
+    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        return self._courier.exchange(self._carrier, command, until)
 
     async def distrust(self) -> None:
         disconnect = getattr(self.client, "disconnect_connection_pools", None)
@@ -110,6 +104,14 @@ class WatchedPipeline:
                 raise
             return False
         return True
+
+
+def _own_carrier(client: Any, facts: Facts[Courier]) -> PoolCarrier:
+    courier, pool = facts.lane, client.connection_pool
+    carrier: PoolCarrier | None = courier.carrier
+    if carrier is None or carrier.pool is not pool:
+        carrier = courier.carrier = PoolCarrier(courier, pool, facts.named)
+    return carrier
 
 
 def _finish(task: asyncio.Future[object]) -> None:
