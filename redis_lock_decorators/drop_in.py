@@ -13,23 +13,58 @@ import six
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
+from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules.options import Options, checked_switch
+from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.tasks import AsyncioPort
 
 log = logging.getLogger("redis_lock_decorators")
+
+
+class Anchor:
+    """What a renewed claim hangs on: once it is gone, nobody can release the claim."""
+
+    __slots__ = ("__weakref__", "keeper", "watch")
+
+    def __init__(self, claim: Claim, port: AsyncioPort | BlockingPort) -> None:
+        options = Options(expire=claim.expire, auto_renew=True)
+        self.watch = Watch(self, _MANNERS, claim, port, options)
+        self.keeper = port.keeper
+        self.keeper.keep(self.watch)
+
+
+def _warn(anchor: Anchor) -> None:
+    claim = anchor.watch.claim
+    log.warning("lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_to)
+
+
+_MANNERS = Manners(lambda anchor: False, _warn)
 
 
 class Cell:
     """The claim that one thread or task holds through a lock, or that all of them share."""
 
-    __slots__ = ("__weakref__", "claim")
+    __slots__ = ("__weakref__", "anchor", "claim")
 
     def __init__(self) -> None:
         self.claim: Claim | None = None
+        self.anchor: Anchor | None = None
+
+    def put(self, claim: Claim | None) -> None:
+        """Hold a claim, or none, in place of another."""
+        self.anchor = None
+        self.claim = claim
+
+    def let_go(self) -> None:
+        """End the renewal: it must not outlive the lock."""
+        if self.anchor is not None:
+            self.anchor.keeper.drop(self.anchor.watch)
 
     def forget(self, claim: Claim | None) -> None:
         """Be empty, unless a later claim is here."""
         if self.claim is claim:
-            self.claim = None
+            self.put(None)
 
 
 class Local:
@@ -52,8 +87,7 @@ class Local:
 
     @token.setter
     def token(self, token: str | bytes | None) -> None:
-        claim = None if token is None else self._claim_of(checked_token(token))
-        self._cell().claim = claim
+        self._cell().put(None if token is None else self._claim_of(checked_token(token)))
 
 
 class DropIn:
@@ -68,7 +102,8 @@ class DropIn:
         blocking_timeout: the longest wait in seconds; None waits for ever.
         thread_local: whether each thread or task has a token of its own.
         raise_on_release_error: whether leaving a block raises if the lock was lost meanwhile.
-        auto_renew: not available yet.
+        auto_renew: renew the lock until it is released or its holder dies. Without a timeout it
+            is then renewed every few seconds instead of having no end.
 
     Raises:
         ConfigurationError, LockNameError: an argument is not usable.
@@ -87,11 +122,6 @@ class DropIn:
         *,
         auto_renew: bool = False,
     ) -> None:
-        if auto_renew is not False:
-            raise ConfigurationError(
-                f"auto_renew={auto_renew!r} is not available in this lock: give a timeout that "
-                "outlasts the work, or extend() or reacquire() it meanwhile"
-            )
         self.redis = redis
         self.name = name
         self.timeout = timeout
@@ -100,6 +130,7 @@ class DropIn:
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = bool(raise_on_release_error)
+        self.auto_renew = checked_switch("auto_renew", auto_renew)
         self._key = key_of(redis, name)
         self._lock_name = self._key.decode(errors="surrogateescape")
         claim_of = partial(claim_on, self._key, PROVISIONAL)
@@ -124,7 +155,7 @@ class DropIn:
         blocks = checked_blocking(self.blocking if blocking is None else blocking)
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         longest = math.inf if wait is None else checked_seconds("blocking_timeout", wait)
-        endless = self.timeout is None
+        endless = self.timeout is None and not self.auto_renew
         seconds = PROVISIONAL if self.timeout is None else checked_timeout(self.timeout)
         return Wish(
             claim=claim_on(self._key, seconds),

@@ -44,15 +44,16 @@ class LockTimeoutError(LockError, TimeoutError):
         waited: float,
         holder: str | None = None,
         free_in: float | None = None,
+        why: str = "",
     ) -> None:
         self.waited = waited
         self.holder = shortened(holder)
         self.free_in = free_in
-        super().__init__(self._sentence(lock_name), lock_name)
+        super().__init__(self._sentence(lock_name, why), lock_name)
 
-    def _sentence(self, lock_name: str) -> str:
+    def _sentence(self, lock_name: str, why: str) -> str:
         tried = f"within {self.waited:.3g} s" if self.waited >= 0.01 else "at the one try"
-        held = f"held by {self.holder}" if self.holder else "held by another"
+        held = why or (f"held by {self.holder}" if self.holder else "held by another")
         cure = "wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)"
         if self.free_in == math.inf:
             held += " without an end"

@@ -9,6 +9,7 @@ from redis_lock_decorators.errors import LockTimeoutError
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
+from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
 from redis_lock_decorators.plan import Plan
@@ -39,8 +40,11 @@ class Lease(LeaseFacts):
             redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds)
-        with self._mutex:
-            run(extend(self._port, self._claim, seconds))
+        try:
+            with self._mutex:
+                run(extend(self._port, self._claim, seconds))
+        finally:
+            self._tell()
         return True
 
     def owned(self) -> bool:
@@ -57,11 +61,17 @@ class Lease(LeaseFacts):
             LockLostError: the lease had ended before.
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        with self._mutex:
-            run(release(self._port, self._claim, self._options.release_method))
+        self._unwatch()
+        self._stay()
+        try:
+            with self._mutex:
+                run(release(self._port, self._claim, self._options.release_method))
+        finally:
+            self._tell()
 
     def __enter__(self) -> Lease:
         self.check()
+        self._claim.owner = threading.current_thread()
         enter(self)
         return self
 
@@ -69,18 +79,48 @@ class Lease(LeaseFacts):
         method, failed = self._options.release_method, kind is not None
         try:
             forget(self)
+            self._unwatch()
+            if not failed:
+                self._stay()
             with self._mutex:
                 run(leave(self._port, self._claim, method, failed))
         except BaseException:
             abandon(self)
             raise
+        finally:
+            self._tell()
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port = self._port
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, self._options.delta))
+        if refusal is None:
+            options = self._options
+            if options.auto_renew or options.on_lost is not None:
+                self._watch = Watch(self, THREADS, self._claim, port, options)
+                port.keeper.keep(self._watch)
         return self._refused(refusal, port.now() - started)
+
+    def _unwatch(self) -> None:
+        """End the renewal: it must not outlive the lease."""
+        if self._watch is not None:
+            self._port.keeper.drop(self._watch)
+
+
+def _is_abandoned(lease: Lease) -> bool:
+    return not cast(threading.Thread, lease._claim.owner).is_alive()
+
+
+def _tell(lease: Lease) -> None:
+    """Tell of a loss on a thread of its own: the one that found it has other leases to renew."""
+    if lease._options.on_lost is not None:
+        threading.Thread(
+            target=lease._tell, name="redis_lock_decorators on_lost", daemon=True
+        ).start()
+
+
+THREADS = Manners(_is_abandoned, _tell)
 
 
 class Attempt:
@@ -118,6 +158,7 @@ def abandon(lease: Lease | None) -> None:
     """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
     if lease is not None:
         forget(lease)
+        lease._unwatch()
         if not lease._claim.ended:
             run(undo(lease._port, lease._claim))
 

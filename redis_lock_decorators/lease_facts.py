@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextvars import ContextVar
 
-from redis_lock_decorators.errors import LockLostError, LockTimeoutError
+from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
+
+log = logging.getLogger("redis_lock_decorators")
 
 _entered: ContextVar[tuple[LeaseFacts, ...]] = ContextVar(
     "redis_lock_decorators.entered", default=()
@@ -19,12 +23,14 @@ _entered: ContextVar[tuple[LeaseFacts, ...]] = ContextVar(
 class LeaseFacts:
     """What threads' and tasks' leases have in common."""
 
-    __slots__ = ("__weakref__", "_claim", "_lock", "_options")
+    __slots__ = ("__weakref__", "_claim", "_lock", "_options", "_told", "_watch")
 
     def __init__(self, claim: Claim, options: Options, lock: object) -> None:
         self._claim = claim
         self._options = options
         self._lock = lock
+        self._watch: Watch | None = None
+        self._told = False
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.ended else "lost" if self.lost else "held"
@@ -51,8 +57,16 @@ class LeaseFacts:
         return self._claim.identifier
 
     @property
+    def fence(self) -> int | None:
+        """The number of this acquisition, with ``fencing``: greater than that of any before.
+
+        The greater of the last number + 1 and the server's clock in microseconds.
+        """
+        return self._claim.fence
+
+    @property
     def expire(self) -> float:
-        """Seconds the lease lives in Redis without being extended."""
+        """Seconds the lease lives in Redis without being renewed."""
         return self._claim.expire
 
     @property
@@ -93,15 +107,35 @@ class LeaseFacts:
         """The error to raise for a refusal after ``waited`` seconds."""
         if refusal is None:
             return None
+        holder, free_in, why = refusal
         return LockTimeoutError(
-            self._claim.lock_name, waited=waited, holder=refusal.holder, free_in=refusal.free_in
+            self._claim.lock_name, waited=waited, holder=holder, free_in=free_in, why=why
         )
+
+    def _stay(self) -> None:
+        """Let the lock stand for its ``min_hold`` though it is being released."""
+        if self._options.min_hold is not None:
+            self._claim.rest = self._claim.since + self._options.min_hold
+
+    def _tell(self) -> object:
+        """Call ``on_lost`` if the lease is known to be lost, once."""
+        why, on_lost = self._claim.lost_to, self._options.on_lost
+        if why is None or on_lost is None or self._told:
+            return None
+        self._told = True
+        try:
+            return on_lost(self, why)
+        except Exception:
+            log.exception("on_lost of lock %s failed", shown(self.lock_name))
+            return None
 
 
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:
     """A claim of a thread or task, yet to be acquired."""
-    prefix, expire, ttl = options.prefix, options.expire, options.ttl
-    return Claim(lock_names, prefix, expire, ttl, owner=owner)
+    prefix, expire, ttl = options.prefix, options.lease, options.ttl
+    claim = Claim(lock_names, prefix, expire, ttl, owner=owner)
+    claim.fencing, claim.replicas = options.fencing, options.replicas
+    return claim
 
 
 def current() -> LeaseFacts | None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from redis_lock_decorators.drop_in import Cell, DropIn
+from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
@@ -65,13 +65,14 @@ class Lock(DropIn):
         try:
             taken = run(flow.acquire(self._port(), wish))
             if taken:
-                cell.claim = wish.claim
+                cell.put(wish.claim)
+                self._keep(cell, wish.claim)
             return taken
         except BaseException:
             if not wish.claim.ended:
                 run(undo(self._port(), wish.claim))
             if cell.claim is wish.claim:
-                cell.claim = before
+                cell.put(before)
             raise
 
     def release(self) -> None:
@@ -84,6 +85,7 @@ class Lock(DropIn):
         """
         cell = self.local._cell()
         claim = self._held(cell)
+        cell.let_go()
         try:
             run(flow.release(self._port(), claim))
         finally:
@@ -125,6 +127,11 @@ class Lock(DropIn):
         """Ask Redis whether this thread holds the lock."""
         return run(flow.is_owned(self._port(), self.local._cell().claim))
 
+    def _keep(self, cell: Cell, claim: Claim) -> None:
+        """Renew the claim from now on, if that is wanted."""
+        if self.auto_renew:
+            cell.anchor = Anchor(claim, self._port())
+
     def _cells(self) -> Callable[[], Cell]:
         own = _ThreadCell()
         return lambda: own.cell
@@ -143,7 +150,7 @@ class Lock(DropIn):
         """Let go what was acquired since ``before``, after an exception from outside: a Ctrl-C."""
         claim = cell.claim
         if claim is not None and claim is not before:
-            cell.claim = before
+            cell.put(before)
             run(undo(self._port(), claim))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from asyncio import AbstractEventLoop, get_running_loop
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypedDict
-from weakref import WeakKeyDictionary
+from typing import Any, TypedDict
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.options import Options, ReleaseMethod
+from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod
+from redis_lock_decorators.world.bells import keeper_of_loop, keeper_of_threads
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
@@ -19,11 +19,9 @@ from redis_lock_decorators.world.connections import (
     async_from_environment,
     from_environment,
 )
+from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lane import Lane
-
-if TYPE_CHECKING:
-    from redis_lock_decorators.world.courier import Courier
-    from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators.world.tasks import AsyncioPort, port_of
 
 
 class KeywordOptions(TypedDict, total=False):
@@ -32,6 +30,13 @@ class KeywordOptions(TypedDict, total=False):
     delta: float
     prefix: str
     release_method: ReleaseMethod
+    auto_renew: bool
+    max_hold: float | None
+    min_hold: float | None
+    on_lost: OnLost | None
+    cancel_on_lost: bool
+    fencing: bool
+    replicas: int
 
 
 class LockOptions(KeywordOptions, total=False):
@@ -52,9 +57,8 @@ class Settings:
         self.options = Options()
         self.get_redis_connection: ConnectionFactory = from_environment
         self.get_async_redis_connection: ConnectionFactory = async_from_environment
-        self._connections = Connections(Lane, awaited=False)
-        self._by_loop: WeakKeyDictionary[AbstractEventLoop, Connections[Courier]]
-        self._by_loop = WeakKeyDictionary()
+        self._connections = Connections(Lane, keeper_of_threads(), awaited=False)
+        self._by_loop: dict[AbstractEventLoop, Connections[Courier]] = {}
 
     def configure(
         self,
@@ -80,21 +84,22 @@ class Settings:
         """The port to a client, or to the one that a factory (or the project's) gives."""
         connections = self._connections
         if connections.process != os.getpid():  # a forked child connects for itself
-            connections = self._connections = Connections(Lane, awaited=False)
+            connections = self._connections = Connections(Lane, keeper_of_threads(), awaited=False)
         if client is None:
             client = connections.client(factory or self.get_redis_connection)
         return BlockingPort(client, connections.facts(client))
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """The same for the running event loop."""
-        port, courier = _of_tasks()
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None or connections.process != os.getpid():
-            connections = self._by_loop[loop] = Connections(courier, awaited=True)
+            for other in [other for other in self._by_loop if other.is_closed()]:
+                del self._by_loop[other]
+            connections = self._by_loop[loop] = Connections(Courier, keeper_of_loop(), awaited=True)
         if client is None:
             client = connections.client(factory or self._async_factory())
-        return port(client, connections.facts(client))
+        return port_of(client, connections.facts(client))
 
     def _async_factory(self) -> ConnectionFactory:
         hooked = self.get_redis_connection is not from_environment
@@ -123,15 +128,6 @@ def combined(options: Options, given: LockOptions) -> Options:
 @lru_cache(maxsize=256)
 def _checked(options: Options, *given: tuple[str, type, Any]) -> Options:
     return dataclasses.replace(options, **{name: value for name, _, value in given})
-
-
-@cache
-def _of_tasks() -> tuple[type[AsyncioPort], type[Courier]]:
-    """What blocking programs do not load."""
-    from redis_lock_decorators.world.courier import Courier
-    from redis_lock_decorators.world.tasks import AsyncioPort
-
-    return AsyncioPort, Courier
 
 
 def checked_factory(factory: object) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from typing import Literal, cast
 
 from redis_lock_decorators.errors import LockTimeoutError
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
+from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators.world.tasks import AsyncioPort, start
+
+#: What the cancellation by a loss says.
+LOST = "the lease of a lock was lost"
 
 
 class Lease(LeaseFacts):
@@ -23,11 +29,14 @@ class Lease(LeaseFacts):
     Safe to use from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_port",)
+    __slots__ = ("_cancels", "_cut", "_holder", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options, lock: object) -> None:
         super().__init__(claim, options, lock)
         self._port = port
+        self._holder: asyncio.Task[object] | None = None
+        self._cancels = 0
+        self._cut = False
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
         """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
@@ -38,7 +47,10 @@ class Lease(LeaseFacts):
             redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds)
-        await extend(self._port, self._claim, seconds)
+        try:
+            await extend(self._port, self._claim, seconds)
+        finally:
+            self._tell_soon()
         return True
 
     async def owned(self) -> bool:
@@ -55,28 +67,89 @@ class Lease(LeaseFacts):
             LockLostError: the lease had ended before.
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        await release(self._port, self._claim, self._options.release_method)
+        self._unwatch()
+        self._stay()
+        try:
+            await release(self._port, self._claim, self._options.release_method)
+        finally:
+            self._tell_soon()
 
     async def __aenter__(self) -> Lease:
         self.check()
-        enter(self)
+        self._claim.owner = asyncio.current_task()
+        self._enter()
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        method, failed = self._options.release_method, kind is not None
+        method = self._options.release_method
+        failed = not self._leave(error) and kind is not None
         try:
-            forget(self)
+            self._unwatch()
+            if not failed:
+                self._stay()
             await leave(self._port, self._claim, method, failed)
         except BaseException:
             await abandon(self)
             raise
+        finally:
+            self._tell_soon()
 
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port = self._port
         started = port.now()
         refusal = await acquire(port, self._claim, wait, self._options.delta)
+        if refusal is None:
+            options = self._options
+            if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
+                self._watch = Watch(self, TASKS, self._claim, port, options)
+                port.keeper.keep(self._watch)
         return self._refused(refusal, port.now() - started)
+
+    def _unwatch(self) -> None:
+        """End the renewal: it must not outlive the lease."""
+        if self._watch is not None:
+            self._port.keeper.drop(self._watch)
+
+    def _enter(self) -> None:
+        """Be the current lease; from now on a loss cancels the running task."""
+        enter(self)
+        self._holder = asyncio.current_task()
+        if sys.version_info >= (3, 11) and self._holder is not None:
+            self._cancels = self._holder.cancelling()
+
+    def _leave(self, error: object) -> bool:
+        """Not be the current lease any more; whether ``error`` is the cancellation by a loss.
+
+        That one is taken back. It is another's if the task was cancelled from elsewhere too.
+        """
+        forget(self)
+        holder, self._holder = self._holder, None
+        cut, self._cut = self._cut, False
+        if not cut or holder is None:
+            return False
+        if sys.version_info >= (3, 11):
+            ours = holder.uncancel() <= self._cancels
+        else:
+            ours = getattr(error, "args", None) == (LOST,)
+        return ours and isinstance(error, asyncio.CancelledError)
+
+    def _tell_soon(self) -> None:
+        """Call ``on_lost`` if it is due, and let go on what it may return."""
+        answer = self._tell()
+        if inspect.isawaitable(answer):
+            start(answer)
+
+
+def _tell(lease: Lease) -> None:
+    if lease._options.cancel_on_lost and lease._holder is not None and not lease._cut:
+        lease._cut = True
+        lease._holder.cancel(LOST)
+    lease._tell_soon()
+
+
+#: A task that is done may have handed its lease on, as ``wait_for`` does before Python 3.12.
+TASKS = Manners(lambda lease: False, _tell)
 
 
 class Attempt:
@@ -99,7 +172,7 @@ class Attempt:
             refused = await lease._acquire(lease._options.wait)
             if refused is None:
                 self._held = True
-                enter(lease)
+                lease._enter()
             return refused
         except BaseException:
             await abandon(lease)
@@ -113,7 +186,8 @@ class Attempt:
 async def abandon(lease: Lease | None) -> None:
     """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
     if lease is not None:
-        forget(lease)
+        lease._leave(None)
+        lease._unwatch()
         if not lease._claim.ended:
             await undo(lease._port, lease._claim)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from redis_lock_decorators.drop_in import Cell, DropIn
+from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
@@ -114,17 +114,19 @@ class Lock(DropIn):
         try:
             taken = await flow.acquire(self._port(), wish)
             if taken:
-                cell.claim = wish.claim
+                cell.put(wish.claim)
+                self._keep(cell, wish.claim)
             return taken
         except BaseException:
             if not wish.claim.ended:
                 await undo(self._port(), wish.claim)
             if cell.claim is wish.claim:
-                cell.claim = before
+                cell.put(before)
             raise
 
     async def _release(self, cell: Cell) -> None:
         claim = await self._held(cell)
+        cell.let_go()
         try:
             await flow.release(self._port(), claim)
         finally:
@@ -140,6 +142,11 @@ class Lock(DropIn):
 
     async def _owned(self, cell: Cell) -> bool:
         return await flow.is_owned(self._port(), cell.claim)
+
+    def _keep(self, cell: Cell, claim: Claim) -> None:
+        """Renew the claim from now on, if that is wanted."""
+        if self.auto_renew:
+            cell.anchor = Anchor(claim, self._port())
 
     def _cells(self) -> Callable[[], Cell]:
         cells: WeakKeyDictionary[object, Cell] = WeakKeyDictionary()
@@ -159,7 +166,7 @@ class Lock(DropIn):
         """Let go what was acquired since ``before``, after an exception from outside."""
         claim = cell.claim
         if claim is not None and claim is not before:
-            cell.claim = before
+            cell.put(before)
             await undo(self._port(), claim)
 
 

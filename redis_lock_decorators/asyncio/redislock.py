@@ -10,7 +10,7 @@ from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.lease_facts import enter, innermost
+from redis_lock_decorators.lease_facts import innermost
 from redis_lock_decorators.rules.callables import refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 
@@ -29,7 +29,7 @@ class RedisLock(Description):
             refused = await lease._acquire(lease._options.wait)
             if refused is not None:
                 raise refused
-            enter(lease)
+            lease._enter()
             return lease
         except BaseException:
             await abandon(lease)

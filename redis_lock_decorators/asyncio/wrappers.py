@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
-from redis_lock_decorators.lease_facts import enter, forget
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.callables import refuse_unrun
 from redis_lock_decorators.rules.naming import Namer
@@ -78,7 +78,7 @@ class _Steps:
     def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
         self._lease = lease
         self._steps = steps
-        forget(lease)
+        lease._leave(None)
 
     async def send(self, value: Any) -> Any:
         return await self._step(self._steps.asend(value))
@@ -90,11 +90,16 @@ class _Steps:
         await self._step(self._steps.aclose())
 
     async def _step(self, step: Awaitable[Any]) -> Any:
-        enter(self._lease)
+        lease = self._lease
+        lease._enter()
         try:
             return await step
+        except asyncio.CancelledError as error:
+            if lease._leave(error):
+                lease.check()
+            raise
         finally:
-            forget(self._lease)
+            lease._leave(None)
 
 
 async def _items(answer: Any) -> AsyncIterator[Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
-from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import end, let_go, let_go_part
@@ -17,13 +18,19 @@ from redis_lock_decorators.flow.requests import (
     groups,
     is_unknown,
     persist,
+    refusal_of,
 )
-from redis_lock_decorators.rules import delays, term
+from redis_lock_decorators.rules import delays, durations
+from redis_lock_decorators.rules.keys import companion
 
 Attempt = Callable[[float], Awaitable[Refusal | None]]
 
 #: Seconds to try to tidy up on a server that has just failed to answer.
 PARTING = 0.25
+#: The longest time for replicas to confirm, in milliseconds.
+LONGEST_CONFIRMATION = 1000
+#: How long the number of the last acquisition is kept, in milliseconds: a day.
+FENCE_KEPT = 86_400_000
 #: A lease whose grant arrived after its end.
 LATE = Refusal(None)
 
@@ -34,6 +41,8 @@ async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusa
     Raises:
         LockError: this thread or task holds the lock already and would wait for itself.
     """
+    if claim.fencing:
+        _refuse_unnumberable(port, claim)
     if wait > 0 and port.held:
         _refuse_self(port, claim)
     stop = port.now() + wait
@@ -80,13 +89,68 @@ async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
     sent = port.now()
     slots = groups(port, claim)
     for group in slots:
-        refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until)
+        refusal = await _take(port, claim, group, until)
         if refusal is not None:
             if len(slots) > 1:
                 await _give_back(port, claim, slots, until)
             return refusal
-    claim.deadline = term.deadline(sent, claim.ttl / 1000)
+    claim.take(sent)
     return None if port.now() < claim.deadline else LATE
+
+
+def _take(
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+) -> Awaitable[Refusal | None]:
+    if claim.replicas or claim.fencing:
+        return _take_surely(port, claim, group, until)
+    return ask(port, "acquire", claim, group, claim.ttl, until=until)
+
+
+async def _take_surely(
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+) -> Refusal | None:
+    """Take keys by a number that grows, and not before enough replicas know of it."""
+    confirmed = claim.replicas
+
+    async def send(*command: Any, until: float) -> Any:
+        nonlocal confirmed
+        left = durations.milliseconds(max(0.0, until - port.now()) / 2)
+        wait = ("WAIT", claim.replicas, min(LONGEST_CONFIRMATION, claim.ttl // 4, left))
+        reply, confirmed = await port.send_together(command, wait, until=until)
+        for failure in (reply, confirmed):
+            if isinstance(failure, Exception):
+                raise failure
+        return reply
+
+    own = send if claim.replicas else None
+    if claim.fencing:
+        numbers = tuple([companion(key, b"fence") for key in group])
+        keys, details, read = group + numbers, (claim.ttl, FENCE_KEPT), partial(_numbered, claim)
+        refusal = await ask(
+            port, "acquire_fenced", claim, keys, *details, until=until, read=read, send=own
+        )
+    else:
+        refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until, send=own)
+    if refusal is not None or confirmed >= claim.replicas:
+        return refusal
+    await _give_back(port, claim, [group], until)
+    return Refusal(None, why=f"{confirmed} of {claim.replicas} replicas confirmed it in time")
+
+
+def _numbered(claim: Claim, *facts: Any) -> Refusal | None:
+    if len(facts) > 1:
+        return refusal_of(*facts)
+    claim.fence = int(facts[0])
+    return None
+
+
+def _refuse_unnumberable(port: Port, claim: Claim) -> None:
+    if len(groups(port, claim)) > 1:
+        raise ConfigurationError(
+            f"lock {shown(claim.lock_name)} cannot have one fence: its names lie in different "
+            "slots of the cluster; give them a common hash tag such as {user:7}",
+            claim.lock_name,
+        )
 
 
 async def _give_back(

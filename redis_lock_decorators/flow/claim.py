@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 
-from redis_lock_decorators.rules import keys
+from redis_lock_decorators.rules import keys, term
 
 
 class Claim:
@@ -20,7 +20,12 @@ class Claim:
         unique: the identifier was made for this claim, so a key that holds it is ours.
         owner: the thread or task that acquires.
         process: the process that acquires; a forked child holds nothing.
+        since: when the request was sent that took the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
+        fencing: the acquisition is to be numbered.
+        fence: its number, if it is held and numbered.
+        replicas: how many replicas must know of it before it counts as held.
+        rest: until when the lock stands after its holder has let it go.
         parting: how often it was asked to be let go: after that, gone keys are its own work.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
@@ -30,6 +35,8 @@ class Claim:
         "deadline",
         "ended",
         "expire",
+        "fence",
+        "fencing",
         "identifier",
         "keys",
         "lock_names",
@@ -37,6 +44,9 @@ class Claim:
         "owner",
         "parting",
         "process",
+        "replicas",
+        "rest",
+        "since",
         "ttl",
         "unique",
     )
@@ -59,7 +69,10 @@ class Claim:
         self.identifier = identifier or secrets.token_hex(16)
         self.owner = owner
         self.process = os.getpid()
-        self.deadline = -math.inf
+        self.since = self.deadline = self.rest = -math.inf
+        self.fencing = False
+        self.fence: int | None = None
+        self.replicas = 0
         self.parting = 0
         self.ended = False
         self.lost_to: str | None = None
@@ -68,6 +81,15 @@ class Claim:
     def lock_name(self) -> str:
         """The name, or the names in one text."""
         return ", ".join(self.lock_names)
+
+    def take(self, sent: float) -> None:
+        """Become held by a request that left at ``sent``."""
+        self.since = sent
+        self.hold(sent, self.ttl / 1000)
+
+    def hold(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, when the request for it left."""
+        self.deadline = term.deadline(sent, seconds)
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
@@ -79,8 +101,11 @@ class Claim:
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
-        over = self.ended or self.parting > 0 or self.lost_to is not None
-        return now < self.deadline and not over
+        return now < self.deadline and not self.is_over()
+
+    def is_over(self) -> bool:
+        """Whether it was let go, is being let go, or was told lost."""
+        return self.ended or self.parting > 0 or self.lost_to is not None
 
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""

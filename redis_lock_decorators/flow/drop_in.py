@@ -14,7 +14,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist
-from redis_lock_decorators.rules import durations, term
+from redis_lock_decorators.rules import durations
 
 #: The lease, in seconds, of a lock without an end until its holder knows that it holds it.
 PROVISIONAL = 10.0
@@ -95,7 +95,7 @@ async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> 
             raise LockError(f"lock {shown(claim.lock_name)} has no end to move", claim.lock_name)
         wanted = change(seen.free_in)
         if await _move(port, claim, seen, wanted, stop):
-            claim.deadline = term.deadline(sent, wanted)
+            claim.hold(sent, wanted)
             return
     raise LockError(f"others keep moving the end of lock {shown(claim.lock_name)}", claim.lock_name)
 

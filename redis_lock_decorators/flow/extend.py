@@ -47,5 +47,6 @@ async def _attempt(port: Port, claim: Claim, seconds: float, until: float) -> Re
         refusal = await ask(port, "extend", claim, group, ttl, until=until)
         if refusal is not None:
             return refusal
-    claim.deadline = max(claim.deadline, term.deadline(sent, ttl / 1000))
+    if term.deadline(sent, ttl / 1000) > claim.deadline:
+        claim.hold(sent, ttl / 1000)
     return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, MutableMapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
+
+T = TypeVar("T")
 
 
 class Watched(Protocol):
@@ -31,7 +33,10 @@ class Port(Protocol):
         transacts: the client has WATCH.
         serials: numbers for requests, each given once in this process.
         held: the claims this process holds through this client, by key.
+        client: the client itself; requests for one client may travel together.
     """
+
+    client: Any
 
     slotted: bool
     resends: bool
@@ -56,6 +61,15 @@ class Port(Protocol):
 
     async def send(self, *command: Any, until: float) -> Any:
         """Send one command and return its reply; do not wait for it past ``until``."""
+
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        """Send commands about one slot, one after the other on one connection.
+
+        Returns their replies; an error reply is an item.
+        """
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        """Do works at the same time and return what they return, in their order."""
 
     async def distrust(self) -> None:
         """Drop idle connections: one of them gave a reply that belonged to another command."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable
 from functools import partial
+from typing import Any
 
 from redis_lock_decorators.errors import (
     ConfigurationError,
@@ -24,6 +26,7 @@ from redis_lock_decorators.flow.requests import (
     persist,
     text,
 )
+from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 log = logging.getLogger("redis_lock_decorators")
@@ -101,9 +104,21 @@ def let_go_part(
 ) -> Awaitable[Refusal | None]:
     """Delete those keys of the claim that one request may touch."""
     if method == "script":
+        if claim.rest > -math.inf:
+            return _lay_down(port, claim, part, until)
         return ask(port, "release", claim, part, until=until)
     one = _transaction if method == "transaction" else _native
     return one(port, claim, part[0], until)
+
+
+async def _lay_down(
+    port: Port, claim: Claim, part: tuple[bytes, ...], until: float
+) -> Refusal | None:
+    """Let go, but let the lock stand until its least time is over."""
+    left = claim.rest - port.now()
+    if left <= 0:
+        return await ask(port, "release", claim, part, until=until)
+    return await ask(port, "rest", claim, part, durations.milliseconds(left), until=until)
 
 
 def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:
@@ -116,10 +131,11 @@ def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:
 def end(port: Port, claim: Claim) -> None:
     """Forget a claim that is over."""
     claim.ended = True
-    _forget(port, claim)
+    forget(port, claim)
 
 
-def _forget(port: Port, claim: Claim) -> None:
+def forget(port: Port, claim: Claim) -> None:
+    """Let the claim's keys be taken again by its owner."""
     for key in claim.keys:
         if port.held.get(key) is claim:
             del port.held[key]
@@ -127,9 +143,14 @@ def _forget(port: Port, claim: Claim) -> None:
 
 def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     """The error for a lease that Redis says is not ours, which is remembered."""
-    _forget(port, claim)
-    claim.lost_to = f"{shortened(refusal.holder)} holds it" if refusal.holder else "its key is gone"
+    forget(port, claim)
+    claim.lost_to = claim.lost_to or refused(refusal)
     return LockLostError(claim.lock_name, holder=refusal.holder, why=claim.lost_to)
+
+
+def refused(refusal: Refusal) -> str:
+    """Why a lease is lost, as Redis says."""
+    return f"{shortened(refusal.holder)} holds it" if refusal.holder else "its key is gone"
 
 
 def refuse_over(claim: Claim) -> None:
@@ -159,7 +180,12 @@ async def _transaction(port: Port, claim: Claim, key: bytes, until: float) -> Re
             holder = text(await watched.holder(key))
             if holder != claim.identifier:
                 return Refusal(holder)
-            if await watched.execute("DEL", key):
+            left = claim.rest - port.now()
+            command: tuple[Any, ...] = ("DEL", key)
+            if left > 0:
+                resting = f"{claim.identifier}:rest"
+                command = ("SET", key, resting, "PX", durations.milliseconds(left))
+            if await watched.execute(*command):
                 return None
     raise LockNotOwnedError(claim.lock_name, why="its key changes faster than it can be read")
 

@@ -16,6 +16,8 @@ from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules import keys as keys_rules
 
 T = TypeVar("T")
+#: ``Port.send`` or what stands for it.
+Send = Callable[..., Awaitable[Any]]
 
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
@@ -28,6 +30,7 @@ class Refusal(NamedTuple):
 
     holder: str | None
     free_in: float | None = None
+    why: str = ""
 
 
 class Misheard(LockError):
@@ -40,8 +43,9 @@ async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: flo
     Every request here may be sent twice: the server does it once.
     """
     started = port.now()
-    stop = min(end, started + OUTAGE)
-    until = max(stop, started + ROUND_TRIP)
+    outage, least = started + OUTAGE, started + ROUND_TRIP
+    stop = end if end < outage else outage
+    until = stop if stop > least else least
     try:
         return await attempt(until)
     except Exception as error:
@@ -55,20 +59,38 @@ def is_unknown(port: Port, error: Exception) -> bool:
     return isinstance(error, Misheard) or port.is_unknown(error)
 
 
+def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
+    """What a script's reply says where it was not done."""
+    if milliseconds is None:
+        return Refusal(text(holder))
+    return Refusal(text(holder), math.inf if milliseconds < 0 else milliseconds / 1000)
+
+
 async def ask(
-    port: Port, verb: str, claim: Claim, keys: tuple[bytes, ...], *details: int | str, until: float
+    port: Port,
+    verb: str,
+    claim: Claim,
+    keys: tuple[bytes, ...],
+    *details: int | str,
+    until: float,
+    read: Callable[..., Refusal | None] = refusal_of,
+    send: Send | None = None,
 ) -> Refusal | None:
-    """Run one script for a claim. None: it was done."""
+    """Run one script for a claim. None: it was done.
+
+    ``read`` is called with what a reply says beyond that, ``send`` takes the place of the port's.
+    """
     serial = next(port.serials)
+    send = send or port.send
     script = lua.script(verb)
     request = (len(keys), *keys, claim.identifier, serial, *details)
     try:
         try:
-            reply = await port.send("EVALSHA", script.sha, *request, until=until)
+            reply = await send("EVALSHA", script.sha, *request, until=until)
         except Exception as error:
             if port.lacks(error) != "script":
                 raise
-            reply = await port.send("EVAL", script.text, *request, until=until)
+            reply = await send("EVAL", script.text, *request, until=until)
     except Exception as error:
         if port.lacks(error) != "string":
             raise
@@ -81,7 +103,7 @@ async def ask(
     if reply == mark or reply == mark.encode():
         return None
     if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):
-        return _refusal(*reply[1:])
+        return read(*reply[1:])
     await port.distrust()
     raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
 
@@ -96,12 +118,6 @@ def text(value: Any) -> str | None:
     if isinstance(value, (str, bytes)) and value:
         return str(six.ensure_str(value, errors="surrogateescape"))
     return None
-
-
-def _refusal(holder: Any, milliseconds: int | None = None) -> Refusal:
-    if milliseconds is None:
-        return Refusal(text(holder))
-    return Refusal(text(holder), math.inf if milliseconds < 0 else milliseconds / 1000)
 
 
 async def _repeat(

@@ -10,7 +10,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import let_go
 from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist, text
-from redis_lock_decorators.rules import delays, term
+from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 
@@ -55,7 +55,7 @@ async def _attempt(port: Port, claim: Claim, until: float) -> bool:
         done = found == claim.identifier and await _extend(port, claim, until) is None
     if not done:
         return False
-    claim.deadline = term.deadline(sent, claim.ttl / 1000)
+    claim.take(sent)
     return port.now() < claim.deadline
 
 

@@ -43,6 +43,18 @@ def checked_delta(delta: object) -> float:
     return seconds
 
 
+def checked_hold(option: str, hold: object) -> float | None:
+    """The most or the least that a lock is held: more than 0, at most a year; None for no limit."""
+    if hold is None:
+        return None
+    seconds = _number(option, hold)
+    if not 0 < seconds <= LONGEST_EXPIRE:
+        raise ConfigurationError(
+            f"{option}={hold!r}: give more than 0 s and at most {LONGEST_EXPIRE:.0f} s, or None"
+        )
+    return max(seconds, SHORTEST_EXPIRE)
+
+
 def milliseconds(seconds: float) -> int:
     """Whole milliseconds for PX, rounded up: 0.0005 s gives 1, never 0."""
     # A float such as 0.003 is a hair above 3 ms; that hair must not cost a millisecond.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import itertools
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 
 import six
 
@@ -78,6 +80,23 @@ def slot_of(key: bytes) -> int:
         if end > start + 1:
             key = key[start + 1 : end]
     return binascii.crc_hqx(key, 0) % SLOTS
+
+
+def companion(key: bytes, kind: bytes) -> bytes:
+    """The key of further facts about a lock, in the slot of its key whatever braces it has."""
+    start = key.find(b"{")
+    if 0 <= start < key.find(b"}", start + 1) - 1:
+        return b"%b:%b" % (key, kind)
+    if b"}" not in key:
+        return b"{%b}:%b" % (key, kind)
+    return b"{%b}:%b:%b" % (_tag(slot_of(key)), key, kind)
+
+
+@cache
+def _tag(slot: int) -> bytes:
+    """A short hash tag of a slot."""
+    tags = (b"%x" % number for number in itertools.count())
+    return next(tag for tag in tags if slot_of(tag) == slot)
 
 
 def by_slot(keys: Iterable[bytes]) -> list[tuple[bytes, ...]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import six
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules import durations, term
 
 ReleaseMethod = Literal["script", "transaction", "native"]
+#: Called with a lease that was lost, and why.
+OnLost = Callable[[Any, str], object]
+#: More than any Redis has.
+MOST_REPLICAS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +24,10 @@ class Options:
 
     Attributes:
         wait: ``acquire_time`` as a number: infinity for None.
-        ttl: ``expire`` in whole milliseconds, rounded up.
+        lease: how long a lease lives: ``expire``, but not longer than ``max_hold``.
+        ttl: ``lease`` in whole milliseconds, rounded up.
+        grain: how much earlier than due a lease may be renewed.
+        first_look: how long after it was taken somebody must look at a lease.
     """
 
     acquire_time: float | None = 10
@@ -27,16 +35,43 @@ class Options:
     delta: float = 0.005
     prefix: str = "sys:lock:"
     release_method: ReleaseMethod = "script"
+    auto_renew: bool = True
+    max_hold: float | None = None
+    min_hold: float | None = None
+    on_lost: OnLost | None = None
+    cancel_on_lost: bool = True
+    fencing: bool = False
+    replicas: int = 0
     wait: float = field(init=False)
+    lease: float = field(init=False)
     ttl: int = field(init=False)
+    grain: float = field(init=False)
+    first_look: float = field(init=False)
 
     def __post_init__(self) -> None:
+        longest = durations.checked_hold("max_hold", self.max_hold)
+        least = durations.checked_hold("min_hold", self.min_hold)
+        expire = durations.checked_expire(self.expire)
+        lease = expire if longest is None else min(expire, longest)
         object.__setattr__(self, "wait", durations.checked_acquire_time(self.acquire_time))
-        object.__setattr__(self, "expire", durations.checked_expire(self.expire))
-        object.__setattr__(self, "ttl", durations.milliseconds(self.expire))
+        object.__setattr__(self, "expire", expire)
+        object.__setattr__(self, "lease", lease)
+        object.__setattr__(self, "ttl", durations.milliseconds(lease))
+        grain = term.grain(lease)
+        object.__setattr__(self, "grain", grain)
+        object.__setattr__(self, "first_look", lease * term.SHARE - grain)
         object.__setattr__(self, "prefix", checked_prefix(self.prefix))
         durations.checked_delta(self.delta)
         checked_method(self.release_method)
+        checked_replicas(self.replicas)
+        for switch in ("auto_renew", "cancel_on_lost", "fencing"):
+            checked_switch(switch, getattr(self, switch))
+        if self.on_lost is not None and not callable(self.on_lost):
+            raise ConfigurationError(f"on_lost={self.on_lost!r:.80}: give a function (lease, why)")
+        if least is not None and self.release_method == "native":
+            raise ConfigurationError(
+                "min_hold cannot be kept by release_method='native', which only deletes"
+            )
 
 
 def checked_prefix(prefix: object) -> str:
@@ -55,3 +90,19 @@ def checked_method(method: object) -> ReleaseMethod:
         if method == known:
             return known  # type: ignore[no-any-return]  # get_args forgets the literals
     raise ConfigurationError(f"{method!r} is no release method: {get_args(ReleaseMethod)}")
+
+
+def checked_switch(option: str, switch: object) -> bool:
+    """True or False; what only counts as one of them is a mistake."""
+    if not isinstance(switch, bool):
+        raise ConfigurationError(f"{option}={switch!r:.80}: give True or False")
+    return switch
+
+
+def checked_replicas(replicas: object) -> int:
+    """How many replicas must have a lock before it is held: a whole number, 0 for none."""
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise ConfigurationError(f"replicas={replicas!r:.80}: give a whole number")
+    if not 0 <= replicas <= MOST_REPLICAS:
+        raise ConfigurationError(f"replicas={replicas}: give 0 to {MOST_REPLICAS}")
+    return replicas

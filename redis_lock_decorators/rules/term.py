@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+#: A lease is renewed when this share of it is over, counted from when its last request was sent.
+SHARE = 1 / 3
+
 
 def drift_margin(expire: float) -> float:
     """What a lease is shortened by, because two clocks never run alike.
@@ -14,3 +19,21 @@ def drift_margin(expire: float) -> float:
 def deadline(sent: float, expire: float) -> float:
     """The end of a lease whose request left at ``sent``: never counted from a reply's arrival."""
     return sent + expire - drift_margin(expire)
+
+
+def grain(expire: float) -> float:
+    """How much earlier than it must a lease may be renewed, to be renewed together with others.
+
+    A power of two, so that leases of different length meet; 1/48 to 1/24 of the lease.
+    """
+    return float(2.0 ** math.floor(math.log2(expire / 24)))
+
+
+def renewal_due(end: float, expire: float) -> float:
+    """When to renew a lease that ends at ``end``: a third after the request that gave it left."""
+    return end + drift_margin(expire) - expire * (1 - SHARE)
+
+
+def is_last(end: float, expire: float, last: float) -> bool:
+    """Whether a renewal would not move the ``end`` of a lease that may not outlast ``last``."""
+    return end + drift_margin(expire) + 0.001 >= last

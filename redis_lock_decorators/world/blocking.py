@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
 from redis_lock_decorators.world.lane import Lane
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
 class BlockingPort:
     """A blocking client as the flows see it."""
 
-    __slots__ = ("_lane", "client", "held", "resends", "serials", "slotted", "transacts")
+    __slots__ = ("_lane", "client", "held", "keeper", "resends", "serials", "slotted", "transacts")
 
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
@@ -40,6 +40,7 @@ class BlockingPort:
 
     def __init__(self, client: Any, facts: Facts[Lane]) -> None:
         self.client = client
+        self.keeper = facts.keeper
         self.held: MutableMapping[bytes, Claim] = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
@@ -55,14 +56,20 @@ class BlockingPort:
             return self._lane.exchange(self.client.connection_pool, command, until)
         return self.client.execute_command(*command)
 
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        if self._lane is not None:
+            return self._lane.exchange_all(self.client.connection_pool, commands, until)
+        replies: list[Any] = pipelined(self.client, commands).execute(raise_on_error=False)
+        return replies
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        return [await work for work in works]
+
     async def distrust(self) -> None:
         if self._lane is not None:
             self._lane.drop()
             return
-        disconnect = getattr(self.client, "disconnect_connection_pools", None)
-        if disconnect is None:
-            disconnect = self.client.connection_pool.disconnect
-        disconnect()
+        disconnect(self.client)
 
     async def shield(self, work: Awaitable[object]) -> None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clients import pipelined
 from redis_lock_decorators.world.courier import Courier, Trip
 from redis_lock_decorators.world.wire import packed
 
@@ -29,6 +30,8 @@ class PoolCarrier:
     """
 
     __slots__ = ("_courier", "_named", "pool")
+
+    resends = False
 
     def __init__(self, courier: Courier, pool: Any, named: bool) -> None:
         self._courier = courier
@@ -57,8 +60,17 @@ class PoolCarrier:
             if self._courier.kept is None and connection.is_connected:
                 await self._give_back(connection)
 
+    def close(self) -> None:
+        """Nothing is open but what is the client's."""
+
     def no_reply(self) -> Exception:
         return failures.no_reply(self.pool)
+
+    async def distrust(self) -> None:
+        kept, self._courier.kept = self._courier.kept, None
+        if kept is not None:
+            await kept.disconnect()
+            await self._give_back(kept)
 
     async def _connection(self, name: str, until: float) -> Any:
         pool, kept = self.pool, self._courier.kept
@@ -101,6 +113,8 @@ class ClientCarrier:
 
     __slots__ = ("_client",)
 
+    resends = True
+
     def __init__(self, client: Any) -> None:
         self._client = client
 
@@ -113,8 +127,18 @@ class ClientCarrier:
         except asyncio.TimeoutError:
             raise self.no_reply() from None
 
+    def close(self) -> None:
+        """Nothing is open but what is the client's."""
+
     def no_reply(self) -> Exception:
         return failures.no_reply(self._client)
+
+    async def distrust(self) -> None:
+        disconnect = getattr(self._client, "disconnect_connection_pools", None)
+        if disconnect is not None:
+            await disconnect()
+        elif not hasattr(self._client, "nodes_manager"):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def _one(self, command: tuple[Any, ...]) -> Any:
         try:
@@ -123,10 +147,7 @@ class ClientCarrier:
             return error
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.rules.keys import slot_of
 
 T = TypeVar("T")
 
@@ -22,25 +25,55 @@ class Facts(Generic[T]):
         owned: connections like its pool's can be used past ``execute_command``.
         named: its pool wants a command's name to give a connection (redis-py before 5.3).
         lane: the way there, shared by all who use the client.
+        keeper: looks after the leases held through it.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
     """
 
-    __slots__ = ("held", "lane", "named", "owned", "plain", "serials", "slotted")
+    __slots__ = ("held", "keeper", "lane", "named", "owned", "plain", "serials", "slotted")
 
-    def __init__(self, client: Any, lane: T) -> None:
+    def __init__(self, client: Any, lane: T, keeper: Keeper) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.plain = _plain_execute(client)
         self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
         self.named = self.owned and _wants_a_name(pool)
         self.lane = lane
-        self.serials = itertools.count(1)
+        self.keeper = keeper
+        self.serials: Iterator[int] = itertools.count(1)
         self.held: dict[bytes, Claim] = {}
 
     def is_untouched(self, client: Any) -> bool:
         """Whether nobody has wrapped the client's ``execute_command`` since."""
         return self.owned and getattr(client.execute_command, "__func__", None) is self.plain
+
+
+def node_of(client: Any, command: tuple[Any, ...]) -> object:
+    """What tells a cluster's nodes apart: the one that a command goes to; None if not known yet."""
+    key = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
+    if hasattr(client, "nodes_manager"):
+        nodes = client.nodes_manager.slots_cache.get(slot_of(key))
+        return nodes[0].name if nodes else None
+    nodes = client.connection_pool.nodes.slots.get(slot_of(key))
+    return nodes[0]["name"] if nodes else None
+
+
+def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
+    """A pipeline of commands; in a cluster, one without a key goes to the node of the first."""
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        if command[0] == "WAIT" and hasattr(client, "nodes_manager"):
+            node = client.get_node_from_key(commands[0][3])
+            pipeline.execute_command(*command, target_nodes=node)
+        else:
+            pipeline.execute_command(*command)
+    return pipeline
+
+
+def disconnect(client: Any) -> None:
+    """Drop the idle connections of a blocking client."""
+    drop = getattr(client, "disconnect_connection_pools", None)
+    (drop or client.connection_pool.disconnect)()
 
 
 def refuse_unfit(client: Any, awaited: bool) -> None:

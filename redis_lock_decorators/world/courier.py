@@ -22,8 +22,18 @@ class Carrier(Protocol):
         Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds.
         """
 
+    @property
+    def resends(self) -> bool:
+        """Whether a command may be sent again after a lost reply, by the client itself."""
+
     def no_reply(self) -> Exception:
         """The client's TimeoutError."""
+
+    def close(self) -> None:
+        """Close what is open for this carrier alone."""
+
+    async def distrust(self) -> None:
+        """Drop idle connections: one gave a reply that belonged to another command."""
 
 
 #: A command that waits for the next trip, what its reply is told to, and until when it may come.
@@ -51,7 +61,7 @@ class Courier:
     """Carries one request directly, and those that come meanwhile together after it.
 
     Never more than one trip is under way, so a client's tasks share one connection (in a cluster,
-    one for each node). Of one event loop.
+    one for each node, each with its own courier). Of one event loop.
 
     Attributes:
         carrier: the way past the client's own methods, once there is one.
@@ -59,10 +69,21 @@ class Courier:
         trip: the exchange under way, ended here if it takes too long.
     """
 
-    __slots__ = ("_busy", "_loop", "_timer", "_trips", "_waiting", "carrier", "kept", "trip")
+    __slots__ = (
+        "_busy",
+        "_loop",
+        "_nodes",
+        "_timer",
+        "_trips",
+        "_waiting",
+        "carrier",
+        "kept",
+        "trip",
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._nodes: dict[object, Courier] = {}
         self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
@@ -70,6 +91,13 @@ class Courier:
         self._waiting: list[Request] = []
         self._timer: asyncio.TimerHandle | None = None
         self._trips: asyncio.Task[None] | None = None
+
+    def beside(self, node: object) -> Courier:
+        """The courier to one node of a cluster."""
+        found = self._nodes.get(node)
+        if found is None:
+            found = self._nodes[node] = Courier()
+        return found
 
     async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply, in the calling task if nothing is under way."""

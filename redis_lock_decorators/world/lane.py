@@ -9,6 +9,7 @@ reply is never read as another command's.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
@@ -32,21 +33,31 @@ class Lane:
 
     def exchange(self, pool: Any, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply; raise the client's TimeoutError at ``until``."""
+        reply = self._carry(pool, packed(command), 1, until)[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def exchange_all(
+        self, pool: Any, commands: Sequence[tuple[Any, ...]], until: float
+    ) -> list[Any]:
+        """The same for commands one after the other; an error reply is an item."""
+        return self._carry(pool, b"".join(map(packed, commands)), len(commands), until)
+
+    def _carry(self, pool: Any, data: bytes, count: int, until: float) -> list[Any]:
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = _connection(pool, until)
+            connection = connected(pool, until)
         try:
-            reply = _exchange(connection, command, until)
-        except BaseException as error:
-            if failures.is_reply(error):
-                self._keep(connection)
-            else:
-                connection.disconnect()
-                self.drop()
+            connection.send_packed_command([data])
+            replies = [_reply(connection, until) for _ in range(count)]
+        except BaseException:
+            connection.disconnect()
+            self.drop()
             raise
         self._keep(connection)
-        return reply
+        return replies
 
     def drop(self) -> None:
         """Close the idle connections."""
@@ -64,7 +75,8 @@ class Lane:
             connection.disconnect()
 
 
-def _connection(pool: Any, until: float) -> Any:
+def connected(pool: Any, until: float) -> Any:
+    """A new connection like those of a pool, which waits for replies for ``PATIENCE`` at most."""
     left = until - time.monotonic()
     if left + SLACK < PATIENCE:
         # A connection keeps its time-outs: the one that must answer this soon only knocks.
@@ -87,12 +99,21 @@ def _connected(pool: Any, patience: float) -> Any:
     return connection
 
 
-def _exchange(connection: Any, command: tuple[Any, ...], until: float) -> Any:
-    connection.send_packed_command([packed(command)])
+def _reply(connection: Any, until: float) -> Any:
     left = until - time.monotonic()
     if left + SLACK < connection.socket_timeout and not connection.can_read(timeout=max(0.0, left)):
         raise failures.no_reply(connection)
-    return connection.read_response()
+    return read(connection)
+
+
+def read(connection: Any) -> Any:
+    """The next reply on a connection; an error that the server replies with is returned."""
+    try:
+        return connection.read_response()
+    except Exception as error:
+        if failures.is_reply(error):
+            return error
+        raise
 
 
 def _no_retry(connection: Any) -> Any:

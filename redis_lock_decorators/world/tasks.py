@@ -7,14 +7,15 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Coroutine, Iterator, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
-from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.clients import Facts, node_of
 from redis_lock_decorators.world.courier import Carrier, Courier
 
+T = TypeVar("T")
 log = logging.getLogger("redis_lock_decorators")
 
 #: Work that goes on though the task that began it was cancelled: the loop holds tasks weakly.
@@ -29,6 +30,7 @@ class AsyncioPort:
         "_courier",
         "client",
         "held",
+        "keeper",
         "resends",
         "serials",
         "slotted",
@@ -40,42 +42,55 @@ class AsyncioPort:
     is_unknown = staticmethod(failures.is_unknown)
     lacks = staticmethod(failures.lacks)
 
-    def __init__(self, client: Any, facts: Facts[Courier]) -> None:
+    def __init__(self, client: Any, facts: Facts[Courier], carrier: Carrier) -> None:
         self.client = client
+        self.keeper = facts.keeper
         self.held: MutableMapping[bytes, Claim] = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted
+        self.resends = carrier.resends
         self._courier = facts.lane
-        self._carrier: Carrier
-        if facts.is_untouched(client):
-            self._carrier = _own_carrier(client, facts)
-            self.resends = False
-        else:
-            self._carrier = ClientCarrier(client)
-            self.resends = True
+        self._carrier = carrier
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
-        return self._courier.exchange(self._carrier, command, until)
+        courier = self._courier
+        if self.slotted:
+            courier = courier.beside(node_of(self.client, command))
+        return courier.exchange(self._carrier, command, until)
+
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        return await ClientCarrier(self.client).carry(commands, until)
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        return await asyncio.gather(*works)
 
     async def distrust(self) -> None:
-        disconnect = getattr(self.client, "disconnect_connection_pools", None)
-        if disconnect is not None:
-            await disconnect()
-        elif not self.slotted:
-            await self.client.connection_pool.disconnect(inuse_connections=False)
+        await self._carrier.distrust()
 
     async def shield(self, work: Awaitable[object]) -> None:
-        task = asyncio.ensure_future(work)
-        _unfinished.add(task)
-        task.add_done_callback(_finish)
-        await asyncio.wait([task])
+        await asyncio.wait([start(work)])
+
+    def close(self) -> None:
+        """Close what is open for this port alone."""
+        self._carrier.close()
 
     def watch(self) -> WatchedPipeline:
         return WatchedPipeline(self.client.pipeline())
+
+
+def port_of(client: Any, facts: Facts[Courier]) -> AsyncioPort:
+    """The port to an asyncio client, past its own methods where nobody has wrapped them."""
+    if not facts.is_untouched(client):
+        return AsyncioPort(client, facts, ClientCarrier(client))
+    courier, pool = facts.lane, client.connection_pool
+    carrier: PoolCarrier | None = courier.carrier
+    if carrier is None or carrier.pool is not pool:
+        carrier = courier.carrier = PoolCarrier(courier, pool, facts.named)
+    return AsyncioPort(client, facts, carrier)
 
 
 class WatchedPipeline:
@@ -106,15 +121,15 @@ class WatchedPipeline:
         return True
 
 
-def _own_carrier(client: Any, facts: Facts[Courier]) -> PoolCarrier:
-    courier, pool = facts.lane, client.connection_pool
-    carrier: PoolCarrier | None = courier.carrier
-    if carrier is None or carrier.pool is not pool:
-        carrier = courier.carrier = PoolCarrier(courier, pool, facts.named)
-    return carrier
+def start(work: Awaitable[object]) -> asyncio.Future[object]:
+    """Do work in the background, whatever becomes of who began it."""
+    task = asyncio.ensure_future(work)
+    _unfinished.add(task)
+    task.add_done_callback(_finish)
+    return task
 
 
 def _finish(task: asyncio.Future[object]) -> None:
     _unfinished.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
+        log.info("work on locks in the background failed: %s: %s", type(error).__name__, error)

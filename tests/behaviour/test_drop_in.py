@@ -139,9 +139,33 @@ async def test_what_is_no_token_is_refused(front, client, make, wrong):
         await do(make().acquire(token=wrong))
 
 
-async def test_auto_renew_is_refused_until_it_is_there(front, client, make):
-    with pytest.raises(ConfigurationError, match="auto_renew=True is not available"):
-        make(timeout=3, auto_renew=True)
+async def test_auto_renew_holds_it_longer_than_its_timeout(front, client, name, make):
+    lock = make(timeout=0.3, auto_renew=True)
+    await do(lock.acquire())
+
+    await front.sleep(0.7)
+
+    assert await do(lock.owned())
+    await do(lock.release())
+    assert not client.exists(name)
+
+
+async def test_auto_renew_without_a_timeout_ends_with_its_holder(front, client, name, make):
+    lock = make(auto_renew=True)
+    await do(lock.acquire())
+
+    assert 0 < client.pttl(name) <= 10_000
+    await do(lock.release())
+
+
+async def test_auto_renew_ends_when_the_token_is_given_away(front, client, name, make):
+    lock = make(timeout=0.2, auto_renew=True)
+    await do(lock.acquire())
+
+    lock.local.token = None
+    await front.sleep(0.4)
+
+    assert not client.exists(name)
 
 
 async def test_the_place_of_sleep_is_told(front, client, make):

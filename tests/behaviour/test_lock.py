@@ -172,7 +172,7 @@ async def test_a_lease_is_a_block_too(front, conn, lock):
 async def test_a_lease_that_is_over_is_no_block(front, conn, client, name, lock):
     released = await do(lock.acquire())
     await do(released.release())
-    short = front.package.RedisLock(f"{name}:short", client=conn, expire=0.02)
+    short = front.package.RedisLock(f"{name}:short", client=conn, expire=0.02, auto_renew=False)
     lost = await do(short.acquire())
     await front.sleep(0.03)
 
@@ -230,7 +230,8 @@ async def test_a_lost_lease_does_not_replace_the_body_error(
 
 
 async def test_work_longer_than_its_lease_is_told(front, conn, client, name):
-    short = front.package.RedisLock(name, client=conn, expire=0.05)
+    options = {"auto_renew": False, "cancel_on_lost": False}
+    short = front.package.RedisLock(name, client=conn, expire=0.05, **options)
 
     with pytest.raises(LockLostError):
         async with front.held(short) as lease:

@@ -1,0 +1,30 @@
+-- Take every key or none, and number the acquisition: by one more than the last, or by the server's clock if that is more,
+-- so that the numbers grow though the counters were lost. A key that already holds this identifier counts as free.
+-- KEYS  the lock keys, then for each of them the hash with its last number
+-- ARGV  identifier, serial number of the request, lease in milliseconds, how long numbers are kept in milliseconds
+-- reply {"identifier:serial", number} when held; else {"identifier:serial", holder's identifier, its PTTL}
+local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 2
+local fresh, fence = false, 0
+for i = 1, count do
+  local holder = redis.call('GET', KEYS[i])
+  if holder and holder ~= ARGV[1] then
+    return {mark, holder, redis.call('PTTL', KEYS[i])}
+  end
+  fresh = fresh or not holder
+  fence = math.max(fence, tonumber(redis.call('HGET', KEYS[count + i], 'fence') or 0))
+end
+if fresh then
+  local time = redis.call('TIME')
+  fence = math.max(fence + 1, time[1] * 1000000 + time[2])
+end
+-- The numbers first: scripts are not rolled back, and a lock without its number must not be.
+for i = 1, count do
+  redis.call('HSET', KEYS[count + i], 'fence', string.format('%.0f', fence))
+  redis.call('PEXPIRE', KEYS[count + i], ARGV[4])
+end
+for i = 1, count do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[3]) then
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[3])
+  end
+end
+return {mark, fence}

@@ -1,0 +1,17 @@
+-- Let the keys of many leases live at least so long from now, each if it holds its own identifier. Never adds, never
+-- shortens, and one that is lost does not keep the others from being renewed.
+-- KEYS  the lock keys
+-- ARGV  identifier, serial number of the request, then for each key: its identifier, its lease in milliseconds
+-- reply "identifier:serial" when all were renewed; else {"identifier:serial", then for each key that was not:
+--       its place from 0, the identifier found instead or ''}
+local lost = {ARGV[1] .. ':' .. ARGV[2]}
+for i, key in ipairs(KEYS) do
+  local holder, lease = redis.call('GET', key), ARGV[2 * i + 2]
+  if holder ~= ARGV[2 * i + 1] then
+    lost[#lost + 1] = i - 1
+    lost[#lost + 1] = holder or ''
+  elseif redis.call('PTTL', key) < tonumber(lease) then
+    redis.call('PEXPIRE', key, lease)
+  end
+end
+return #lost > 1 and lost or lost[1]

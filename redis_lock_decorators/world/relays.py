@@ -1,0 +1,150 @@
+"""The ways from an event loop to a blocking client's server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clients import disconnect, node_of, pipelined
+from redis_lock_decorators.world.lane import connected, read
+from redis_lock_decorators.world.wire import packed
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout  # redis-py brings it there
+
+T = TypeVar("T")
+
+
+class LineCarrier:
+    """Over a blocking connection of our own that the event loop waits on."""
+
+    resends = False
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self._connection: Any = None
+
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        try:
+            async with timeout(until - time.monotonic()):
+                if self._connection is None:
+                    self._connection = await in_thread(partial(connected, self.pool, until))
+                connection = self._connection
+                connection.send_packed_command([b"".join(map(packed, commands))])
+                return [await _reply(connection) for _ in commands]
+        except asyncio.TimeoutError:
+            self.close()
+            raise self.no_reply() from None
+        except BaseException:
+            self.close()
+            raise
+
+    def no_reply(self) -> Exception:
+        return failures.no_reply(self.pool)
+
+    async def distrust(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+
+class ThreadCarrier:
+    """By a blocking client's own methods, on a thread of its own while that takes.
+
+    Never on two: where a call hangs, the next waits for it.
+    """
+
+    resends = True
+
+    def __init__(self, client: Any, slotted: bool) -> None:
+        self._client = client
+        self._slotted = slotted
+        self._calls: dict[object, asyncio.Future[Any]] = {}
+
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        node = node_of(self._client, commands[0]) if self._slotted else None
+        try:
+            async with timeout(until - time.monotonic()):
+                while (call := self._calls.get(node)) is not None and not call.done():
+                    await asyncio.wait([call])
+                call = asyncio.ensure_future(in_thread(partial(self._call, commands)))
+                self._calls[node] = call
+                replies: list[Any] = await asyncio.shield(call)
+                return replies
+        except asyncio.TimeoutError:
+            raise self.no_reply() from None
+
+    def no_reply(self) -> Exception:
+        return failures.no_reply(self._client)
+
+    async def distrust(self) -> None:
+        await in_thread(partial(disconnect, self._client))
+
+    def close(self) -> None:
+        """Nothing is open: connections are the client's."""
+
+    def _call(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if len(commands) > 1:
+            replies: list[Any] = pipelined(self._client, commands).execute(raise_on_error=False)
+            return replies
+        try:
+            return [self._client.execute_command(*commands[0])]
+        except Exception as error:
+            return [error]
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """The result of a blocking call, made on a thread of its own."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def call() -> None:
+        try:
+            value = work()
+        except BaseException as error:
+            _tell(loop, result, partial(result.set_exception, error))
+        else:
+            _tell(loop, result, partial(result.set_result, value))
+
+    threading.Thread(target=call, name="redis_lock_decorators call", daemon=True).start()
+    return await result
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, result: asyncio.Future[Any], tell: Callable[[], None]
+) -> None:
+    def tell_once() -> None:
+        if not result.done():
+            tell()
+
+    with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(tell_once)
+
+
+async def _reply(connection: Any) -> Any:
+    while not connection.can_read(timeout=0):
+        await _readable(connection._sock)
+    return read(connection)
+
+
+async def _readable(socket: Any) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(socket, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(socket)
