@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
-from redis_lock_decorators.rules.keys import checked_names, key_of
+from redis_lock_decorators.rules.keys import checked_names, keys_of
 from redis_lock_decorators.settings import DEFAULT, KeywordOptions, LockOptions
 from redis_lock_decorators.world.connections import ConnectionFactory
 
@@ -80,7 +80,7 @@ class Description:
 
     def _own_keys(self) -> tuple[bytes, ...]:
         prefix = self._plan.options.prefix
-        return tuple([key_of(prefix, name) for name in self._own_names()])
+        return keys_of(prefix, self._own_names())
 
     def _names_of(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """The names of the lock that a call of ``call`` takes."""

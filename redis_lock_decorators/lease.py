@@ -88,7 +88,8 @@ class Lease(LeaseFacts):
             abandon(self)
             raise
         finally:
-            self._tell()
+            if self._claim.lost_to is not None:
+                self._tell()
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""

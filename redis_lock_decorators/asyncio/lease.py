@@ -92,7 +92,8 @@ class Lease(LeaseFacts):
             await abandon(self)
             raise
         finally:
-            self._tell_soon()
+            if self._claim.lost_to is not None:
+                self._tell_soon()
 
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
@@ -112,11 +113,11 @@ class Lease(LeaseFacts):
             self._port.keeper.drop(self._watch)
 
     def _enter(self) -> None:
-        """Be the current lease; from now on a loss cancels the running task."""
+        """Be the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
-        self._holder = asyncio.current_task()
-        if sys.version_info >= (3, 11) and self._holder is not None:
-            self._cancels = self._holder.cancelling()
+        holder = self._holder = cast("asyncio.Task[object] | None", self._claim.owner)
+        if sys.version_info >= (3, 11) and holder is not None:
+            self._cancels = holder.cancelling()
 
     def _leave(self, error: object) -> bool:
         """Not be the current lease any more; whether ``error`` is the cancellation by a loss.

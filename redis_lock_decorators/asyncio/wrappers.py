@@ -91,6 +91,7 @@ class _Steps:
 
     async def _step(self, step: Awaitable[Any]) -> Any:
         lease = self._lease
+        lease._claim.owner = asyncio.current_task()
         lease._enter()
         try:
             return await step

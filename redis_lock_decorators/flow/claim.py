@@ -62,7 +62,7 @@ class Claim:
         owner: object = None,
     ) -> None:
         self.lock_names = lock_names
-        self.keys = tuple([keys.key_of(prefix, name) for name in lock_names])
+        self.keys = keys.keys_of(prefix, lock_names)
         self.expire = expire
         self.ttl = ttl
         self.unique = identifier is None

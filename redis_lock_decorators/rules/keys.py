@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 import six
 
@@ -57,6 +57,12 @@ def _composed(name: str) -> str:
     except UnicodeEncodeError:
         return name  # told when the key is made
     return unicodedata.normalize("NFC", name)
+
+
+@lru_cache(maxsize=1024)
+def keys_of(prefix: str, lock_names: tuple[str, ...]) -> tuple[bytes, ...]:
+    """The Redis keys of checked names."""
+    return tuple([key_of(prefix, name) for name in lock_names])
 
 
 def key_of(prefix: str, lock_name: str) -> bytes:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-#: The most requests that one trip takes.
-LOAD = 512
+#: The most requests that one trip takes: while the server works on one load, those whom the last
+#: one served prepare their next requests.
+LOAD = 100
 #: Seconds between two looks at what takes too long: one timer then, not one for each request.
 LOOK = 0.25
 
@@ -134,7 +135,8 @@ class Courier:
             while self._waiting:
                 load, self._waiting = self._waiting[:LOAD], self._waiting[LOAD:]
                 await _deliver(carrier, [request for request in load if not request[1].done()])
-                await asyncio.sleep(0)  # those who were served have their next request ready
+                if not self._waiting:
+                    await asyncio.sleep(0)  # those who were served have their next request ready
         finally:
             self._busy = False
             for _, reply, _ in self._waiting:  # the event loop is going down
