@@ -35,12 +35,20 @@ class Description:
         lock_name: what to lock; several names are held all or none.
         get_lock_name: for ``call``: makes the name from the call's arguments.
         acquire_time: the longest wait, in seconds (10); 0 tries once, None waits for ever.
-        expire: seconds a lease lives in Redis unless extended (10).
+        expire: seconds a lease lives in Redis without being renewed (10).
         client: the Redis client; without it, ``get_redis_connection`` or the configured hook.
         get_redis_connection: gives the client; called at first use, once per process.
         prefix: what stands before the name in the Redis key ("sys:lock:").
         delta: seconds between two tries, on average (0.005).
         release_method: "script", "transaction" (WATCH, not on a cluster) or "native".
+        auto_renew: renew the lease every third of ``expire``, until it is released, its holder is
+            dead or the lease was thrown away (True).
+        max_hold: seconds from the acquisition after which it is not renewed any more.
+        min_hold: seconds from the acquisition that the lock stands, if the block succeeded.
+        on_lost: called once with the lease and why it was lost; on a thread of its own.
+        cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
+        fencing: number the acquisitions, as ``lease.fence`` (False).
+        replicas: how many replicas must know of the lock before it is held (0).
 
     Raises:
         LockNameError: a name is empty or no text.

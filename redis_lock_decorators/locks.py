@@ -28,8 +28,7 @@ class Locks:
     Args:
         get_redis_connection: gives the project's client; called at first use, once per process.
         get_async_redis_connection: gives its asyncio client; called once per event loop.
-        options: defaults for the project's locks: ``prefix``, ``expire``, ``acquire_time``,
-            ``delta``, ``release_method``; durations in seconds.
+        options: defaults for the project's locks, as for ``RedisLock``; durations in seconds.
 
     Raises:
         ConfigurationError: an option is unknown or not usable.
@@ -127,8 +126,7 @@ class Locks:
                 gives the result.
             client: the Redis client; without it, the hook's.
             get_redis_connection: gives the client, instead of the project's hook.
-            options: as for ``RedisLock``: ``acquire_time``, ``expire``, ``prefix``, ``delta``,
-                ``release_method``; durations in seconds.
+            options: as for ``RedisLock``; durations in seconds.
 
         Raises:
             LockNameError: the template names an argument that the function lacks.

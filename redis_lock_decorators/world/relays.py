@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import disconnect, node_of, pipelined
@@ -37,7 +37,8 @@ class LineCarrier:
         try:
             async with timeout(until - time.monotonic()):
                 if self._connection is None:
-                    self._connection = await in_thread(partial(connected, self.pool, until))
+                    connect = partial(connected, self.pool, until)
+                    self._connection = await in_thread(connect, lambda late: late.disconnect())
                 connection = self._connection
                 connection.send_packed_command([b"".join(map(packed, commands))])
                 return [await _reply(connection) for _ in commands]
@@ -106,32 +107,34 @@ class ThreadCarrier:
             return [error]
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """The result of a blocking call, made on a thread of its own."""
+async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
+    """The result of a blocking call, made on a thread of its own.
+
+    If nobody waits for it any more, ``unwanted`` is called with it there.
+    """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
+    def tell(value: T | None, error: BaseException | None) -> None:
+        if result.done():
+            if value is not None and unwanted is not None:
+                unwanted(value)
+        elif error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(cast(T, value))
+
     def call() -> None:
+        value, failure = None, None
         try:
             value = work()
         except BaseException as error:
-            _tell(loop, result, partial(result.set_exception, error))
-        else:
-            _tell(loop, result, partial(result.set_result, value))
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, value, failure)
 
     threading.Thread(target=call, name="redis_lock_decorators call", daemon=True).start()
     return await result
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, result: asyncio.Future[Any], tell: Callable[[], None]
-) -> None:
-    def tell_once() -> None:
-        if not result.done():
-            tell()
-
-    with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(tell_once)
 
 
 async def _reply(connection: Any) -> Any:

@@ -33,6 +33,8 @@ def connect() -> redis.Redis:
 
 
 configure(get_redis_connection=connect, prefix="shop:", expire=30, acquire_time=None, delta=0.01)
+configure(auto_renew=False, max_hold=60, min_hold=None, fencing=True, replicas=1)
+configure(on_lost=lambda lease, why: print(lease.lock_name, why), cancel_on_lost=False)
 billing = Locks(get_redis_connection=connect, prefix="billing:", release_method="native")
 
 identifier: str | Literal[False] = acquire_lock(conn, "x", 10, 10, 0.005, identifier="me")
