@@ -56,6 +56,11 @@ class Cell:
         self.anchor = None
         self.claim = claim
 
+    def keep(self) -> None:
+        """Go on with the renewal, after the lock's end was moved."""
+        if self.anchor is not None:
+            self.anchor.keeper.keep(self.anchor.watch)
+
     def let_go(self) -> None:
         """End the renewal: it must not outlive the lock."""
         if self.anchor is not None:

@@ -101,9 +101,11 @@ class Lock(DropIn):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        claim = self._held(self.local._cell())
+        cell = self.local._cell()
+        claim = self._held(cell)
         self._refuse_endless()
         run(flow.adjust(self._port(), claim, change))
+        cell.keep()
         return True
 
     def reacquire(self) -> Literal[True]:
@@ -114,9 +116,11 @@ class Lock(DropIn):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        claim = self._held(self.local._cell())
+        cell = self.local._cell()
+        claim = self._held(cell)
         change = self._extension(self._refuse_endless(), replace_ttl=True)
         run(flow.adjust(self._port(), claim, change))
+        cell.keep()
         return True
 
     def locked(self) -> bool:

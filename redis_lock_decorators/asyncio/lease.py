@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+from collections.abc import Awaitable
 from typing import Literal, cast
 
-from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.flow.release import leave, release
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
+from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
@@ -139,7 +140,13 @@ class Lease(LeaseFacts):
         """Call ``on_lost`` if it is due, and let go on what it may return."""
         answer = self._tell()
         if inspect.isawaitable(answer):
-            start(answer)
+            start(self._follow(answer))
+
+    async def _follow(self, answer: Awaitable[object]) -> None:
+        try:
+            await answer
+        except Exception:
+            log.exception("on_lost of lock %s failed", shown(self.lock_name))
 
 
 def _tell(lease: Lease) -> None:

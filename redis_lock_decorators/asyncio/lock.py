@@ -138,6 +138,7 @@ class Lock(DropIn):
         timeout = self._refuse_endless()
         change = change or self._extension(timeout, replace_ttl=True)
         await flow.adjust(self._port(), claim, change)
+        cell.keep()
         return True
 
     async def _owned(self, cell: Cell) -> bool:

@@ -115,7 +115,7 @@ async def _take_surely(
     async def send(*command: Any, until: float) -> Any:
         nonlocal confirmed
         left = durations.milliseconds(max(0.0, until - port.now()) / 2)
-        wait = ("WAIT", claim.replicas, min(LONGEST_CONFIRMATION, claim.ttl // 4, left))
+        wait = ("WAIT", claim.replicas, max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, left)))
         reply, confirmed = await port.send_together(command, wait, until=until)
         for failure in (reply, confirmed):
             if isinstance(failure, Exception):

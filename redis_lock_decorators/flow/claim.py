@@ -22,6 +22,7 @@ class Claim:
         process: the process that acquires; a forked child holds nothing.
         since: when the request was sent that took the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
+        lasts: how many seconds the last request gave it.
         fencing: the acquisition is to be numbered.
         fence: its number, if it is held and numbered.
         replicas: how many replicas must know of it before it counts as held.
@@ -39,6 +40,7 @@ class Claim:
         "fencing",
         "identifier",
         "keys",
+        "lasts",
         "lock_names",
         "lost_to",
         "owner",
@@ -70,6 +72,7 @@ class Claim:
         self.owner = owner
         self.process = os.getpid()
         self.since = self.deadline = self.rest = -math.inf
+        self.lasts = 0.0
         self.fencing = False
         self.fence: int | None = None
         self.replicas = 0
@@ -89,7 +92,13 @@ class Claim:
 
     def hold(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, when the request for it left."""
+        self.lasts = seconds
         self.deadline = term.deadline(sent, seconds)
+
+    def prolong(self, sent: float, seconds: float) -> None:
+        """The same, unless it lasts longer already."""
+        if term.deadline(sent, seconds) > self.deadline:
+            self.hold(sent, seconds)
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""

@@ -9,7 +9,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import lost, refuse_fork, refuse_over
 from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, groups, persist, text
-from redis_lock_decorators.rules import durations, term
+from redis_lock_decorators.rules import durations
 
 
 async def extend(port: Port, claim: Claim, seconds: float) -> None:
@@ -47,6 +47,5 @@ async def _attempt(port: Port, claim: Claim, seconds: float, until: float) -> Re
         refusal = await ask(port, "extend", claim, group, ttl, until=until)
         if refusal is not None:
             return refusal
-    if term.deadline(sent, ttl / 1000) > claim.deadline:
-        claim.hold(sent, ttl / 1000)
+    claim.prolong(sent, ttl / 1000)
     return None

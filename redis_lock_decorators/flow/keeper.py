@@ -97,17 +97,19 @@ class Watch:
 
     def next_look(self) -> tuple[float, float]:
         """When the lease is to be renewed or told lost, and how much earlier it may be done."""
-        end, expire = self.claim.deadline, self.options.lease
+        end, expire = self.claim.deadline, min(self.options.lease, self.claim.lasts)
         if not self.options.auto_renew or term.is_last(end, expire, self._last):
             return end, EARLY
         return term.renewal_due(end, expire), self.options.grain
 
-    def renewal(self, now: float) -> Renewal | None:
-        """The renewal that is due; None if there is none."""
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to send a renewal."""
         when, grain = self.next_look()
-        if self.under_way or when >= self.claim.deadline or now < when - grain:
-            return None
-        return Renewal(self.claim, min(self.options.lease, self._last - now))
+        return not self.under_way and when < self.claim.deadline and now >= when - grain
+
+    def renewal(self, sent: float) -> Renewal:
+        """The renewal that leaves at ``sent``."""
+        return Renewal(self.claim, min(self.options.lease, self._last - sent))
 
     def is_over(self) -> bool:
         """Whether there is nothing left to look after."""
@@ -116,7 +118,7 @@ class Watch:
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis did not say."""
-        if self._last < math.inf:
+        if term.is_last(self.claim.deadline, self.options.lease, self._last):
             return f"its max_hold of {self.options.max_hold:.3g} s is over"
         return "its time ran out"
 
@@ -138,8 +140,10 @@ class Keeper:
         return len(self._new) + len(self._wheel)
 
     def keep(self, watch: Watch) -> None:
-        """Look after a lease from now on; from any thread."""
+        """Look after a lease from now on, or anew if its end was moved; from any thread."""
         when = watch.claim.since + watch.options.first_look
+        if watch.claim.lasts < watch.options.lease:  # it is shorter than it will be
+            when = watch.next_look()[0] - watch.options.grain
         self._new.add(watch)
         if when < self._rings_at:
             self._bell.ring(when)
@@ -154,11 +158,10 @@ class Keeper:
         """Do what is due, and have the bell ring for the rest."""
         now = self._bell.now()
         self._absorb()
-        trips: dict[int, list[tuple[Watch, Renewal]]] = {}
+        trips: dict[int, list[Watch]] = {}
         for watch in self._wheel.take(now):
-            renewal = self._look(watch, now)
-            if renewal is not None:
-                trips.setdefault(id(watch.port.client), []).append((watch, renewal))
+            if self._look(watch, now):
+                trips.setdefault(id(watch.port.client), []).append(watch)
         for trip in trips.values():
             self._bell.start(self._renew(trip))
         self._rings_at = self._wheel.next()
@@ -171,32 +174,32 @@ class Keeper:
         came = bool(self._new)
         while self._new:
             watch = self._new.pop()
+            self._wheel.drop(watch, watch.due)
             watch.due = self._wheel.put(watch, *watch.next_look())
         return came
 
-    def _look(self, watch: Watch, now: float) -> Renewal | None:
-        """The renewal that is due; the other things that may be due are done."""
+    def _look(self, watch: Watch, now: float) -> bool:
+        """Whether to renew it now; the other things that may be due are done."""
         if watch.is_over():
-            return None
+            return False
         end = watch.claim.deadline
         if now >= end - EARLY:
             self._lose(watch, watch.why_over())
-            return None
-        renewal = watch.renewal(now)
-        if renewal is not None:
-            watch.under_way = True
+            return False
+        renews = watch.is_due(now)
+        watch.under_way = watch.under_way or renews
         when, grain = (end, EARLY) if watch.under_way else watch.next_look()
         self._put(watch, when, grain)  # told lost in time though a renewal hangs
-        return renewal
+        return renews
 
-    async def _renew(self, trip: list[tuple[Watch, Renewal]]) -> None:
-        port = self._bell.port(trip[0][0].port)
-        sent = self._bell.now()
-        ends = min([watch.claim.deadline for watch, _ in trip])
+    async def _renew(self, trip: list[Watch]) -> None:
+        port, sent = self._bell.port(trip[0].port), self._bell.now()
+        timely = [watch for watch in trip if watch.claim.deadline > sent]
+        ends = min([watch.claim.deadline for watch in timely], default=sent)
         # Half of what is left, so that there is time for another try on another connection.
-        renewals = [renewal for _, renewal in trip]
+        renewals = [watch.renewal(sent) for watch in timely]
         outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
-        for (watch, renewal), outcome in zip(trip, outcomes, strict=True):
+        for watch, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
             watch.under_way = False
             self._wheel.drop(watch, watch.due)
             if not watch.claim.is_over():
@@ -209,7 +212,7 @@ class Keeper:
         elif now >= claim.deadline:  # known too late: somebody may have seen that it is lost
             self._lose(watch, watch.why_over())
         elif outcome is None:
-            claim.hold(sent, renewal.seconds)
+            claim.prolong(sent, renewal.seconds)
             watch.pauses = None
             self._put(watch, *watch.next_look())
         else:

@@ -67,6 +67,7 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
     """
+    was_lost = claim.is_lost(port.now())
     try:
         await release(port, claim, method)
     except LockNotOwnedError as error:
@@ -79,6 +80,9 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             "lock %s could not be let go (%s: %s); it frees itself when its lease ends",
             *(shown(claim.lock_name), type(error).__name__, error),
         )
+        if was_lost and not failed:
+            why = claim.lost_to or "its time ran out"
+            raise LockLostError(claim.lock_name, why=why) from error
 
 
 async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:

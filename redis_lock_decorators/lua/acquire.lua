@@ -6,17 +6,16 @@ local mark = ARGV[1] .. ':' .. ARGV[2]
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return mark
 end
-local found = {}
-for i, key in ipairs(KEYS) do
+for _, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
-  found[i] = holder
   if holder and holder ~= ARGV[1] then
     return {mark, holder, redis.call('PTTL', key)}
   end
 end
-for i, key in ipairs(KEYS) do
-  -- A copy of the request that arrives late must not shorten a lease that was extended since.
-  if not found[i] or redis.call('PTTL', key) < tonumber(ARGV[3]) then
+for _, key in ipairs(KEYS) do
+  -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
+  local left = redis.call('PTTL', key)
+  if left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
 end

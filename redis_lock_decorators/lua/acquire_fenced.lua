@@ -23,7 +23,8 @@ for i = 1, count do
   redis.call('PEXPIRE', KEYS[count + i], ARGV[4])
 end
 for i = 1, count do
-  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[3]) then
+  local left = redis.call('PTTL', KEYS[i])
+  if left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[3])
   end
 end

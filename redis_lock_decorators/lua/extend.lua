@@ -11,7 +11,8 @@ for _, key in ipairs(KEYS) do
   end
 end
 for _, key in ipairs(KEYS) do
-  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+  local left = redis.call('PTTL', key)
+  if left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', key, ARGV[3])
   end
 end

@@ -6,11 +6,11 @@
 --       its place from 0, the identifier found instead or ''}
 local lost = {ARGV[1] .. ':' .. ARGV[2]}
 for i, key in ipairs(KEYS) do
-  local holder, lease = redis.call('GET', key), ARGV[2 * i + 2]
+  local holder, lease, left = redis.call('GET', key), ARGV[2 * i + 2], redis.call('PTTL', key)
   if holder ~= ARGV[2 * i + 1] then
     lost[#lost + 1] = i - 1
     lost[#lost + 1] = holder or ''
-  elseif redis.call('PTTL', key) < tonumber(lease) then
+  elseif left ~= -1 and left < tonumber(lease) then
     redis.call('PEXPIRE', key, lease)
   end
 end

@@ -89,10 +89,15 @@ def slot_of(key: bytes) -> int:
 
 
 def companion(key: bytes, kind: bytes) -> bytes:
-    """The key of further facts about a lock, in the slot of its key whatever braces it has."""
+    """The key of further facts about a lock, in the slot of its key whatever braces it has.
+
+    With a prefix that begins with a brace, or none, a lock may be given a name that is such a key;
+    it is then told to choose another.
+    """
     start = key.find(b"{")
-    if 0 <= start < key.find(b"}", start + 1) - 1:
-        return b"%b:%b" % (key, kind)
+    end = key.find(b"}", start + 1)
+    if 0 <= start < end - 1:
+        return b"{%b}:%b:%b" % (key[start + 1 : end], key, kind)
     if b"}" not in key:
         return b"{%b}:%b" % (key, kind)
     return b"{%b}:%b:%b" % (_tag(slot_of(key)), key, kind)

@@ -147,6 +147,8 @@ class ClientCarrier:
             return error
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if hasattr(self._client, "nodes_manager"):
+            await self._client.initialize()
         replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
 

@@ -16,6 +16,7 @@ NEEDED = {
     "09_cluster": "redis.cluster",  # not in redis-py 3.5
     "10_starlette_style": "starlette",
     "11_lock_class": "redis.asyncio",  # the same
+    "12_fencing": "sqlalchemy",
 }
 PROMISE = "Prints, among others::"
 COLUMNS = ("logins", "logouts", "expected", "counted", "lost", "seconds", "per second")

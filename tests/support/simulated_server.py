@@ -14,9 +14,17 @@ from redis.exceptions import NoScriptError, ResponseError
 from redis_lock_decorators import lua
 from redis_lock_decorators.rules.keys import slot_of
 
-VERBS = ("acquire", "release", "extend")
+VERBS = (
+    *("acquire", "release", "extend", "renew", "rest"),
+    *("acquire_fenced", "settle", "left", "adjust"),
+)
 BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
+#: What the server's clock shows when the monotonic one shows 0, in microseconds.
+EPOCH = 1_700_000_000_000_000
+WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+#: The first word of commands that travel together, each a tuple.
+TOGETHER = "TOGETHER"
 
 
 class Clock:
@@ -41,14 +49,21 @@ class Clock:
         self.now = max(self.now, end)
 
 
+class Replies(list[Any]):
+    """The replies to commands that travelled together; an error reply is an item."""
+
+
 class SimulatedServer:
     """One server, or a cluster that looks like one but refuses scripts over several slots.
 
     Attributes:
+        stepped: seconds that its clock was set forward; keys end by that clock, as in Redis.
+        replicas: how many replicas it has that follow.
         loaded: the SHA-1 sums of the scripts it knows.
         writes: how often each key has changed, for WATCH.
         deleted: what was deleted by a command: (key, value).
         extended: what was given a new lease by a command: (key, value).
+        renewed: what was renewed, though it may have had that lease before: (key, value).
     """
 
     def __init__(self, clock: Clock, *, cluster: bool = False, natives: Iterable[str] = ()) -> None:
@@ -58,11 +73,20 @@ class SimulatedServer:
         self.writes: Counter[bytes] = Counter()
         self.deleted: list[tuple[bytes, str]] = []
         self.extended: list[tuple[bytes, str]] = []
-        self._stored: dict[bytes, tuple[bytes, float]] = {}
+        self.renewed: list[tuple[bytes, str]] = []
+        self.stepped = 0.0
+        self.replicas = 0
+        self._stored: dict[bytes, tuple[bytes | dict[str, str], float]] = {}
         self._verbs: dict[str, Callable[..., Any]] = {
             "acquire": self._acquire,
             "release": self._release,
             "extend": self._extend,
+            "renew": self._renew,
+            "rest": self._rest,
+            "acquire_fenced": self._acquire_fenced,
+            "settle": self._settle,
+            "left": self._left,
+            "adjust": self._adjust,
         }
         self._handlers: dict[str, Callable[..., Any]] = {
             "EVALSHA": self._evalsha,
@@ -72,6 +96,9 @@ class SimulatedServer:
             "DEL": self._del,
             "WATCH": self._watch,
             "EXEC": self._exec,
+            "WAIT": self._wait,
+            "FLUSHALL": self.flush,
+            TOGETHER: self._together,
         }
         self._handlers.update(dict.fromkeys(natives, self._delete_if))
 
@@ -84,13 +111,19 @@ class SimulatedServer:
 
     def put(self, key: bytes, value: str, seconds: float = math.inf) -> None:
         """Store a value, as any other program may."""
-        self._stored[key] = (_bytes(value), self.clock.now + seconds)
+        self._stored[key] = (_bytes(value), self._now() + seconds)
         self.writes[key] += 1
 
     def drop(self, key: bytes) -> None:
         """Delete a key, as an administrator may."""
         self._stored.pop(key, None)
         self.writes[key] += 1
+
+    def flush(self) -> bytes:
+        """Delete all keys, as FLUSHALL does, or a failover to a replica that had none."""
+        for key in list(self._stored):
+            self.drop(key)
+        return b"OK"
 
     def value(self, key: bytes) -> str | None:
         """What a key holds now."""
@@ -99,14 +132,40 @@ class SimulatedServer:
 
     def left(self, key: bytes) -> float:
         """Seconds that a key has to live, 0 if there is none."""
-        return self._stored[key][1] - self.clock.now if self._get(key) is not None else 0.0
+        return self._stored[key][1] - self._now() if self._any(key) is not None else 0.0
 
-    def _get(self, key: bytes) -> bytes | None:
+    def time(self) -> int:
+        """The server's clock, in microseconds of Unix time."""
+        return EPOCH + round(self._now() * 1_000_000)
+
+    def _now(self) -> float:
+        return self.clock.now + self.stepped
+
+    def _any(self, key: bytes) -> Any:
         value, end = self._stored.get(key, (None, math.inf))
-        if end <= self.clock.now:
+        if end <= self._now():
             self.drop(key)
             return None
         return value
+
+    def _get(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._any(key)
+        if isinstance(value, dict):
+            raise ResponseError(WRONG_TYPE)
+        return value
+
+    def _hget(self, key: bytes, field: str) -> str | None:
+        value: dict[str, str] | None = self._any(key)
+        if isinstance(value, bytes):
+            raise ResponseError(WRONG_TYPE)
+        return None if value is None else value.get(field)
+
+    def _pttl(self, key: bytes) -> int:
+        """As Redis counts: -1 is for ever, -2 is no key."""
+        if self._any(key) is None:
+            return -2
+        left = self.left(key)
+        return -1 if left == math.inf else int(left * 1000)
 
     def _set(self, key: bytes, value: str, *options: Any) -> bytes | None:
         nx, px, milliseconds = options
@@ -137,6 +196,21 @@ class SimulatedServer:
     def _delete_if(self, key: bytes, *condition: str) -> int:
         return self._del(key) if self.value(key) == condition[-1] else 0
 
+    def _wait(self, wanted: int, milliseconds: int) -> int:
+        assert milliseconds > 0, "it would block for ever"
+        if self.replicas < wanted:
+            self.clock.advance(milliseconds / 1000)
+        return self.replicas
+
+    def _together(self, *commands: tuple[Any, ...]) -> Replies:
+        replies = Replies()
+        for command in commands:
+            try:
+                replies.append(self.run(command))
+            except ResponseError as error:
+                replies.append(error)
+        return replies
+
     def _evalsha(self, sha: bytes, *arguments: Any) -> Any:
         if sha not in self.loaded:
             raise NoScriptError("No matching script. Please use EVAL.")
@@ -152,40 +226,114 @@ class SimulatedServer:
         if self.cluster and len({slot_of(key) for key in keys}) > 1:
             raise ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
         mark = _bytes(f"{identifier}:{serial}")
-        strangers = [key for key in keys if self.value(key) != identifier]
-        return self._verbs[verb](mark, keys, identifier, strangers, *details)
+        return self._verbs[verb](mark, keys, identifier, *details)
 
-    def _acquire(
-        self, mark: bytes, keys: Any, identifier: str, strangers: list[bytes], milliseconds: int
-    ) -> Any:
-        for key in strangers:
-            if self._get(key) is not None:
-                left = self.left(key)
-                return [mark, self._get(key), -1 if left == math.inf else int(left * 1000)]
+    def _strangers(self, keys: Any, identifier: str) -> list[bytes]:
+        return [key for key in keys if self.value(key) != identifier]
+
+    def _acquire(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
+        refusal = self._refusal(mark, keys, identifier)
+        if refusal is not None:
+            return refusal
         for key in keys:
-            self._lengthen(key, identifier, _seconds(milliseconds))
+            self._lengthen(key, identifier, milliseconds)
         return mark
 
-    def _release(self, mark: bytes, keys: Any, identifier: str, strangers: list[bytes]) -> Any:
+    def _acquire_fenced(
+        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, kept: int
+    ) -> Any:
+        half = len(keys) // 2
+        locks, numbers = keys[:half], keys[half:]
+        refusal = self._refusal(mark, locks, identifier)
+        if refusal is not None:
+            return refusal
+        fence = max(int(self._hget(key, "fence") or 0) for key in numbers)
+        if any(self._get(key) is None for key in locks):
+            fence = max(fence + 1, self.time())
+        for key in numbers:
+            facts = {**(self._any(key) or {}), "fence": str(fence)}
+            self._stored[key] = (facts, self._now() + _seconds(kept))
+            self.writes[key] += 1
+        for key in locks:
+            self._lengthen(key, identifier, milliseconds)
+        return [mark, fence]
+
+    def _refusal(self, mark: bytes, keys: Any, identifier: str) -> list[Any] | None:
+        for key in self._strangers(keys, identifier):
+            if self._get(key) is not None:
+                return [mark, self._get(key), self._pttl(key)]
+        return None
+
+    def _release(self, mark: bytes, keys: Any, identifier: str) -> Any:
+        strangers = self._strangers(keys, identifier)
         for key in keys:
             if key not in strangers:
                 self._del(key)
-        others = [self._get(key) for key in strangers]
-        return [mark, next(filter(None, others), b"")] if strangers else mark
+        others = [other for other in map(self._get, strangers) if other]
+        return [mark, others[-1] if others else b""] if strangers else mark
 
-    def _extend(
-        self, mark: bytes, keys: Any, identifier: str, strangers: list[bytes], milliseconds: int
-    ) -> Any:
+    def _rest(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
+        resting, stranger = f"{identifier}:rest", None
+        for key in keys:
+            holder = self.value(key)
+            if holder == identifier:
+                self.put(key, resting, _seconds(milliseconds))
+            elif holder != resting:
+                stranger = holder or stranger or ""
+        return mark if stranger is None else [mark, _bytes(stranger)]
+
+    def _extend(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
+        strangers = self._strangers(keys, identifier)
         if strangers:
             return [mark, self._get(strangers[0]) or b""]
         for key in keys:
-            self._lengthen(key, identifier, _seconds(milliseconds))
+            self._lengthen(key, identifier, milliseconds)
             self.extended.append((key, identifier))
         return mark
 
-    def _lengthen(self, key: bytes, identifier: str, seconds: float) -> None:
-        if self.left(key) < seconds:
-            self.put(key, identifier, seconds)
+    def _renew(self, mark: bytes, keys: Any, _: str, *leases: Any) -> Any:
+        assert len(leases) == 2 * len(keys)
+        lost: list[Any] = []
+        for place, key in enumerate(keys):
+            identifier, milliseconds = leases[2 * place : 2 * place + 2]
+            if self.value(key) == identifier:
+                self._lengthen(key, identifier, milliseconds)
+                self.renewed.append((key, identifier))
+            else:
+                lost += (place, self._get(key) or b"")
+        return [mark, *lost] if lost else mark
+
+    def _settle(self, mark: bytes, keys: Any, identifier: str, last: str, endless: int) -> Any:
+        (key,), holder = keys, self.value(keys[0])
+        if holder == identifier:
+            if endless == 1:
+                self.put(key, last)
+            elif last != holder:
+                self.put(key, last, max(1, self._pttl(key)) / 1000)
+        elif holder != last:
+            return [mark, self._get(key) or b""]
+        return mark
+
+    def _left(self, mark: bytes, keys: Any, identifier: str) -> Any:
+        (key,) = keys
+        if self.value(key) != identifier:
+            return [mark, self._get(key) or b""]
+        return [mark, _bytes(str(self.time() // 1000)), self._pttl(key)]
+
+    def _adjust(self, mark: bytes, keys: Any, identifier: str, seen: int, wanted: int) -> Any:
+        (key,) = keys
+        if self.value(key) != identifier:
+            return [mark, self._get(key) or b""]
+        ends = self.time() // 1000 + self._pttl(key)
+        if abs(ends - seen) <= 20:
+            left = wanted - self.time() / 1000
+            self.put(key, identifier, left / 1000)
+            return mark
+        return [mark, self._get(key), 0 if abs(ends - wanted) <= 20 else 1]
+
+    def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
+        if self._pttl(key) < milliseconds:
+            self.put(key, identifier, _seconds(milliseconds))
 
 
 def _seconds(milliseconds: object) -> float:

@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Awaitable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
@@ -15,10 +15,11 @@ from redis_lock_decorators.rules import durations
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.blocking import run
 from support.faults import Fate, Request, delivered
-from support.simulated_server import BY_SHA, BY_TEXT, Clock, SimulatedServer
+from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, Replies, SimulatedServer
 
 __all__ = ["Clock", "SimulatedPort", "SimulatedServer", "new_claim", "taken"]
 
+T = TypeVar("T")
 PREFIX = "sys:lock:"
 
 
@@ -39,6 +40,8 @@ class SimulatedPort:
         text: the client decodes replies.
 
     Attributes:
+        client: what is the same for ports to one client.
+        keeper: looks after the leases held through it, if a test has one.
         latency: seconds of a round trip.
         patience: the client's socket time-out.
         faults: the fates of the next requests; None is ``usual``.
@@ -60,6 +63,8 @@ class SimulatedPort:
     ) -> None:
         self.server = server = server or SimulatedServer(Clock())
         self.clock = server.clock
+        self.client: object = self
+        self.keeper: Any = None
         self.slotted = server.cluster
         self.transacts = not server.cluster
         self.resends = resends
@@ -75,7 +80,7 @@ class SimulatedPort:
         self.pauses: list[float] = []
         self.distrusted = 0
         self.untidy: list[Exception] = []
-        self._decoded = _text if text else (lambda reply: reply)
+        self.decoded = _text if text else (lambda reply: reply)
 
     is_unknown = staticmethod(failures.is_unknown)
     lacks = staticmethod(failures.lacks)
@@ -91,15 +96,35 @@ class SimulatedPort:
     async def send(self, *command: Any, until: float) -> Any:
         return self.exchange(command, until)
 
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        replies: list[Any] = self.exchange((TOGETHER, *commands), until)
+        return replies
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        return [await work for work in works]
+
     def exchange(self, command: tuple[Any, ...], until: float) -> Any:
-        """Send a command and meet its fate."""
-        self.log.append(Sent(self.clock.now, _verb(command), command))
+        """Send a command, or some that travel together, and meet its fate."""
+        self.note(command)
         request = Request(self, command, min(until, self.clock.now + self.patience))
-        fate = self.faults.pop(0) if self.faults else None
-        return self._decoded((fate or self.usual)(request))
+        return self.decoded(self.next_fate()(request))
+
+    def note(self, command: tuple[Any, ...]) -> None:
+        """Write into the log what is being sent."""
+        for one in command[1:] if command[0] == TOGETHER else [command]:
+            self.log.append(Sent(self.clock.now, _verb(one), one))
+
+    def next_fate(self) -> Fate:
+        """What becomes of the next request."""
+        return (self.faults.pop(0) if self.faults else None) or self.usual
 
     def received(self, reply: Any) -> Any:
-        """The oldest unread reply: this one, unless others came before."""
+        """The oldest unread reply, or as many as were asked for: these, unless others came."""
+        if isinstance(reply, Replies):
+            self.unread += reply
+            taken = self.unread[: len(reply)]
+            del self.unread[: len(reply)]
+            return taken
         self.unread.append(reply)
         oldest = self.unread.pop(0)
         if isinstance(oldest, Exception):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import redis
 
-from redis_lock_decorators import RedisLock
+from redis_lock_decorators import LockLostError, RedisLock
+from support.fronts import FRONTS
 
 
 def hold_until_killed(port: int, name: str, inside: Any) -> None:
@@ -22,3 +27,90 @@ def count_up(port: int, name: str, times: int) -> None:
         with RedisLock(name, client=client, acquire_time=60, delta=0.002):
             seen = int(client.get(f"count:{name}") or 0)
             client.set(f"count:{name}", seen + 1)
+
+
+def enter_once(orders: Any) -> None:
+    """Enter a lock that is named, and say when it was entered, in monotonic seconds."""
+    orders.send("ready")
+    port, name = orders.recv()
+    client = redis.Redis(port=port)
+    orders.send("waits")
+    with RedisLock(name, client=client, acquire_time=60, expire=2, delta=0.01):
+        orders.send(time.monotonic())
+    orders.recv()
+
+
+class Rival:
+    """Another process that wants a lock which a test holds."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders, theirs = context.Pipe()
+        self._process = context.Process(target=enter_once, args=(theirs,), daemon=True)
+        self._process.start()
+        self._hear()
+
+    def wants(self, place: Any, name: str) -> None:
+        """Let it wait for a lock; returns once it does."""
+        self._orders.send((place.port, name))
+        self._hear()
+
+    def entered(self) -> float:
+        """When it entered, in monotonic seconds: those of all processes of a machine."""
+        when: float = self._hear()
+        return when
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+
+    def _hear(self) -> Any:
+        assert self._orders.poll(60), "the other process says nothing"
+        return self._orders.recv()
+
+
+def hold_until_lost(port: int, name: str, expire: float, world: str, news: Any) -> None:
+    """Hold a lock until it is lost; tell its first deadline, then what was told of the loss."""
+    front = next(front for front in FRONTS if front.name == world)
+    front.run(_hold_until_lost(front, port, name, expire, news))
+
+
+async def _hold_until_lost(front: Any, port: int, name: str, expire: float, news: Any) -> None:
+    place, told, at_edge = SimpleNamespace(host="127.0.0.1", port=port), [], None
+    lock = front.package.RedisLock(
+        name, client=front.client(place), expire=expire, on_lost=lambda _, why: told.append(why)
+    )
+    try:
+        async with front.held(lock) as lease:
+            news.send(lease.deadline)
+            while not lease.lost:
+                await front.sleep(0.002)
+    except LockLostError as error:
+        at_edge = error
+    try:
+        lease.check()
+    except LockLostError as error:
+        checked = error
+    while not told:
+        await front.sleep(0.002)
+    await front.sleep(0.1)  # a second call would come by now
+    news.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, told))
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What ``work()`` returns in a forked child, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, str(work()).encode())
+        except BaseException as error:
+            os.write(writing, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as replies:
+        text = replies.read().decode()
+    os.waitpid(child, 0)
+    return text

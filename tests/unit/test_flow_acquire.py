@@ -12,6 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 from support.faults import (
     delayed,
+    delivered,
     interrupted,
     misheard,
     paused,
@@ -748,3 +749,15 @@ def test_block_that_could_not_let_go_is_not_waited_for_as_ones_own() -> None:
     refusal = attempt(port, new_claim("a", owner="me"))
 
     assert refusal is None
+
+
+def test_a_copy_that_arrives_late_gives_an_endless_lock_no_end() -> None:
+    port = SimulatedPort()
+    claim = new_claim("a")
+    port.faults = [delayed(5), delivered]
+    assert run(acquire(port, claim, 0, 0.005)) is None
+    port.server.put(claim.keys[0], claim.identifier)  # without an end, as redis-py's locks may be
+
+    port.clock.advance(10)
+
+    assert port.server.left(claim.keys[0]) == math.inf

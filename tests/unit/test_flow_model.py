@@ -1,4 +1,7 @@
-"""Any history of three clients and two locks, with any faults: what is held is held alone."""
+"""Any history of three clients and two locks, with any faults: what is held is held alone.
+
+Some leases are renewed by a keeper until they are let go, or their holder is dead.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from support.faults import (
     swallowed,
     timed_out,
 )
+from support.simulated_bell import BackgroundPort, Kept, SimulatedBell
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators.flow.acquire import acquire
@@ -47,22 +51,24 @@ def interrupt(reply_left: bool) -> Fate:
     return interrupted(KeyboardInterrupt(), reply_left=reply_left)
 
 
-FATES: st.SearchStrategy[Fate | None] = st.one_of(
+#: Fates that no signal handler has a part in.
+QUIET_FATES: st.SearchStrategy[Fate | None] = st.one_of(
     st.none(),
     st.sampled_from([reply_lost, request_lost, resent, timed_out, swallowed]),
     st.builds(paused, SECONDS),
     st.builds(slow, SECONDS),
     st.builds(delayed, SECONDS),
-    st.builds(interrupt, st.booleans()),
     st.builds(misheard, st.sampled_from([None, b"OK", 1, b"x:1", [b"x:1", b"y"]])),
-    st.builds(
-        raising,
-        st.sampled_from(
-            [ReadOnlyError("a replica"), NoPermissionError("no"), KeyboardInterrupt("before")]
-        ),
-    ),
+    st.builds(raising, st.sampled_from([ReadOnlyError("a replica"), NoPermissionError("no")])),
+)
+FATES: st.SearchStrategy[Fate | None] = st.one_of(
+    QUIET_FATES,
+    st.builds(interrupt, st.booleans()),
+    st.builds(raising, st.just(KeyboardInterrupt("before"))),
 )
 FAULTS = st.lists(FATES, max_size=5)
+#: A shorter lease is renewed too often to be simulated for minutes.
+SHORTEST_KEPT = 0.3
 
 
 class CheckedServer(SimulatedServer):
@@ -85,6 +91,8 @@ class ThreeClients(RuleBasedStateMachine):
         super().__init__()
         self.held: list[tuple[int, Claim]] = []
         self.extending: set[str] = set()
+        self.kept: dict[str, Kept] = {}
+        self.found: AssertionError | None = None
         self.busy: set[int] = set()
 
     @initialize(cluster=st.booleans(), latency=st.sampled_from([0.0, 0.001, 0.2]))
@@ -92,13 +100,19 @@ class ThreeClients(RuleBasedStateMachine):
         natives = ["DELEX"]
         self.server = CheckedServer(Clock(), cluster=cluster, natives=natives)
         self.server.loaded.clear()
-        self.server.look = self.nobody_is_cheated  # type: ignore[method-assign]
+        self.server.look = self.look  # type: ignore[method-assign]
         self.clock = self.server.clock
         self.ports = [
             SimulatedPort(self.server, seed=number, resends=number == 2) for number in range(3)
         ]
-        for port in self.ports:
-            port.latency = latency
+        # A keeper has a connection of its own to the client's server.
+        self.lines = [SimulatedPort(self.server, seed=number) for number in range(3)]
+        self.bells = [SimulatedBell(self.clock, phase=number / 3) for number in range(3)]
+        for port, line, bell in zip(self.ports, self.lines, self.bells, strict=True):
+            port.latency = line.latency = latency
+            port.keeper, line.serials = bell.keeper, port.serials
+            background = BackgroundPort(line, bell)
+            bell.port = lambda _, background=background: background  # type: ignore[method-assign]
 
     @rule(client=CLIENTS, names=NAMES, expire=LEASES, wait=WAITS, faults=FAULTS)
     def take(
@@ -123,6 +137,8 @@ class ThreeClients(RuleBasedStateMachine):
             if not free:
                 return
             self.held.remove((client, claim))
+            if claim.identifier in self.kept:
+                self.ports[client].keeper.drop(self.kept[claim.identifier].watch)
             run(release(self.ports[client], claim, method))
 
     @precondition(lambda self: self.held)
@@ -134,6 +150,28 @@ class ThreeClients(RuleBasedStateMachine):
                 return
             self.extending.add(claim.identifier)
             run(extend(self.ports[client], claim, seconds))
+
+    @precondition(lambda self: self.held)
+    @rule(which=WHICH, max_hold=st.sampled_from([None, 0.7, 5]))
+    def keep(self, which: int, max_hold: float | None) -> None:
+        client, claim = self.held[which % len(self.held)]
+        if claim.identifier not in self.kept and claim.expire >= SHORTEST_KEPT:
+            self.kept[claim.identifier] = Kept(
+                self.ports[client], claim=claim, expire=claim.expire, max_hold=max_hold
+            )
+
+    @precondition(lambda self: self.kept)
+    @rule(which=WHICH)
+    def die(self, which: int) -> None:
+        list(self.kept.values())[which % len(self.kept)].dead = True
+
+    @rule(client=CLIENTS, seconds=SECONDS)
+    def stand_still(self, client: int, seconds: float) -> None:
+        self.bells[client].stand_still(seconds)
+
+    @rule(client=CLIENTS, faults=st.lists(QUIET_FATES, max_size=5))
+    def disturb_renewals(self, client: int, faults: list[Any]) -> None:
+        self.lines[client].faults = faults
 
     @rule(delay=SECONDS, client=CLIENTS, names=NAMES, expire=LEASES, wait=WAITS)
     def soon_take(
@@ -163,6 +201,8 @@ class ThreeClients(RuleBasedStateMachine):
     def nobody_is_cheated(self) -> None:
         if not hasattr(self, "server"):
             return
+        if self.found is not None:
+            raise self.found
         now = self.clock.now
         for _, claim in self.held:
             if claim.is_live(now):
@@ -174,12 +214,29 @@ class ThreeClients(RuleBasedStateMachine):
             assert identifier not in holding, "the key of a live claim was deleted"
         for _, identifier in self.server.extended:
             assert identifier in self.extending, "a lease was extended that nobody asked for"
+        for _, identifier in self.server.renewed:
+            assert identifier in self.kept, "a lease was renewed that nobody keeps"
+        for lease in self.kept.values():
+            assert len(lease.told) <= 1, "a loss was told twice"
         self.server.deleted.clear()
+
+    def look(self) -> None:
+        """Look, in a flow that may take what is found for an error of its client."""
+        try:
+            self.nobody_is_cheated()
+        except AssertionError as error:
+            self.found = error
+            raise
 
     def teardown(self) -> None:
         if not hasattr(self, "server"):
             return
+        for _, claim in self.held:  # what was let go is not renewed though its holder lives
+            if claim.identifier in self.kept:
+                self.kept[claim.identifier].dead = True
         self.clock.advance(60)
+        if self.found is not None:
+            raise self.found
         assert self.server.value(b"sys:lock:a") is None, "a lock that nobody can ever take"
         assert self.server.value(b"sys:lock:b") is None, "a lock that nobody can ever take"
 

@@ -4,7 +4,7 @@ import binascii
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redis_lock_decorators.errors import LockNameError
@@ -13,6 +13,7 @@ from redis_lock_decorators.rules.keys import (
     by_slot,
     checked_name,
     checked_names,
+    companion,
     key_of,
     slot_of,
 )
@@ -20,6 +21,8 @@ from redis_lock_decorators.rules.keys import (
 PREFIX = "sys:lock:"
 #: Any text that can be written as UTF-8.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+#: Keys full of braces.
+BRACED = st.text("{}ab:", min_size=1, max_size=12).map(str.encode)
 LONG = st.integers(min_value=LONGEST_NAME + 1, max_value=5000)
 
 
@@ -212,3 +215,69 @@ def test_keys_of_one_slot_keep_their_order() -> None:
     assert by_slot([b"{x}2", b"a", b"{x}1"]) == sorted(
         [(b"{x}2", b"{x}1"), (b"a",)], key=lambda group: slot_of(group[0])
     )
+
+
+# Companions: further facts about a lock
+
+
+@pytest.mark.parametrize(
+    ("key", "companion_key"),
+    [
+        (b"sys:lock:a", b"{sys:lock:a}:fence"),
+        (b"sys:lock:{", b"{sys:lock:{}:fence"),
+        (b"sys:lock:a{b", b"{sys:lock:a{b}:fence"),
+    ],
+)
+def test_companion_of_a_key_without_closing_brace_wraps_it(
+    key: bytes, companion_key: bytes
+) -> None:
+    assert companion(key, b"fence") == companion_key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(b"a", b"{a}", b"x{a}y", b"{", b"}", b"{}", b"}{", b"{}{a}", b"a{}b{c}", b"a}b{c}"),
+        *(b"a{b", b"a{{b}}", b"{{}", b"\xff}", b"\x00", b"a\r\n}"),
+    ],
+)
+def test_companion_is_in_the_slot_of_its_key(key: bytes) -> None:
+    assert slot_of(companion(key, b"fence")) == slot_of(key)
+
+
+@settings(deadline=None)  # the first tag of a slot is searched for
+@given(key=st.one_of(BRACED, st.binary(min_size=1, max_size=30)))
+def test_companion_is_in_the_slot_of_its_key_whatever_its_braces(key: bytes) -> None:
+    assert slot_of(companion(key, b"fence")) == slot_of(key)
+
+
+@settings(deadline=None)  # the first tag of a slot is searched for
+@given(key=BRACED, other=BRACED, prefix=st.sampled_from([b"sys:lock:", b"p"]))
+def test_locks_of_a_prefix_have_companions_of_their_own(
+    key: bytes, other: bytes, prefix: bytes
+) -> None:
+    companions = {companion(prefix + key, b"fence"), companion(prefix + other, b"fence")}
+
+    assert len(companions) == (1 if key == other else 2)
+
+
+@pytest.mark.parametrize("key", [b"x", b"a}b"])
+def test_locks_without_prefix_have_companions_of_their_own(key: bytes) -> None:
+    found = companion(key, b"fence")
+
+    other = found[: -len(b":fence")]  # the name that a malicious user would choose
+
+    assert companion(other, b"fence") != found
+
+
+@settings(deadline=None)  # the first tag of a slot is searched for
+@given(key=BRACED, kinds=st.sampled_from([(b"fence", b"queue"), (b"a", b"b")]))
+def test_companions_of_different_kinds_differ(key: bytes, kinds: tuple[bytes, bytes]) -> None:
+    assert len({companion(key, kind) for kind in kinds} | {key}) == 3
+
+
+@pytest.mark.parametrize("name", ["order{7}", "a", "a}b", "{a}", "a{", "{}"])
+def test_companion_is_the_key_of_no_lock_of_the_prefix(name: str) -> None:
+    found = companion(key_of(PREFIX, name), b"fence")
+
+    assert not found.startswith(PREFIX.encode())

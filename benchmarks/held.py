@@ -1,0 +1,197 @@
+"""What held locks cost while they are renewed, beside python-redis-lock in the same run.
+
+    pip install python-redis-lock
+    python benchmarks/held.py [--locks 500] [--seconds 4] [--many 10000]
+
+Each way holds its locks in a fresh process, all with an ``expire`` of 3 s, for so many seconds;
+then this package alone holds many. The columns:
+
+held        locks that are still in Redis at the end
+threads     of the process, beside the main one
+conns       connections to the server
+requests/s  sent to the server (EVALSHA and EVAL; all of them are renewals)
+renewals/s  locks renewed, however many by one request (GET: each script asks once for each lock)
+CPU         of the process, as a share of one core
+per CPU s   renewals for one second of that
+memory      what the process grew by, for each lock (resident; Linux only)
+
+python-redis-lock renews when two thirds of the lease are over, this package after one third:
+it sends half as many renewals for the same ``expire``, so compare what each of them costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+import redis.asyncio
+
+import redis_lock_decorators
+import redis_lock_decorators.asyncio
+from redis_lock_decorators.testing import LocalServer
+
+EXPIRE = 3
+COLUMNS = ("held", "threads", "conns", "requests/s", "renewals/s", "CPU", "per CPU s", "memory")
+#: Takes locks and returns what holds them.
+Take = Callable[[list[str]], list[Any]]
+
+
+def python_redis_lock(port: int) -> Take:
+    import redis_lock
+
+    # Each of its threads may want a connection at the same time.
+    client = redis.Redis(port=port, max_connections=10_000)
+
+    def take(names):
+        locks = [redis_lock.Lock(client, name, expire=EXPIRE, auto_renewal=True) for name in names]
+        for lock in locks:
+            lock.acquire()
+        return locks
+
+    return take
+
+
+def blocking(port: int) -> Take:
+    client, kind = redis.Redis(port=port), redis_lock_decorators.RedisLock
+    return lambda names: [kind(name, client=client, expire=EXPIRE).acquire() for name in names]
+
+
+def hold_blocking(take: Take, names: list[str], watch: Watch, seconds: float) -> None:
+    """Hold locks on threads while the watch looks."""
+    for lock in take(["warm-up"]):
+        lock.release()
+    watch.weigh()
+    held = take(names)
+    watch.begin()
+    time.sleep(seconds)
+    watch.end(len(held))
+
+
+async def hold_asyncio(port: int, names: list[str], watch: Watch, seconds: float) -> None:
+    """The same on an event loop."""
+    client = redis.asyncio.Redis(host="127.0.0.1", port=port)
+    kind = redis_lock_decorators.asyncio.RedisLock
+
+    async def take(name):
+        return await kind(name, client=client, expire=EXPIRE).acquire()
+
+    await (await take("warm-up")).release()
+    watch.weigh()
+    held = [await take(name) for name in names]
+    watch.begin()
+    await asyncio.sleep(seconds)
+    watch.end(len(held))
+    await client.aclose()
+
+
+class Watch:
+    """What a process and its server do over some seconds."""
+
+    def __init__(self, port: int) -> None:
+        self._client = redis.Redis(port=port)
+        self._client.ping()
+        self.found: dict[str, float] = {}
+
+    def weigh(self) -> None:
+        """Remember the memory before the locks."""
+        self._memory = resident()
+
+    def begin(self) -> None:
+        """The locks are held."""
+        self._calls = self._commands()
+        self._cpu, self._time = time.process_time(), time.perf_counter()
+
+    def end(self, locks: int) -> None:
+        """Some seconds are over."""
+        cpu, seconds = time.process_time() - self._cpu, time.perf_counter() - self._time
+        calls = {name: n - self._calls.get(name, 0) for name, n in self._commands().items()}
+        renewed = calls.get("get", 0)
+        self.found = {
+            "held": self._client.dbsize(),
+            "threads": threading.active_count() - 1,
+            "conns": len(self._client.client_list()) - 1,
+            "requests/s": (calls.get("evalsha", 0) + calls.get("eval", 0)) / seconds,
+            "renewals/s": renewed / seconds,
+            "CPU": cpu / seconds,
+            "per CPU s": renewed / cpu,
+            "memory": (resident() - self._memory) / locks,
+        }
+
+    def _commands(self) -> dict[str, int]:
+        stats = self._client.info("commandstats")
+        return {name.removeprefix("cmdstat_"): found["calls"] for name, found in stats.items()}
+
+
+def resident() -> int:
+    """Bytes of memory in use."""
+    gc.collect()
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def hold(way: str, port: int, locks: int, seconds: float) -> None:
+    """Hold locks in this process and print what was found."""
+    watch, names = Watch(port), [f"benchmark:{number}" for number in range(locks)]
+    if way == "asyncio":
+        asyncio.run(hold_asyncio(port, names, watch, seconds))
+    else:
+        take = {"blocking": blocking, "python-redis-lock": python_redis_lock}[way](port)
+        hold_blocking(take, names, watch, seconds)
+    print(json.dumps(watch.found))
+
+
+def measured(way: str, locks: int, seconds: float) -> dict[str, float]:
+    """What a fresh process finds, on a server of its own."""
+    with LocalServer() as server:
+        options = ("--way", way, "--port", server.port, "--locks", locks, "--seconds", seconds)
+        command = [sys.executable, __file__, *map(str, options)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def line(way: str, locks: int, found: dict[str, float]) -> str:
+    held, threads, conns, requests, renewals, cpu, per_cpu, memory = map(found.get, COLUMNS)
+    return (
+        f"{way:22}{locks:7}{held:8.0f}{threads:9.0f}{conns:7.0f}{requests:12.1f}"
+        f"{renewals:12.0f}{cpu:8.1%}{per_cpu:11.0f}{memory / 1024:8.1f} KiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--locks", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--many", type=int, default=10_000)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.way:
+        hold(options.way, options.port, options.locks, options.seconds)
+        return
+    print(f"redis-py {redis.__version__}, loopback, expire {EXPIRE} s, {options.seconds:g} s each")
+    print(
+        f"{'':22}{'locks':>7}{'held':>8}{'threads':>9}{'conns':>7}{'requests/s':>12}"
+        f"{'renewals/s':>12}{'CPU':>8}{'per CPU s':>11}{'memory':>12}"
+    )
+    ways = ["python-redis-lock", "blocking", "asyncio"]
+    runs = [(way, options.locks) for way in ways] + [(way, options.many) for way in ways[1:]]
+    for way, locks in runs:
+        print(line(way, locks, measured(way, locks, options.seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Each request of a held lock is run though its reply, or the request itself, is lost once."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import time
+
+import pytest
+import redis
+from support.fronts import do, wrap
+from support.leftovers import ASYNCIO, BLOCKING, none_left, until
+from support.proxy import FaultProxy
+
+from redis_lock_decorators import lua
+from redis_lock_decorators.testing import LocalCluster
+
+LEGACY = int(redis.__version__.partition(".")[0]) < 4
+FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+VERBS = ("acquire", "release", "extend", "renew")
+
+pytestmark = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster whose nodes are known by the addresses of proxies; and those, by node."""
+    if LEGACY:
+        pytest.skip("redis-py 3.5 has no cluster client")
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(LocalCluster())
+        proxies = [stack.enter_context(FaultProxy(node.host, node.port)) for node in cluster.nodes]
+        for node, proxy in zip(cluster.nodes, proxies, strict=True):
+            node.ask("CONFIG", "SET", "cluster-announce-port", proxy.port)
+            for verb in VERBS:
+                node.client().script_load(lua.script(verb).text)
+        known = {proxy.port for proxy in proxies}
+        for node in cluster.nodes:
+            node.wait_until(lambda node=node: _told_by(node) == known, "knows other addresses")
+        yield cluster, proxies
+
+
+def _told_by(node):
+    with contextlib.closing(node.client()) as client:
+        slots = client.execute_command("CLUSTER SLOTS")
+    found = slots.values() if isinstance(slots, dict) else slots
+    return {int(one["primary"][1]) if isinstance(one, dict) else int(one[2][1]) for one in found}
+
+
+class Way:
+    """A client of a server or cluster behind proxies, and one past them to look."""
+
+    def __init__(self, client, direct, proxies):
+        self.client = client
+        self.direct = direct
+        self.proxies = proxies
+        self._lost = collections.deque()
+        for proxy in proxies:
+            proxy.clear()
+
+    async def lose(self, fate, verb):
+        """Let the next request of a verb be lost, or its reply, at whatever node it comes to."""
+        # Before it knows the slots, a cluster's client asks any node and is sent on by it.
+        await do(getattr(self.client, "initialize", self.client.ping)())
+        self._lost.append(verb)
+        for proxy in self.proxies:
+            getattr(proxy, fate)(self._is_next)
+
+    def end(self):
+        """Lose nothing any more."""
+        self._lost.clear()
+        self.direct.close()
+
+    def _is_next(self, command):
+        if self._lost and is_of(self._lost[0], command):
+            self._lost.clear()
+            return True
+        return False
+
+    def sent(self, verb):
+        """How many requests of a verb were sent."""
+        sent = [command for proxy in self.proxies for command in proxy.commands]
+        return sum(is_of(verb, command) for command in sent)
+
+
+def is_of(verb, command):
+    """Whether a command runs the script of a verb."""
+    return command[0].startswith(b"EVAL") and command[1] in lua.script(verb)
+
+
+@pytest.fixture(params=["direct", "wrapped", "cluster"])
+def way(request, front):
+    """Past the client's ``execute_command``, through it, or to the nodes of a cluster."""
+    if request.param == "cluster":
+        yield from _to_cluster(front, *request.getfixturevalue("cluster"))
+    else:
+        yield from _to_server(front, request.getfixturevalue("server"), request.param)
+
+
+def _to_server(front, server, kind):
+    if LEGACY and kind == "wrapped":
+        pytest.skip("redis-py 3.5 does not repeat by itself")
+    direct = server.client()
+    with none_left(server.client()), FaultProxy(server.host, server.port) as proxy:
+        for verb in VERBS:
+            direct.script_load(lua.script(verb).text)
+        client = front.client(proxy)
+        if kind == "wrapped":
+            wrap(client)
+        way = Way(client, direct, [proxy])
+        yield way
+        way.end()
+
+
+def _to_cluster(front, cluster, proxies):
+    real = {proxy.port: node.port for proxy, node in zip(proxies, cluster.nodes, strict=True)}
+    with contextlib.ExitStack() as stack:
+        for node in cluster.nodes:
+            stack.enter_context(none_left(node.client()))
+        direct = cluster.client(address_remap=lambda at: (at[0], real.get(at[1], at[1])))
+        way = Way(front.cluster(proxies[0]), direct, proxies)
+        yield way
+        way.end()
+        if front is BLOCKING:  # an asyncio client is closed with its event loop
+            way.client.close()
+
+
+async def test_an_acquire_is_held_at_once(front, way, name, fate):
+    lock = front.package.RedisLock(name, client=way.client, expire=3)
+    await way.lose(fate, "acquire")
+    started = time.monotonic()
+
+    lease = await do(lock.acquire())
+
+    assert time.monotonic() - started < 2.5  # it did not wait for its own lease to end
+    assert way.sent("acquire") >= 2
+    assert way.direct.get(lease.key).decode() == lease.identifier
+    await do(lease.release())
+
+
+async def test_a_release_is_no_loss(front, way, name, fate):
+    lock = front.package.RedisLock(name, client=way.client, expire=3)
+
+    async with front.held(lock) as lease:
+        await way.lose(fate, "release")
+
+    assert way.sent("release") >= 2
+    assert not lease.lost
+    assert not way.direct.exists(lease.key)
+
+
+async def test_a_release_leaves_the_next_holder_alone(front, way, name, fate):
+    lock = front.package.RedisLock(name, client=way.client, expire=3)
+    lease = await do(lock.acquire())
+    await way.lose(fate, "release")
+
+    await do(lease.release())
+    following = await do(lock.acquire())
+    await do(lease.release())
+
+    assert await do(following.owned())
+    await do(following.release())
+
+
+async def test_an_extend_extends_once(front, way, name, fate):
+    lock = front.package.RedisLock(name, client=way.client, expire=3)
+
+    async with front.held(lock) as lease:
+        await way.lose(fate, "extend")
+        assert await do(lease.extend(20)) is True
+
+        assert way.sent("extend") >= 2
+        assert 15_000 < way.direct.pttl(lease.key) <= 20_000
+        assert 15 < lease.remaining() < 20
+
+
+async def test_a_renewal_keeps_the_lease(front, way, name, fate):
+    told = []
+    lock = front.package.RedisLock(
+        name, client=way.client, expire=1.5, on_lost=lambda *facts: told.append(facts)
+    )
+    await way.lose(fate, "renew")
+
+    async with front.held(lock) as lease:
+        first = lease.deadline
+        await until(front, lambda: time.monotonic() > first + 0.2)
+
+        assert way.sent("renew") >= 2
+        assert 0 < way.direct.pttl(lease.key) <= 1_500
+        assert await do(lease.owned())
+
+    assert not told

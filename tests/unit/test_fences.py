@@ -1,0 +1,455 @@
+"""Numbers of acquisitions grow whatever happens; a lock counts once its replicas have it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.exceptions import ResponseError
+from support.faults import delayed, misheard, raising, reply_lost, request_lost, resent, slow
+from support.simulated_server import EPOCH
+from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow.acquire import FENCE_KEPT, LONGEST_CONFIRMATION, acquire
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.release import release
+from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.rules.keys import companion
+from redis_lock_decorators.world.blocking import run
+
+KEY = b"sys:lock:a"
+NUMBER = companion(KEY, b"fence")
+HOUR = 3600.0
+
+
+def cluster_port() -> SimulatedPort:
+    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
+
+
+def fenced(*names: str, expire: float = 10) -> Claim:
+    claim = new_claim(*names, expire=expire, owner=object())
+    claim.fencing = True
+    return claim
+
+
+def numbered(port: SimulatedPort, *names: str, expire: float = 10) -> Claim:
+    """A claim that holds the names by a number."""
+    claim = fenced(*names, expire=expire)
+    assert attempt(port, claim) is None
+    assert claim.fence is not None
+    return claim
+
+
+def confirmed(*names: str, replicas: int = 1, expire: float = 10, fencing: bool = False) -> Claim:
+    """A claim that wants replicas to know of it."""
+    claim = new_claim(*names, expire=expire, owner=object())
+    claim.replicas, claim.fencing = replicas, fencing
+    return claim
+
+
+def attempt(port: SimulatedPort, claim: Claim, wait: float = 0) -> Refusal | None:
+    return run(acquire(port, claim, wait, 0.1))
+
+
+# Numbers
+
+
+def test_lock_is_taken_and_numbered_by_one_request() -> None:
+    port = SimulatedPort()
+
+    claim = numbered(port, "a")
+
+    assert port.verbs == ["acquire_fenced"]
+    assert port.server.value(KEY) == claim.identifier
+    assert claim.deadline == pytest.approx(1000 + 10 - 0.102)
+
+
+def test_number_is_the_servers_clock_in_microseconds() -> None:
+    port = SimulatedPort()
+    port.latency = 0
+
+    claim = numbered(port, "a")
+
+    assert claim.fence == port.server.time() == EPOCH + 1000 * 1_000_000
+    assert claim.fence < 2**53
+
+
+def test_number_is_kept_for_a_day() -> None:
+    port = SimulatedPort()
+
+    numbered(port, "a")
+
+    assert port.server.left(NUMBER) == pytest.approx(86_400, abs=1)
+
+
+def test_lock_without_fencing_has_no_number() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+
+    attempt(port, claim)
+
+    assert claim.fence is None
+    assert port.server.left(NUMBER) == 0
+
+
+def test_client_that_decodes_replies_is_understood() -> None:
+    port = SimulatedPort(text=True)
+
+    claim = numbered(port, "a")
+
+    assert isinstance(claim.fence, int)
+
+
+def nothing(server: SimulatedServer) -> None:
+    pass
+
+
+def expire(server: SimulatedServer) -> None:
+    server.clock.advance(11)
+
+
+def expire_with_its_number(server: SimulatedServer) -> None:
+    server.clock.advance(FENCE_KEPT / 1000 + 1)
+
+
+def flush(server: SimulatedServer) -> None:
+    server.run(("FLUSHALL",))
+
+
+def step_back(server: SimulatedServer) -> None:
+    server.drop(KEY)
+    server.stepped -= HOUR
+
+
+def step_forward_and_back(server: SimulatedServer) -> None:
+    server.stepped += HOUR / 2
+    server.stepped -= HOUR
+
+
+def fail_over_without_the_number(server: SimulatedServer) -> None:
+    server.drop(NUMBER)
+    server.clock.advance(2)  # a failover takes longer than clocks differ
+    server.stepped -= 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(nothing, expire, expire_with_its_number, flush, step_back, step_forward_and_back),
+        fail_over_without_the_number,
+    ],
+    ids=lambda event: event.__name__,
+)
+def test_number_grows_whatever_happens_between_two_holders(event: Any) -> None:
+    port = SimulatedPort()
+    first = numbered(port, "a")
+
+    event(port.server)
+    port.server.drop(KEY)
+    second = numbered(port, "a")
+
+    assert first.fence is not None
+    assert second.fence is not None
+    assert second.fence > first.fence
+
+
+def test_number_grows_by_one_while_the_clock_is_behind() -> None:
+    port = SimulatedPort()
+    first = numbered(port, "a")
+    run(release(port, first, "script"))
+    port.server.stepped -= HOUR
+
+    second = numbered(port, "a")
+
+    assert first.fence is not None
+    assert second.fence == first.fence + 1
+
+
+def test_number_after_a_refusal_is_not_used_up() -> None:
+    port = SimulatedPort()
+    holder = numbered(port, "a")
+
+    refused = fenced("a")
+    refusal = attempt(port, refused)
+
+    assert refusal is not None
+    assert refusal.holder == holder.identifier
+    assert refusal.free_in == pytest.approx(10, abs=0.01)
+    assert refused.fence is None
+    assert port.server.value(KEY) == holder.identifier
+
+
+@settings(deadline=None)
+@given(events=st.lists(st.sampled_from([nothing, expire, step_back, step_forward_and_back])))
+def test_numbers_grow_over_any_history_of_clocks(events: list[Any]) -> None:
+    port = SimulatedPort()
+    numbers = []
+
+    for event in [nothing, *events]:
+        event(port.server)
+        port.server.drop(KEY)
+        numbers.append(numbered(port, "a").fence or 0)
+
+    assert numbers == sorted(set(numbers))
+
+
+# Repeated requests
+
+
+@pytest.mark.parametrize("fate", [reply_lost, resent])
+def test_repeated_request_keeps_its_number(fate: Any) -> None:
+    port, claim = SimulatedPort(), fenced("a")
+    port.latency = 0.1
+    port.faults = [fate]
+
+    attempt(port, claim)
+
+    first = port.log[0].at + (0.05 if fate is reply_lost else 0)
+    assert claim.fence == EPOCH + round(first * 1_000_000)
+    assert port.server._hget(NUMBER, "fence") == str(claim.fence)
+
+
+def test_request_that_was_never_run_has_no_number() -> None:
+    port = SimulatedPort()
+    port.latency = 0.1
+    port.faults = [request_lost]
+
+    claim = numbered(port, "a")
+
+    assert claim.fence is not None
+    assert claim.fence > EPOCH + 1000.1 * 1_000_000
+
+
+def test_late_copy_neither_shortens_the_lease_nor_numbers_it_anew() -> None:
+    port, claim = SimulatedPort(), fenced("a", expire=10)
+    port.faults = [delayed(2)]
+    attempt(port, claim)
+    port.server.put(KEY, claim.identifier, 60)
+
+    port.clock.advance(3)
+
+    assert port.server.left(KEY) > 50
+    assert port.server._hget(NUMBER, "fence") == str(claim.fence)
+
+
+@pytest.mark.parametrize("reply", [None, b"OK", 1, [b"x:1", 5], [b"x:1", b"y", 1]], ids=repr)
+def test_number_of_another_reply_is_not_believed(reply: Any) -> None:
+    port, claim = SimulatedPort(), fenced("a")
+    port.faults = [misheard(reply)]
+
+    attempt(port, claim)
+
+    assert port.distrusted == 1
+    assert str(claim.fence) == port.server._hget(NUMBER, "fence")
+
+
+# Several names
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+def test_names_of_one_slot_share_a_number(cluster: bool) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
+    names = ("{x}1", "{x}2", "{x}3")
+
+    claim = numbered(port, *names)
+
+    stored = {port.server._hget(companion(key, b"fence"), "fence") for key in claim.keys}
+    assert stored == {str(claim.fence)}
+
+
+def test_number_of_several_names_is_greater_than_that_of_any_of_them() -> None:
+    port = SimulatedPort()
+    port.latency = 0
+    first = numbered(port, "b")
+    run(release(port, first, "script"))
+    port.server.stepped -= HOUR
+
+    both = numbered(port, "a", "b")
+    run(release(port, both, "script"))
+    last = numbered(port, "a")
+
+    assert first.fence is not None
+    assert both.fence == first.fence + 1
+    assert last.fence == first.fence + 2
+
+
+def test_names_of_different_slots_are_refused_before_anything_is_taken() -> None:
+    port, claim = cluster_port(), fenced("a", "b")
+
+    with pytest.raises(ConfigurationError, match="hash tag"):
+        attempt(port, claim)
+
+    assert port.log == []
+    assert port.held == {}
+
+
+def test_names_of_different_slots_are_no_matter_on_one_server() -> None:
+    assert numbered(SimulatedPort(), "a", "b").fence is not None
+
+
+def test_one_busy_name_leaves_the_others_free_and_unnumbered() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+
+    refusal = attempt(port, fenced("a", "b"))
+
+    assert refusal is not None
+    assert port.server.value(b"sys:lock:b") is None
+    assert port.server.left(companion(b"sys:lock:b", b"fence")) == 0
+
+
+@pytest.mark.parametrize("name", ["a", "order{7}", "a}b", "{a"])
+def test_lock_named_like_the_number_of_another_is_a_lock_of_its_own(name: str) -> None:
+    port = SimulatedPort()
+
+    first, second = numbered(port, name), numbered(port, f"{name}:fence")
+
+    assert port.server.value(first.keys[0]) == first.identifier
+    assert port.server.value(second.keys[0]) == second.identifier
+
+
+# Replicas
+
+
+def test_lock_that_its_replicas_know_of_is_held_after_one_trip() -> None:
+    port = SimulatedPort()
+    port.server.replicas = 2
+
+    refusal = attempt(port, confirmed("a", replicas=2))
+
+    assert refusal is None
+    assert port.verbs == ["acquire", "WAIT"]
+    assert len({sent.at for sent in port.log}) == 1
+
+
+@pytest.mark.parametrize("fencing", [False, True])
+def test_lock_that_too_few_replicas_know_of_is_let_go(fencing: bool) -> None:
+    port = SimulatedPort()
+    port.server.replicas = 1
+
+    refusal = attempt(port, confirmed("a", replicas=2, fencing=fencing))
+
+    assert refusal is not None
+    assert refusal.holder is None
+    assert "1 of 2 replicas" in refusal.why
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+    assert port.verbs[-1] == "release"
+
+
+def test_lock_of_another_is_not_touched_by_who_wants_replicas() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+
+    refusal = attempt(port, confirmed("a"))
+
+    assert refusal is not None
+    assert refusal.holder == "another"
+    assert "release" not in port.verbs
+    assert port.server.value(KEY) == "another"
+
+
+def test_late_undoing_does_not_touch_the_next_holder() -> None:
+    port = SimulatedPort()
+    port.faults = [None, slow(15)]
+    port.clock.at(port.now() + 11, lambda: port.server.put(KEY, "the next", 60))
+
+    refusal = attempt(port, confirmed("a", expire=10))
+    port.clock.advance(20)
+
+    assert refusal is not None
+    assert port.server.value(KEY) == "the next"
+
+
+def test_late_undoing_does_not_touch_the_next_try() -> None:
+    port = SimulatedPort()
+    port.faults = [None, delayed(4)]
+    port.clock.at(port.now() + 2, lambda: setattr(port.server, "replicas", 1))
+    claim = confirmed("a", expire=10)
+
+    refusal = attempt(port, claim, wait=8)
+    port.clock.advance(5)
+
+    assert refusal is None
+    assert port.server.value(KEY) == claim.identifier
+
+
+def test_lock_of_several_slots_that_replicas_do_not_confirm_is_let_go_wholly() -> None:
+    port = cluster_port()
+    claim = confirmed("a", "b")
+
+    refusal = attempt(port, claim)
+
+    assert refusal is not None
+    assert [port.server.value(key) for key in claim.keys] == [None, None]
+
+
+def test_lock_is_waited_for_until_replicas_confirm() -> None:
+    port = SimulatedPort()
+    port.clock.at(port.now() + 3, lambda: setattr(port.server, "replicas", 1))
+    claim = confirmed("a")
+
+    refusal = attempt(port, claim, wait=10)
+
+    assert refusal is None
+    assert port.server.value(KEY) == claim.identifier
+    assert port.now() < 1005
+
+
+@pytest.mark.parametrize("expire", [0.001, 0.003, 0.02, 1, 10, 1000])
+def test_replicas_are_waited_for_for_a_part_of_the_lease(expire: float) -> None:
+    port = SimulatedPort()
+    port.server.replicas = 1
+
+    attempt(port, confirmed("a", expire=expire))
+
+    (wait,) = [sent.command for sent in port.log if sent.verb == "WAIT"]
+    assert 0 < wait[2] <= min(LONGEST_CONFIRMATION, max(1, expire * 1000 / 4)), "0 is for ever"
+
+
+@pytest.mark.parametrize(
+    "fate", [reply_lost, request_lost, resent, misheard(b"OK"), misheard(5, b"x")]
+)
+def test_lost_or_mixed_up_replies_are_asked_for_again(fate: Any) -> None:
+    port = SimulatedPort()
+    port.server.replicas = 1
+    port.faults = [fate]
+    claim = confirmed("a", fencing=True)
+
+    refusal = attempt(port, claim, wait=5)
+
+    assert refusal is None
+    assert port.server.value(KEY) == claim.identifier
+    assert str(claim.fence) == port.server._hget(NUMBER, "fence")
+
+
+def test_scripts_forgotten_by_the_server_are_sent_again_with_the_question() -> None:
+    port = SimulatedPort()
+    port.server.replicas = 1
+    port.server.loaded.clear()
+
+    refusal = attempt(port, confirmed("a"))
+
+    assert refusal is None
+    assert port.verbs == ["acquire", "WAIT", "acquire", "WAIT"]
+
+
+def test_server_that_refuses_the_question_is_told_of_and_the_lock_is_let_go() -> None:
+    port = SimulatedPort()
+    port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
+
+    with pytest.raises(ResponseError):
+        attempt(port, confirmed("a"))
+
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+
+
+def test_definite_error_of_the_taking_is_raised() -> None:
+    port = SimulatedPort()
+    port.faults = [raising(ResponseError("OOM command not allowed"))]
+
+    with pytest.raises(ResponseError, match="OOM"):
+        attempt(port, confirmed("a"))
+
+    assert port.server.value(KEY) is None
