@@ -332,7 +332,7 @@ class SimulatedServer:
         return [mark, self._get(key), 0 if abs(ends - wanted) <= 20 else 1]
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
-        if self._pttl(key) < milliseconds:
+        if self._pttl(key) != -1 and self._pttl(key) < milliseconds:
             self.put(key, identifier, _seconds(milliseconds))
 
 
