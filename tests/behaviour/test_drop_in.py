@@ -140,10 +140,10 @@ async def test_what_is_no_token_is_refused(front, client, make, wrong):
 
 
 async def test_auto_renew_holds_it_longer_than_its_timeout(front, client, name, make):
-    lock = make(timeout=0.3, auto_renew=True)
+    lock = make(timeout=0.8, auto_renew=True)
     await do(lock.acquire())
 
-    await front.sleep(0.7)
+    await front.sleep(1.3)
 
     assert await do(lock.owned())
     await do(lock.release())

@@ -17,6 +17,7 @@ import redis
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
+from redis_lock_decorators.world import tasks
 from redis_lock_decorators.world.blocking import run
 
 
@@ -114,6 +115,8 @@ class AsyncioFront:
             try:
                 await test
             finally:
+                while tasks._unfinished:  # a renewal under way would open a closed client again
+                    await asyncio.wait(tasks._unfinished)
                 while self._opened:
                     await self._opened.pop().aclose()
                 await asyncio.sleep(0.01)  # connections that are closing close
@@ -131,8 +134,8 @@ class AsyncioFront:
 
     async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
         """What the works return, run at the same time, each in a task of its own."""
-        tasks = [asyncio.ensure_future(work()) for work in works]
-        return await asyncio.gather(*tasks, return_exceptions=True)
+        running = [asyncio.ensure_future(work()) for work in works]
+        return await asyncio.gather(*running, return_exceptions=True)
 
 
 #: redis-py 3.5 has no asyncio.
