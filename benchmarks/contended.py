@@ -1,0 +1,164 @@
+"""What a lock costs that many want, beside other packages' locks in the same run.
+
+    pip install python-redis-lock pottery
+    python benchmarks/contended.py [--quick] [--write docs]
+
+Workers take one lock again and again, in several processes on one server. The ways to lock take
+turns in short rounds, in another order each round; the tables give the median round of each.
+Then very many tasks of one process take one lock once each. A package that is not installed is
+left out. The columns are explained in docs/benchmarks.rst, which ``--write docs`` brings up to
+date together with its picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import pathlib
+import random
+import statistics
+import time
+from collections.abc import Iterator
+
+import redis
+from contention import report
+from contention.distance import distant
+from contention.peers import BLPOP, OURS, PEERS, REDIS_PY, Peer
+from contention.picture import bars
+from contention.workload import Workload, crowd, measured, processes
+
+from redis_lock_decorators.testing import LocalServer
+
+FAR = 0.002
+WORKLOADS = (
+    Workload("threads", 1, 1),
+    *(
+        Workload(kind, number, workers, hold)
+        for kind, number, workers in (("threads", 4, 4), ("threads", 2, 4), ("tasks", 4, 50))
+        for hold in (0, 0.001)
+    ),
+    Workload("threads", 2, 4, round_trip=FAR),
+    Workload("tasks", 2, 10, round_trip=FAR),
+)
+#: What the picture shows.
+SHOWN = (WORKLOADS[1], WORKLOADS[5], WORKLOADS[7])
+WAITERS = 10_000
+
+
+class Run:
+    """All rounds on one server, and what was found in them."""
+
+    def __init__(self, server: LocalServer, far: int, seconds: float) -> None:
+        self.client = server.client()
+        self._ports = {0.0: server.port, FAR: far}
+        self._seconds = seconds
+        self._numbers = iter(range(1_000_000))
+        self.rounds: dict[tuple[Workload, Peer], list[report.Found]] = {}
+        self.failures: dict[tuple[Workload, Peer], str] = {}
+
+    def round(self, peers: list[Peer]) -> None:
+        """Every workload with every way to lock once."""
+        for workload in WORKLOADS:
+            able = [peer for peer in peers if getattr(peer, workload.kind) is not None]
+            for peer in random.sample(able, len(able)):
+                self._measure(workload, peer)
+
+    def _measure(self, workload: Workload, peer: Peer) -> None:
+        self.client.flushall()
+        port, name = self._ports[workload.round_trip], f"benchmark:{next(self._numbers)}"
+        found, failures = measured(peer, workload, port, name, self._seconds, self.client)
+        self.rounds.setdefault((workload, peer), []).append(found)
+        if failures:
+            self.failures[workload, peer] = failures[0]
+
+    def medians(self, workload: Workload) -> dict[str, report.Found]:
+        """The median of everything, for each way to lock, as they are listed."""
+        return {
+            peer.title: summary(self.rounds[workload, peer])
+            for peer in PEERS
+            if (workload, peer) in self.rounds
+        }
+
+    def crowd(self) -> report.Found:
+        """Very many tasks at one lock."""
+        self.client.flushall()
+        return crowd(OURS, self._ports[0.0], "benchmark:crowd", WAITERS, self.client)
+
+
+def summary(rounds: list[report.Found]) -> report.Found:
+    """The median of each fact, and the slowest and the fastest round."""
+    found = {fact: statistics.median(one[fact] for one in rounds) for fact in rounds[0]}
+    turns = [one["turns"] for one in rounds]
+    return {**found, "slowest": min(turns), "fastest": max(turns)}
+
+
+@contextlib.contextmanager
+def running(seconds: float) -> Iterator[Run]:
+    with LocalServer() as server, distant(server.port, FAR, processes) as far:
+        yield Run(server, far, seconds)
+
+
+def base(found: dict[str, report.Found]) -> str:
+    """What others are compared to: there is no python-redis-lock for asyncio."""
+    return BLPOP.title if BLPOP.title in found else REDIS_PY.title
+
+
+def conditions(server: redis.Redis, seconds: float, rounds: int) -> str:
+    """What the figures depend on."""
+    info = server.info("server")
+    version = info.get("valkey_version") or info["redis_version"]
+    name = f"{info.get('server_name', 'redis').capitalize()} {version}"
+    number = "round" if rounds == 1 else "rounds"
+    return (
+        f"{name}, redis-py {redis.__version__}, Python {os.sys.version.split()[0]}, "
+        f"{os.cpu_count()} cores, loopback; {rounds} {number} of {seconds:g} s each"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round of each")
+    parser.add_argument("--write", type=pathlib.Path, metavar="docs", help="bring that up to date")
+    options = parser.parse_args()
+    rounds, seconds = (1, 0.5) if options.quick else (3, 1.5)
+    peers = [peer for peer in PEERS if peer.is_installed()]
+    started = time.monotonic()
+    with running(seconds) as run:
+        said = conditions(run.client, seconds, rounds)
+        print(said)
+        for peer in PEERS:
+            if peer not in peers:
+                print(f"{peer.title} is left out: {peer.package} is not installed")
+        for _ in range(rounds):
+            run.round(peers)
+        found = run.crowd()
+    tables = []
+    for workload in WORKLOADS:
+        medians = run.medians(workload)
+        table = report.rows(medians, base(medians))
+        print(report.plain(workload.title, table), end="\n\n", flush=True)
+        tables.append(report.markup(workload.title, table))
+    many = (
+        f"{WAITERS:,} tasks of one process, one turn each: {found['served']:,} served in "
+        f"{found['seconds']:.1f} s over {found['connections']} connections, "
+        f"the last after {found['longest']:.1f} s."
+    )
+    print(many)
+    for (workload, peer), failure in run.failures.items():
+        print(f"{peer.title}, {workload.title}: {failure}")
+    print(f"{time.monotonic() - started:.0f} s")
+    if options.write:
+        report.put(options.write / "benchmarks.rst", "\n".join([f"{said}.\n", *tables, many]))
+        groups = {
+            workload.title: {title: one["changes"] for title, one in run.medians(workload).items()}
+            for workload in SHOWN
+        }
+        picture = bars(groups, OURS.title, "hand-overs per second")
+        (options.write / "contended.svg").write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

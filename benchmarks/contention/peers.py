@@ -1,0 +1,100 @@
+"""The ways to wait for a lock that are compared. Each makes locks for one process."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+#: The same lease for everybody, in seconds.
+EXPIRE = 10
+#: Longer than anybody waits, in seconds.
+PATIENCE = 120
+#: Connections that a pool may open: as many as it wants.
+MANY = 1000
+#: Makes a new lock, a context manager, each time.
+NewLock = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way to lock.
+
+    Attributes:
+        package: what must be installed.
+        threads, tasks: from a port and a lock's name, what makes locks of it for threads or
+            for asyncio; None where there is no such thing.
+    """
+
+    title: str
+    package: str
+    threads: Callable[[int, str], NewLock] | None = None
+    tasks: Callable[[int, str], NewLock] | None = None
+
+    def is_installed(self) -> bool:
+        return importlib.util.find_spec(self.package) is not None
+
+
+def ours(port: int, name: str) -> NewLock:
+    import redis
+
+    from redis_lock_decorators import RedisLock
+
+    client = redis.Redis(port=port)
+    return lambda: RedisLock(
+        name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait="queue"
+    )
+
+
+def our_tasks(port: int, name: str) -> NewLock:
+    import redis.asyncio
+
+    from redis_lock_decorators.asyncio import RedisLock
+
+    client = redis.asyncio.Redis(port=port)
+    return lambda: RedisLock(
+        name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait="queue"
+    )
+
+
+def redis_py(sleep: float, port: int, name: str) -> NewLock:
+    import redis
+
+    client = redis.Redis(port=port, max_connections=MANY)
+    return lambda: client.lock(name, timeout=EXPIRE, sleep=sleep)
+
+
+def redis_py_tasks(sleep: float, port: int, name: str) -> NewLock:
+    import redis.asyncio
+
+    client = redis.asyncio.Redis(port=port, max_connections=MANY)
+    return lambda: client.lock(name, timeout=EXPIRE, sleep=sleep)
+
+
+def python_redis_lock(port: int, name: str) -> NewLock:
+    import redis
+    import redis_lock
+
+    # It waits by BLPOP for as long as its lease: longer than redis-py 8 waits for a reply.
+    client = redis.Redis(port=port, max_connections=MANY, socket_timeout=None)
+    return lambda: redis_lock.Lock(client, name, expire=EXPIRE)
+
+
+def pottery(port: int, name: str) -> NewLock:
+    import pottery
+    import redis
+
+    client = redis.Redis(port=port, max_connections=MANY)
+    return lambda: pottery.Redlock(key=name, masters={client}, auto_release_time=EXPIRE)
+
+
+OURS = Peer("redis_lock_decorators", "redis_lock_decorators", ours, our_tasks)
+REDIS_PY = Peer("redis-py", "redis", partial(redis_py, 0.1), partial(redis_py_tasks, 0.1))
+IMPATIENT = Peer(
+    "redis-py, sleep=0.005", "redis", partial(redis_py, 0.005), partial(redis_py_tasks, 0.005)
+)
+POTTERY = Peer("pottery.Redlock", "pottery", pottery)
+BLPOP = Peer("python-redis-lock", "redis_lock", python_redis_lock)
+PEERS = (OURS, BLPOP, REDIS_PY, IMPATIENT, POTTERY)

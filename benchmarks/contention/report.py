@@ -1,0 +1,85 @@
+"""What was measured, as text for a terminal and as tables for the documentation."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable
+
+#: One way to lock: what was found of it.
+Found = dict[str, float]
+HEADER = (
+    "",
+    "turns/s",
+    "from–to",
+    "ratio",
+    "hand-overs/s",
+    "ratio",
+    "Jain",
+    "fewest–most turns",
+    "wait p50",
+    "p99",
+    "max, ms",
+    "requests",
+    "commands",
+    "server CPU",
+    "connections",
+)
+#: Where the tables stand in the page.
+BEGIN, END = ".. the tables begin\n", ".. the tables end\n"
+
+
+def rows(found: dict[str, Found], base: str) -> list[tuple[str, ...]]:
+    """A row for each way to lock; ratios to ``base``."""
+    return [row(title, one, found[base]) for title, one in found.items()]
+
+
+def row(title: str, found: Found, base: Found) -> tuple[str, ...]:
+    return (
+        title,
+        f"{found['turns']:.0f}",
+        f"{found['slowest']:.0f}–{found['fastest']:.0f}",
+        ratio(found["turns"], base["turns"]),
+        f"{found['changes']:.0f}",
+        ratio(found["changes"], base["changes"]),
+        f"{found['jain']:.3f}",
+        f"{found['fewest']:.0f}–{found['most']:.0f}",
+        *(f"{found[wait]:.1f}" for wait in ("p50", "p99", "max")),
+        f"{found['reads']:.1f}",
+        f"{found['commands']:.1f}",
+        f"{found['cpu']:.2f}",
+        f"{found['connections']:.0f}",
+    )
+
+
+def ratio(value: float, base: float) -> str:
+    return f"{value / base:.2f}" if base else "–"
+
+
+def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
+    """A table for a terminal."""
+    lines = [(title, *HEADER[1:]), *table]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths[0] = max(widths[0], 44)
+    return "\n".join(
+        line[0].ljust(widths[0])
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
+        for line in lines
+    )
+
+
+def markup(title: str, table: Iterable[tuple[str, ...]]) -> str:
+    """The same for the documentation."""
+    lines = [f".. csv-table:: {title}", "   :header: " + csv(HEADER), ""]
+    return "\n".join([*lines, *("   " + csv(cells) for cells in table), ""])
+
+
+def csv(cells: Iterable[str]) -> str:
+    return ", ".join(f'"{cell}"' for cell in cells)
+
+
+def put(page: pathlib.Path, tables: str) -> None:
+    """Write tables into a page, in place of the old ones."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}", encoding="utf-8")
