@@ -39,7 +39,7 @@ class Description:
         client: the Redis client; without it, ``get_redis_connection`` or the configured hook.
         get_redis_connection: gives the client; called at first use, once per process.
         prefix: what stands before the name in the Redis key ("sys:lock:").
-        delta: seconds between two tries, on average (0.005).
+        delta: the first pause between two tries, in seconds, where a waiter cannot be told (0.005).
         release_method: "script", "transaction" (WATCH, not on a cluster) or "native".
         auto_renew: renew the lease every third of ``expire``, until it is released, its holder is
             dead or the lease was thrown away (True).
@@ -48,6 +48,8 @@ class Description:
         on_lost: called once with the lease and why it was lost; on a thread of its own.
         cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
         fencing: number the acquisitions, as ``lease.fence`` (False).
+        wait: "queue" (told when it is their turn, in order), "cohort" (the waiters of a process
+            share a place and pass the lock on) or "poll".
         replicas: how many replicas must know of the lock before it is held (0).
 
     Raises:

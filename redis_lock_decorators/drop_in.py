@@ -11,7 +11,7 @@ from typing import Any
 import six
 
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
 from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.rules import durations
@@ -203,15 +203,6 @@ def shared_cell() -> Callable[[], Cell]:
     """One cell for everybody."""
     cell = Cell()
     return lambda: cell
-
-
-def claim_on(key: bytes, timeout: float, identifier: str | None = None) -> Claim:
-    """A claim on a key that no prefix or digest changes."""
-    ttl = durations.milliseconds(timeout)
-    name = key.decode(errors="surrogateescape")
-    claim = Claim((name,), "", timeout, ttl, identifier=identifier, owner=object())
-    claim.keys = (key,)
-    return claim
 
 
 def key_of(client: Any, name: object) -> bytes:

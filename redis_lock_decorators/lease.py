@@ -93,14 +93,13 @@ class Lease(LeaseFacts):
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
-        port = self._port
+        port, options = self._port, self._options
         started = port.now()
-        refusal = run(acquire(port, self._claim, wait, self._options.delta))
-        if refusal is None:
-            options = self._options
-            if options.auto_renew or options.on_lost is not None:
-                self._watch = Watch(self, THREADS, self._claim, port, options)
-                port.keeper.keep(self._watch)
+        refusal = run(acquire(port, self._claim, wait, options.delta, options.wait))
+        watched = options.auto_renew or options.on_lost is not None
+        if refusal is None and watched:
+            self._watch = Watch(self, THREADS, self._claim, port, options)
+            port.keeper.keep(self._watch)
         return self._refused(refusal, port.now() - started)
 
     def _unwatch(self) -> None:
@@ -141,7 +140,7 @@ class Attempt:
     def __enter__(self) -> LockTimeoutError | None:
         lease = self._lease
         try:
-            refused = lease._acquire(lease._options.wait)
+            refused = lease._acquire(lease._options.patience)
             if refused is None:
                 self._held = True
                 enter(lease)

@@ -134,6 +134,7 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     """A claim of a thread or task, yet to be acquired."""
     prefix, expire, ttl = options.prefix, options.lease, options.ttl
     claim = Claim(lock_names, prefix, expire, ttl, owner=owner)
+    claim.grant = options.grant
     claim.fencing, claim.replicas = options.fencing, options.replicas
     return claim
 

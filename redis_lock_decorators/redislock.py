@@ -27,7 +27,7 @@ class RedisLock(Description):
     def __enter__(self) -> Lease:
         lease = unheld(self._plan, self._own_names(), self)
         try:
-            refused = lease._acquire(lease._options.wait)
+            refused = lease._acquire(lease._options.patience)
             if refused is not None:
                 raise refused
             enter(lease)
@@ -63,7 +63,7 @@ class RedisLock(Description):
             LockError: this thread holds the lock already and would wait for itself.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.wait
+        wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         lease = unheld(self._plan, self._own_names(), self)

@@ -10,8 +10,8 @@ from types import NoneType
 from typing import Any, TypedDict
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod
-from redis_lock_decorators.world.bells import keeper_of_loop, keeper_of_threads
+from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
+from redis_lock_decorators.world.bells import bell_of_loop, bell_of_threads
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
@@ -37,6 +37,7 @@ class KeywordOptions(TypedDict, total=False):
     cancel_on_lost: bool
     fencing: bool
     replicas: int
+    wait: Wait
 
 
 class LockOptions(KeywordOptions, total=False):
@@ -57,7 +58,7 @@ class Settings:
         self.options = Options()
         self.get_redis_connection: ConnectionFactory = from_environment
         self.get_async_redis_connection: ConnectionFactory = async_from_environment
-        self._connections = Connections(Lane, keeper_of_threads(), awaited=False)
+        self._connections = Connections(Lane, bell_of_threads(), awaited=False)
         self._by_loop: dict[AbstractEventLoop, Connections[Courier]] = {}
 
     def configure(
@@ -84,7 +85,7 @@ class Settings:
         """The port to a client, or to the one that a factory (or the project's) gives."""
         connections = self._connections
         if connections.process != os.getpid():  # a forked child connects for itself
-            connections = self._connections = Connections(Lane, keeper_of_threads(), awaited=False)
+            connections = self._connections = Connections(Lane, bell_of_threads(), awaited=False)
         if client is None:
             client = connections.client(factory or self.get_redis_connection)
         return BlockingPort(client, connections.facts(client))
@@ -96,7 +97,7 @@ class Settings:
         if connections is None or connections.process != os.getpid():
             for other in [other for other in self._by_loop if other.is_closed()]:
                 del self._by_loop[other]
-            connections = self._by_loop[loop] = Connections(Courier, keeper_of_loop(), awaited=True)
+            connections = self._by_loop[loop] = Connections(Courier, bell_of_loop(), awaited=True)
         if client is None:
             client = connections.client(factory or self._async_factory())
         return port_of(client, connections.facts(client))

@@ -98,14 +98,13 @@ class Lease(LeaseFacts):
 
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
-        port = self._port
+        port, options = self._port, self._options
         started = port.now()
-        refusal = await acquire(port, self._claim, wait, self._options.delta)
-        if refusal is None:
-            options = self._options
-            if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-                self._watch = Watch(self, TASKS, self._claim, port, options)
-                port.keeper.keep(self._watch)
+        refusal = await acquire(port, self._claim, wait, options.delta, options.wait)
+        watched = options.auto_renew or options.cancel_on_lost or options.on_lost is not None
+        if refusal is None and watched:
+            self._watch = Watch(self, TASKS, self._claim, port, options)
+            port.keeper.keep(self._watch)
         return self._refused(refusal, port.now() - started)
 
     def _unwatch(self) -> None:
@@ -177,7 +176,7 @@ class Attempt:
     async def __aenter__(self) -> LockTimeoutError | None:
         lease = self._lease
         try:
-            refused = await lease._acquire(lease._options.wait)
+            refused = await lease._acquire(lease._options.patience)
             if refused is None:
                 self._held = True
                 lease._enter()

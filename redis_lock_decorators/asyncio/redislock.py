@@ -26,7 +26,7 @@ class RedisLock(Description):
     async def __aenter__(self) -> Lease:
         lease = unheld(self._plan, self._own_names(), self)
         try:
-            refused = await lease._acquire(lease._options.wait)
+            refused = await lease._acquire(lease._options.patience)
             if refused is not None:
                 raise refused
             lease._enter()
@@ -62,7 +62,7 @@ class RedisLock(Description):
             LockError: this task holds the lock already and would wait for itself.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.wait
+        wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         lease = unheld(self._plan, self._own_names(), self)

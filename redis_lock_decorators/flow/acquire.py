@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
+from redis_lock_decorators.flow import cohort
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.queue import Attempt, Deaf, is_awaited, step_out
+from redis_lock_decorators.flow.queue import wait as wait_in_queue
 from redis_lock_decorators.flow.release import end, let_go, let_go_part
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
@@ -23,7 +26,8 @@ from redis_lock_decorators.flow.requests import (
 from redis_lock_decorators.rules import delays, durations
 from redis_lock_decorators.rules.keys import companion
 
-Attempt = Callable[[float], Awaitable[Refusal | None]]
+#: How a busy lock is waited for.
+Way = Literal["steady", "poll", "queue", "cohort"]
 
 #: Seconds to try to tidy up on a server that has just failed to answer.
 PARTING = 0.25
@@ -33,10 +37,18 @@ LONGEST_CONFIRMATION = 1000
 FENCE_KEPT = 86_400_000
 #: A lease whose grant arrived after its end.
 LATE = Refusal(None)
+#: A lock that others wait for here already.
+AWAITED = Refusal(None)
 
 
-async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusal | None:
+async def acquire(
+    port: Port, claim: Claim, wait: float, delta: float, way: Way = "steady"
+) -> Refusal | None:
     """Take all keys of the claim or none, within ``wait`` seconds. None: they are held.
+
+    A busy lock is waited for in its "queue", or there together with others of this process (its
+    "cohort"), or looked at about every ``delta`` seconds, at a "steady" pace or ("poll") less and
+    less often. Several names are never waited for in a queue.
 
     Raises:
         LockError: this thread or task holds the lock already and would wait for itself.
@@ -46,19 +58,22 @@ async def acquire(port: Port, claim: Claim, wait: float, delta: float) -> Refusa
     if wait > 0 and port.held:
         _refuse_self(port, claim)
     stop = port.now() + wait
-    attempt = partial(_attempt, port, claim)
+    pauses = (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
+    queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
+    compete = partial(_compete, port, claim, stop, pauses, queues)
     try:
-        refusal = await persist(port, attempt, stop)
-        if refusal is not None:
-            refusal = await _wait(port, attempt, refusal, stop, delta)
+        if queues and way == "cohort" and not claim.is_special():
+            refusal = await cohort.acquire(port, claim, compete, stop)
+        else:
+            refusal = await compete()
         if refusal is None:
             for key in claim.keys:
                 port.held[key] = claim
     except BaseException as error:
         await undo(port, claim, error)
         raise
-    if refusal is not None and claim.deadline > -math.inf:
-        await undo(port, claim)  # granted once, but too late to be believed
+    if refusal is not None and (claim.deadline > -math.inf or claim.place is not None):
+        await undo(port, claim)  # it may be handed over, or was granted too late to be believed
     claim.ended = refusal is not None
     return refusal
 
@@ -73,12 +88,40 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     await port.shield(let_go(port, claim, "script", until))
 
 
-async def _wait(
-    port: Port, attempt: Attempt, refusal: Refusal, stop: float, delta: float
+async def _compete(
+    port: Port, claim: Claim, stop: float, pauses: Iterator[float], queues: bool
+) -> Refusal | None:
+    attempt = partial(_attempt, port, claim)
+    refusal: Refusal | None = AWAITED
+    if not queues or not is_awaited(port, claim):
+        refusal = await persist(port, attempt, stop)
+    if refusal is not None and queues:
+        return await _queue(port, claim, attempt, refusal, stop, pauses)
+    if refusal is not None:
+        return await _poll(port, attempt, refusal, stop, pauses)
+    return None
+
+
+async def _queue(
+    port: Port,
+    claim: Claim,
+    attempt: Attempt,
+    refusal: Refusal,
+    stop: float,
+    pauses: Iterator[float],
+) -> Refusal | None:
+    try:
+        return await wait_in_queue(port, claim, attempt, refusal, stop, pauses)
+    except Deaf:
+        await persist(port, partial(step_out, port, claim), stop)
+        return await _poll(port, attempt, refusal, stop, pauses)
+
+
+async def _poll(
+    port: Port, attempt: Attempt, refusal: Refusal, stop: float, pauses: Iterator[float]
 ) -> Refusal | None:
     """Try again until ``stop``; the last refusal, or None once held."""
     last: Refusal | None = refusal
-    pauses = delays.waiting(delta, port.random)
     while last is not None and (left := stop - port.now()) > 0:
         await port.sleep(min(next(pauses), left))
         last = await persist(port, attempt, stop)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from typing import TYPE_CHECKING
 
-from redis_lock_decorators.rules import keys, term
+from redis_lock_decorators.rules import durations, keys, term
+
+if TYPE_CHECKING:
+    from redis_lock_decorators.flow.cohort import Cohort
 
 
 class Claim:
@@ -23,9 +27,14 @@ class Claim:
         since: when the request was sent that took the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
         lasts: how many seconds the last request gave it.
+        grant: the milliseconds for which it is handed over in a queue, until it is renewed.
         fencing: the acquisition is to be numbered.
         fence: its number, if it is held and numbered.
         replicas: how many replicas must know of it before it counts as held.
+        place: where it waits in a queue, so that letting go begins there; None if it does not.
+        has_queued: it was waited for in a queue, so others may wait too.
+        cohort: with whom it shares a place in the queue, if it does.
+        passes: how often its lease was passed on within the process.
         rest: until when the lock stands after its holder has let it go.
         parting: how often it was asked to be let go: after that, gone keys are its own work.
         ended: it was released, or told lost.
@@ -33,11 +42,14 @@ class Claim:
     """
 
     __slots__ = (
+        "cohort",
         "deadline",
         "ended",
         "expire",
         "fence",
         "fencing",
+        "grant",
+        "has_queued",
         "identifier",
         "keys",
         "lasts",
@@ -45,6 +57,8 @@ class Claim:
         "lost_to",
         "owner",
         "parting",
+        "passes",
+        "place",
         "process",
         "replicas",
         "rest",
@@ -68,14 +82,19 @@ class Claim:
         self.expire = expire
         self.ttl = ttl
         self.unique = identifier is None
-        self.identifier = identifier or secrets.token_hex(16)
+        self.identifier = identifier or new_identifier()
         self.owner = owner
         self.process = os.getpid()
         self.since = self.deadline = self.rest = -math.inf
         self.lasts = 0.0
+        self.grant = ttl
         self.fencing = False
         self.fence: int | None = None
         self.replicas = 0
+        self.place: str | None = None
+        self.cohort: Cohort | None = None
+        self.has_queued = False
+        self.passes = 0
         self.parting = 0
         self.ended = False
         self.lost_to: str | None = None
@@ -100,9 +119,14 @@ class Claim:
         if term.deadline(sent, seconds) > self.deadline:
             self.hold(sent, seconds)
 
+    def inherit(self, other: Claim, now: float) -> None:
+        """Last as long as another, whose identifier is yet to be taken over."""
+        self.since, self.deadline = now, other.deadline
+        self.lasts, self.passes = other.deadline - now, other.passes + 1
+
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
-        self.identifier = secrets.token_hex(16)
+        self.identifier = new_identifier()
 
     def is_of_this_process(self) -> bool:
         """Whether this process made the claim, rather than a parent it was forked from."""
@@ -112,6 +136,10 @@ class Claim:
         """Whether the holder may believe, at ``now``, that it is inside."""
         return now < self.deadline and not self.is_over()
 
+    def is_special(self) -> bool:
+        """Whether more is to be done to hold it than to be in its keys."""
+        return self.fencing or self.replicas > 0
+
     def is_over(self) -> bool:
         """Whether it was let go, is being let go, or was told lost."""
         return self.ended or self.parting > 0 or self.lost_to is not None
@@ -119,3 +147,21 @@ class Claim:
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""
         return self.lost_to is not None or (not self.ended and now >= self.deadline)
+
+
+#: The end of identifiers whose holders hand the lock on to its queue.
+HANDS_ON = "~"
+
+
+def new_identifier() -> str:
+    """128 random bits as text."""
+    return secrets.token_hex(16) + HANDS_ON
+
+
+def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:
+    """A claim on a key that no prefix or digest changes."""
+    ttl = durations.milliseconds(expire)
+    name = key.decode(errors="surrogateescape")
+    claim = Claim((name,), "", expire, ttl, identifier=identifier, owner=object())
+    claim.keys = (key,)
+    return claim

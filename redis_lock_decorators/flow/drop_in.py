@@ -48,7 +48,7 @@ async def acquire(port: Port, wish: Wish) -> bool:
     stop = port.now() + wish.wait
     while True:
         left = max(0.0, stop - port.now())
-        if await lease.acquire(port, claim, left, wish.sleep) is not None:
+        if await lease.acquire(port, claim, left, wish.sleep, "queue") is not None:
             return False
         # Here a lock may be waited for by who holds it: its end may come.
         if port.held.get(claim.keys[0]) is claim:

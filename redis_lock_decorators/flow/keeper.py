@@ -154,6 +154,10 @@ class Keeper:
         # One that is in the wheel is passed over when its time comes.
         self._new.discard(watch)
 
+    def mute(self) -> None:
+        """Know that the bell was taken away and rings no more until it is asked to again."""
+        self._rings_at = math.inf
+
     def tick(self) -> None:
         """Do what is due, and have the bell ring for the rest."""
         now = self._bell.now()

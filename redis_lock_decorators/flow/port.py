@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, MutableMapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
+
+if TYPE_CHECKING:
+    from redis_lock_decorators.flow.cohort import Cohort
+    from redis_lock_decorators.flow.listener import Line, Listener
+    from redis_lock_decorators.flow.turn import Waiter
 
 T = TypeVar("T")
 
@@ -20,8 +25,11 @@ class Watched(Protocol):
     async def holder(self, key: bytes) -> Any:
         """Watch the key and return its value, None if there is none."""
 
-    async def execute(self, *command: Any) -> bool:
-        """Run the command if the key has not changed since; False if it has."""
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        """Run the commands if the key has not changed since, and return their replies.
+
+        None if it has.
+        """
 
 
 class Port(Protocol):
@@ -62,6 +70,9 @@ class Port(Protocol):
     async def send(self, *command: Any, until: float) -> Any:
         """Send one command and return its reply; do not wait for it past ``until``."""
 
+    async def hasten(self, *command: Any, until: float) -> Any:
+        """The same, past requests of others that are under way."""
+
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         """Send commands about one slot, one after the other on one connection.
 
@@ -70,6 +81,18 @@ class Port(Protocol):
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         """Do works at the same time and return what they return, in their order."""
+
+    def listener(self, key: bytes) -> Listener:
+        """Who hears whose turn it is for a key."""
+
+    def waiter(self) -> Waiter:
+        """Who waits now, to be woken."""
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        """The waiters of this process for a key, with leases of so many milliseconds."""
+
+    async def line(self, key: bytes) -> Line:
+        """A new connection to the node of a key, in RESP2, to hear messages."""
 
     async def distrust(self) -> None:
         """Drop idle connections: one of them gave a reply that belonged to another command."""

@@ -16,17 +16,20 @@ from redis_lock_decorators.errors import (
     shown,
 )
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
     Misheard,
     Refusal,
+    Send,
     ask,
     groups,
     persist,
     text,
 )
 from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 log = logging.getLogger("redis_lock_decorators")
@@ -45,9 +48,15 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     if claim.ended:
         return
     refuse_fork(claim)
+    if claim.cohort is not None and pass_on(port, claim):
+        end(port, claim)
+        return
     in_time = port.now() < claim.deadline
     try:
-        refusal = await persist(port, partial(let_go, port, claim, method), claim.deadline)
+        work = partial(let_go, port, claim, method)
+        if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
+            work = partial(let_go, port, claim, method, send=port.hasten)
+        refusal = await persist(port, work, claim.deadline)
     except Exception:
         raise
     except BaseException:
@@ -85,16 +94,18 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             raise LockLostError(claim.lock_name, why=why) from error
 
 
-async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) -> Refusal | None:
-    """Delete the claim's keys where they hold its identifier. None: all were deleted."""
+async def let_go(
+    port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
+) -> Refusal | None:
+    """Let the claim's keys go where they hold its identifier. None: all were let go."""
     claim.parting += 1
     parts = groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
     if len(parts) == 1:
-        return await let_go_part(port, claim, parts[0], method, until)
+        return await let_go_part(port, claim, parts[0], method, until, send)
     refusals, failures = [], []
     for part in parts:
         try:
-            refusals.append(await let_go_part(port, claim, part, method, until))
+            refusals.append(await let_go_part(port, claim, part, method, until, send))
         except Exception as error:  # one sick node does not keep the keys of a healthy one
             failures.append(error)
     if failures:
@@ -104,13 +115,21 @@ async def let_go(port: Port, claim: Claim, method: ReleaseMethod, until: float) 
 
 
 def let_go_part(
-    port: Port, claim: Claim, part: tuple[bytes, ...], method: ReleaseMethod, until: float
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    method: ReleaseMethod,
+    until: float,
+    send: Send | None = None,
 ) -> Awaitable[Refusal | None]:
-    """Delete those keys of the claim that one request may touch."""
+    """Let those keys of the claim go that one request may touch."""
+    if claim.place is not None:
+        keys = with_queue(claim.keys)
+        return ask(port, "cancel", claim, keys, claim.place, until=until)
     if method == "script":
         if claim.rest > -math.inf:
             return _lay_down(port, claim, part, until)
-        return ask(port, "release", claim, part, until=until)
+        return ask(port, "release", claim, with_queue(part), until=until, send=send)
     one = _transaction if method == "transaction" else _native
     return one(port, claim, part[0], until)
 
@@ -121,8 +140,9 @@ async def _lay_down(
     """Let go, but let the lock stand until its least time is over."""
     left = claim.rest - port.now()
     if left <= 0:
-        return await ask(port, "release", claim, part, until=until)
-    return await ask(port, "rest", claim, part, durations.milliseconds(left), until=until)
+        return await ask(port, "release", claim, with_queue(part), until=until)
+    milliseconds = durations.milliseconds(left)
+    return await ask(port, "rest", claim, with_queue(part), milliseconds, until=until)
 
 
 def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:
@@ -179,25 +199,43 @@ async def _transaction(port: Port, claim: Claim, key: bytes, until: float) -> Re
             "this client is of a cluster and cannot WATCH: release by method='script'",
             claim.lock_name,
         )
+    done = None
     async with port.watch() as watched:
-        while port.now() < until:
+        while done is None and port.now() < until:
             holder = text(await watched.holder(key))
             if holder != claim.identifier:
                 return Refusal(holder)
-            left = claim.rest - port.now()
-            command: tuple[Any, ...] = ("DEL", key)
-            if left > 0:
-                resting = f"{claim.identifier}:rest"
-                command = ("SET", key, resting, "PX", durations.milliseconds(left))
-            if await watched.execute(*command):
-                return None
-    raise LockNotOwnedError(claim.lock_name, why="its key changes faster than it can be read")
+            _, queue, facts = with_queue((key,))
+            others = (("HDEL", facts, "granted"), ("EXISTS", queue))
+            done = await watched.execute(_parting_command(port, claim, key), *others)
+    if done is None:
+        why = "its key changes faster than it can be read"
+        raise LockNotOwnedError(claim.lock_name, why=why)
+    if done[-1]:
+        await _nudge(port, claim, key, until)
+    return None
+
+
+def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
+    left = claim.rest - port.now()
+    if left <= 0:
+        return "DEL", key
+    return "SET", key, f"{claim.identifier}:rest", "PX", durations.milliseconds(left)
+
+
+async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Have a lock that was deleted handed to those who wait in its queue."""
+    await port.shield(
+        ask(port, "poke", claim, with_queue((key,)), until=until, read=lambda *facts: None)
+    )
 
 
 async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    is_awaited = ("EXISTS", with_queue((key,))[1])
     for command, condition in NATIVE.items():
+        delete = (command, key, *condition, claim.identifier)
         try:
-            deleted = await port.send(command, key, *condition, claim.identifier, until=until)
+            deleted, awaited = await _both(port, delete, is_awaited, until)
         except Exception as error:
             if port.lacks(error) == "command":
                 continue
@@ -205,9 +243,26 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
         if deleted not in (0, 1) or isinstance(deleted, bytes):
             await port.distrust()
             raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
-        return None if deleted else Refusal(text(await port.send("GET", key, until=until)))
+        if not deleted:
+            return Refusal(text(await port.send("GET", key, until=until)))
+        if awaited:
+            await _nudge(port, claim, key, until)
+        return None
     raise ConfigurationError(
         f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
         "release by method='script'",
         claim.lock_name,
     )
+
+
+async def _both(
+    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
+) -> list[Any]:
+    """The replies to two commands, in one trip where the client can."""
+    if port.slotted:
+        return [await port.send(*one, until=until), await port.send(*other, until=until)]
+    replies = await port.send_together(one, other, until=until)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies

@@ -15,8 +15,14 @@ class Script(NamedTuple):
     sha: bytes
 
 
+#: The verbs that may hand a lock on.
+PROMOTING = frozenset({"cancel", "enqueue", "poke", "release"})
+
+
 @cache
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
-    text = Path(__file__).with_name(f"{verb}.lua").read_bytes()
+    parts = ("promote", verb) if verb in PROMOTING else (verb,)
+    folder = Path(__file__).parent
+    text = b"".join([folder.joinpath(f"{part}.lua").read_bytes() for part in parts])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -1,6 +1,6 @@
 -- Take every key or none, and number the acquisition: by one more than the last, or by the server's clock if that is more,
 -- so that the numbers grow though the counters were lost. A key that already holds this identifier counts as free.
--- KEYS  the lock keys, then for each of them the hash with its last number
+-- KEYS  the lock keys, then for each of them the hash with its last number and whose it is
 -- ARGV  identifier, serial number of the request, lease in milliseconds, how long numbers are kept in milliseconds
 -- reply {"identifier:serial", number} when held; else {"identifier:serial", holder's identifier, its PTTL}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 2
@@ -10,7 +10,8 @@ for i = 1, count do
   if holder and holder ~= ARGV[1] then
     return {mark, holder, redis.call('PTTL', KEYS[i])}
   end
-  fresh = fresh or not holder
+  -- A lock that was handed over in a queue is ours already, but has no number yet.
+  fresh = fresh or not holder or redis.call('HGET', KEYS[count + i], 'of') ~= ARGV[1]
   fence = math.max(fence, tonumber(redis.call('HGET', KEYS[count + i], 'fence') or 0))
 end
 if fresh then
@@ -19,7 +20,7 @@ if fresh then
 end
 -- The numbers first: scripts are not rolled back, and a lock without its number must not be.
 for i = 1, count do
-  redis.call('HSET', KEYS[count + i], 'fence', string.format('%.0f', fence))
+  redis.call('HSET', KEYS[count + i], 'fence', string.format('%.0f', fence), 'of', ARGV[1])
   redis.call('PEXPIRE', KEYS[count + i], ARGV[4])
 end
 for i = 1, count do

@@ -1,17 +1,18 @@
--- Delete every key that holds this identifier and leave the others alone.
--- KEYS  the lock keys
+-- Let go every key that holds this identifier: hand it to its first waiter, or delete it. Leave the others alone.
+-- KEYS  the lock keys, then their queues, then their facts
 -- ARGV  identifier, serial number of the request
--- reply "identifier:serial" when all were deleted; else {"identifier:serial", identifier found instead or ''}
-local mark = ARGV[1] .. ':' .. ARGV[2]
+-- reply "identifier:serial" when all were let go; else {"identifier:serial", identifier found instead or ''}
+local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 3
 local stranger
-for _, key in ipairs(KEYS) do
+for i = 1, count do
+  local key, queue, facts = KEYS[i], KEYS[count + i], KEYS[2 * count + i]
   local holder = redis.call('GET', key)
-  if holder == ARGV[1] then
-    redis.call('DEL', key)
-  elseif holder then
-    stranger = holder
+  if holder ~= ARGV[1] then
+    stranger = holder or stranger or ''
+  elseif redis.call('EXISTS', queue) == 1 then
+    promote(key, queue, facts, true)
   else
-    stranger = stranger or ''
+    redis.call('DEL', key, facts)
   end
 end
 return stranger and {mark, stranger} or mark

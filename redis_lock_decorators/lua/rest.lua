@@ -1,14 +1,15 @@
 -- Let every key that holds this identifier stand for so long under a value that nobody holds it by.
 -- A copy of the request finds that value and changes nothing.
--- KEYS  the lock keys
+-- KEYS  the lock keys, then their queues, then their facts
 -- ARGV  identifier, serial number of the request, milliseconds
 -- reply "identifier:serial" when all stand so; else {"identifier:serial", identifier found instead or ''}
-local mark, resting = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest'
+local mark, resting, count = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest', #KEYS / 3
 local stranger
-for _, key in ipairs(KEYS) do
-  local holder = redis.call('GET', key)
+for i = 1, count do
+  local holder = redis.call('GET', KEYS[i])
   if holder == ARGV[1] then
-    redis.call('SET', key, resting, 'PX', ARGV[3])
+    redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
+    redis.call('HDEL', KEYS[2 * count + i], 'granted')
   elseif holder ~= resting then
     stranger = holder or stranger or ''
   end

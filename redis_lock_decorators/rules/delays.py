@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterator
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.64
+LONGEST_POLL = 0.25
 
 
 def waiting(delta: float, random: Callable[[], float]) -> Iterator[float]:
     """Pauses of a waiter: ``delta`` on average, spread by a half so that no herd forms."""
     while True:
         yield delta * (0.5 + random())
+
+
+def growing(delta: float, random: Callable[[], float]) -> Iterator[float]:
+    """Pauses of a waiter whom nobody can wake: from ``delta`` they double up to 0.25 s."""
+    while True:
+        yield delta * (0.5 + random())
+        delta = max(delta, min(2 * delta, LONGEST_POLL))
 
 
 def recovering(random: Callable[[], float]) -> Iterator[float]:

@@ -103,6 +103,13 @@ def companion(key: bytes, kind: bytes) -> bytes:
     return b"{%b}:%b:%b" % (_tag(slot_of(key)), key, kind)
 
 
+@lru_cache(maxsize=1024)
+def with_queue(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Lock keys, then the keys of their queues, then those of what is noted of their waiters."""
+    queues = tuple([companion(key, b"queue") for key in keys])
+    return keys + queues + tuple([companion(key, b"waiters") for key in keys])
+
+
 @cache
 def _tag(slot: int) -> bytes:
     """A short hash tag of a slot."""

@@ -12,8 +12,11 @@ from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.rules import durations, term
 
 ReleaseMethod = Literal["script", "transaction", "native"]
+Wait = Literal["queue", "poll", "cohort"]
 #: Called with a lease that was lost, and why.
 OnLost = Callable[[Any, str], object]
+#: Seconds: what a waiter costs the others that is handed the lock and does not answer.
+LONGEST_GRANT = 2.5
 #: More than any Redis has.
 MOST_REPLICAS = 1000
 
@@ -23,10 +26,11 @@ class Options:
     """The checked options of a lock; durations in seconds.
 
     Attributes:
-        wait: ``acquire_time`` as a number: infinity for None.
+        patience: ``acquire_time`` as a number: infinity for None.
         lease: how long a lease lives: ``expire``, but not longer than ``max_hold``.
         ttl: ``lease`` in whole milliseconds, rounded up.
         grain: how much earlier than due a lease may be renewed.
+        grant: the milliseconds for which the lock is handed over in a queue, until it is renewed.
         first_look: how long after it was taken somebody must look at a lease.
     """
 
@@ -42,21 +46,25 @@ class Options:
     cancel_on_lost: bool = True
     fencing: bool = False
     replicas: int = 0
-    wait: float = field(init=False)
+    wait: Wait = "queue"
+    patience: float = field(init=False)
     lease: float = field(init=False)
     ttl: int = field(init=False)
     grain: float = field(init=False)
     first_look: float = field(init=False)
+    grant: int = field(init=False)
 
     def __post_init__(self) -> None:
         longest = durations.checked_hold("max_hold", self.max_hold)
         least = durations.checked_hold("min_hold", self.min_hold)
         expire = durations.checked_expire(self.expire)
         lease = expire if longest is None else min(expire, longest)
-        object.__setattr__(self, "wait", durations.checked_acquire_time(self.acquire_time))
+        object.__setattr__(self, "patience", durations.checked_acquire_time(self.acquire_time))
         object.__setattr__(self, "expire", expire)
         object.__setattr__(self, "lease", lease)
         object.__setattr__(self, "ttl", durations.milliseconds(lease))
+        grant = min(lease, LONGEST_GRANT) if self.auto_renew else lease
+        object.__setattr__(self, "grant", durations.milliseconds(grant))
         grain = term.grain(lease)
         object.__setattr__(self, "grain", grain)
         object.__setattr__(self, "first_look", lease * term.SHARE - grain)
@@ -64,6 +72,7 @@ class Options:
         durations.checked_delta(self.delta)
         checked_method(self.release_method)
         checked_replicas(self.replicas)
+        checked_wait(self.wait)
         for switch in ("auto_renew", "cancel_on_lost", "fencing"):
             checked_switch(switch, getattr(self, switch))
         if self.on_lost is not None and not callable(self.on_lost):
@@ -106,3 +115,11 @@ def checked_replicas(replicas: object) -> int:
     if not 0 <= replicas <= MOST_REPLICAS:
         raise ConfigurationError(f"replicas={replicas}: give 0 to {MOST_REPLICAS}")
     return replicas
+
+
+def checked_wait(wait: object) -> Wait:
+    """How a busy lock is waited for: one of the names in ``Wait``."""
+    for known in get_args(Wait):
+        if wait == known:
+            return known  # type: ignore[no-any-return]  # get_args forgets the literals
+    raise ConfigurationError(f"wait={wait!r:.80}: give one of {get_args(Wait)}")

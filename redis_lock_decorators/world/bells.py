@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from redis_lock_decorators.flow.keeper import Keeper
@@ -18,6 +19,7 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import Facts
 from redis_lock_decorators.world.courier import Carrier, Courier
+from redis_lock_decorators.world.lines import thread_line
 from redis_lock_decorators.world.relays import LineCarrier, ThreadCarrier
 from redis_lock_decorators.world.tasks import AsyncioPort, start
 
@@ -59,50 +61,86 @@ class LoopBell:
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
     start = staticmethod(start)
+    sleep = staticmethod(asyncio.sleep)
+    alarm = Alarm
 
     def __init__(self) -> None:
         self.phase = random.random()
         self.keeper = Keeper(self)
+        self.wanted: set[Any] = set()
         self._alarm = Alarm(self.keeper.tick)
 
     def ring(self, when: float) -> None:
         if when < math.inf:
             self._alarm.set(when)
 
+    def call(self, function: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_soon(function)
+
     def port(self, port: Port) -> Port:
         return port
 
+    def rest(self) -> None:
+        """The event loop is the program's own."""
+
 
 class ThreadBell:
-    """An event loop on the one background thread of a process, there while leases are kept.
+    """An event loop on the one background thread of a process, there while it is needed.
 
     Attributes:
+        wanted: the listeners that somebody waits for.
         rooms: the thread under ``PRESENT``, if there is one.
     """
 
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
     start = staticmethod(start)
+    sleep = staticmethod(asyncio.sleep)
+    alarm = Alarm
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.phase = random.random()
         self.keeper = Keeper(self)
+        self.wanted: set[Any] = set()
         self.rooms: dict[str, Room] = {}
 
     def ring(self, when: float) -> None:
-        if when == math.inf:
-            # By the room itself. Who handed in a lease just now rang a room that leaves.
-            self.rooms.pop(PRESENT).leave()
-            if len(self.keeper):
-                self.ring(self.now())
-            return
-        room = self.rooms.get(PRESENT) or self.rooms.setdefault(PRESENT, Room(self.keeper))
-        while not room.ring(when):
-            room = self.rooms.setdefault(PRESENT, Room(self.keeper))
+        if when < math.inf:
+            self._reach(lambda room: room.ring(when))
+        else:
+            self.rest()
+
+    def call(self, function: Callable[[], object]) -> None:
+        self._reach(lambda room: room.call(function))
 
     def port(self, port: Port) -> Port:
         return cast(Room, threading.current_thread()).port(port)
+
+    def rest(self) -> None:
+        """By the room itself: end it, if there is nothing to do."""
+        if self.wanted or len(self.keeper) or not self.rooms:
+            return
+        self.rooms.pop(PRESENT).leave()
+        self.keeper.mute()
+        # Who came just now called a room that leaves.
+        for listener in list(self.wanted):
+            self.call(listener.open)
+        if len(self.keeper):
+            self.ring(self.now())
+
+    def _reach(self, call: Callable[[Room], bool]) -> None:
+        while not call(self._present()):
+            pass
+
+    def _present(self) -> Room:
+        room = self.rooms.get(PRESENT)
+        if room is None:
+            new = Room(self.keeper)
+            room = self.rooms.setdefault(PRESENT, new)
+            if room is not new:
+                new.close()
+        return room
 
 
 class Room(threading.Thread):
@@ -113,20 +151,29 @@ class Room(threading.Thread):
         self._alarm = Alarm(keeper.tick)
         self._ports: OrderedDict[int, AsyncioPort] = OrderedDict()
         self._loop = asyncio.SelectorEventLoop()
-        self._entered = threading.Lock()
+        self._starting = threading.Lock()
+        self._made = time.monotonic()
 
     def ring(self, when: float) -> bool:
         """Tick by this time, from any thread; False if the thread has ended."""
         if threading.current_thread() is self:
             self._alarm.set(when)
             return True
+        return self.call(partial(self._alarm.set, when))
+
+    def call(self, function: Callable[[], object]) -> bool:
+        """Call a function on the event loop, from any thread; False if the thread has ended."""
         if self.ident is None:
             self._start()
         try:
-            self._loop.call_soon_threadsafe(self._alarm.set, when)
+            self._loop.call_soon_threadsafe(function)
         except RuntimeError:  # the event loop is closed
             return False
         return True
+
+    def close(self) -> None:
+        """Be no thread after all."""
+        self._loop.close()
 
     def leave(self) -> None:
         """End the thread; from the thread itself."""
@@ -143,8 +190,6 @@ class Room(threading.Thread):
 
     def run(self) -> None:
         """Be the thread."""
-        if not self._entered.acquire(blocking=False):  # two rang at once and each started it
-            return
         try:
             self._loop.run_forever()
         finally:
@@ -152,8 +197,11 @@ class Room(threading.Thread):
             self._loop.close()
 
     def _start(self) -> None:
+        """Start the thread, once, whoever rings and whatever interrupts them."""
+        was_left = time.monotonic() > self._made + 1.0  # by who was interrupted at it
         try:
-            self.start()
+            if (self._starting.acquire(blocking=False) or was_left) and self.ident is None:
+                self.start()
         except RuntimeError as error:
             if self.ident is None:  # too many threads, or the interpreter is going down
                 log.warning("held locks are not renewed and no loss is told: %s", error)
@@ -170,22 +218,22 @@ class Room(threading.Thread):
 def beside(port: BlockingPort) -> AsyncioPort:
     """A port on the running event loop to the client of a blocking port."""
     client = port.client
-    facts = Facts(client, Courier(), port.keeper)
+    facts = Facts(client, Courier(), port.bell)
     facts.serials = port.serials
     carrier: Carrier
     if port.resends:
         carrier = ThreadCarrier(client, facts.slotted)
     else:
         carrier = LineCarrier(client.connection_pool)
-    return AsyncioPort(client, facts, carrier)
+    return AsyncioPort(client, facts, carrier, thread_line)
 
 
-class _Keepers:
-    """The keepers of this process."""
+class _Bells:
+    """The bells of this process."""
 
     def __init__(self) -> None:
         self.threads = ThreadBell()
-        self.loops: dict[asyncio.AbstractEventLoop, Keeper] = {}
+        self.loops: dict[asyncio.AbstractEventLoop, LoopBell] = {}
         self._inherited: list[ThreadBell] = []
 
     def renew(self) -> ThreadBell:
@@ -196,22 +244,20 @@ class _Keepers:
         return self.threads
 
 
-_keepers = _Keepers()
+_bells = _Bells()
 
 
-def keeper_of_threads() -> Keeper:
-    """The keeper of all threads of this process."""
-    bell = _keepers.threads
-    if bell.process != os.getpid():
-        bell = _keepers.renew()
-    return bell.keeper
+def bell_of_threads() -> ThreadBell:
+    """The bell of all threads of this process."""
+    bell = _bells.threads
+    return bell if bell.process == os.getpid() else _bells.renew()
 
 
-def keeper_of_loop() -> Keeper:
-    """The keeper of the running event loop."""
-    loop, keepers = asyncio.get_running_loop(), _keepers.loops
-    if loop not in keepers:
-        for other in [other for other in keepers if other.is_closed()]:
-            del keepers[other]
-        keepers[loop] = LoopBell().keeper
-    return keepers[loop]
+def bell_of_loop() -> LoopBell:
+    """The bell of the running event loop."""
+    loop, bells = asyncio.get_running_loop(), _bells.loops
+    if loop not in bells:
+        for other in [other for other in bells if other.is_closed()]:
+            del bells[other]
+        bells[loop] = LoopBell()
+    return bells[loop]

@@ -9,9 +9,12 @@ from collections.abc import Awaitable, Coroutine, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.listener import Line, Listener
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
 from redis_lock_decorators.world.lane import Lane
+from redis_lock_decorators.world.waiters import ThreadWaiter
 
 T = TypeVar("T")
 log = logging.getLogger("redis_lock_decorators")
@@ -31,7 +34,18 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
 class BlockingPort:
     """A blocking client as the flows see it."""
 
-    __slots__ = ("_lane", "client", "held", "keeper", "resends", "serials", "slotted", "transacts")
+    __slots__ = (
+        "_facts",
+        "_lane",
+        "bell",
+        "client",
+        "held",
+        "keeper",
+        "resends",
+        "serials",
+        "slotted",
+        "transacts",
+    )
 
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
@@ -40,7 +54,9 @@ class BlockingPort:
 
     def __init__(self, client: Any, facts: Facts[Lane]) -> None:
         self.client = client
-        self.keeper = facts.keeper
+        self.bell = facts.bell
+        self.keeper = facts.bell.keeper
+        self._facts = facts
         self.held: MutableMapping[bytes, Claim] = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
@@ -56,6 +72,9 @@ class BlockingPort:
             return self._lane.exchange(self.client.connection_pool, command, until)
         return self.client.execute_command(*command)
 
+    async def hasten(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if self._lane is not None:
             return self._lane.exchange_all(self.client.connection_pool, commands, until)
@@ -64,6 +83,18 @@ class BlockingPort:
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
+
+    def listener(self, key: bytes) -> Listener:
+        return self._facts.listener(self, key)
+
+    def waiter(self) -> ThreadWaiter:
+        return ThreadWaiter()
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        return self._facts.cohort(key, ttl)
+
+    async def line(self, key: bytes) -> Line:
+        raise TypeError("lines are heard on an event loop")
 
     async def distrust(self) -> None:
         if self._lane is not None:
@@ -97,13 +128,14 @@ class WatchedPipeline:
         self._pipeline.watch(key)
         return self._pipeline.get(key)
 
-    async def execute(self, *command: Any) -> bool:
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
-        self._pipeline.execute_command(*command)
+        for command in commands:
+            self._pipeline.execute_command(*command)
         try:
-            self._pipeline.execute()
+            replies: list[Any] = self._pipeline.execute()
         except Exception as error:
             if type(error).__name__ != "WatchError":
                 raise
-            return False
-        return True
+            return None
+        return replies

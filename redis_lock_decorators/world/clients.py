@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import FunctionType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.flow.listener import Bell as ListenerBell
+from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.keys import slot_of
 
 T = TypeVar("T")
+
+#: Of more cohorts than these, those without waiters are forgotten.
+MOST_COHORTS = 256
+
+
+class Bell(ListenerBell, Protocol):
+    """An event loop, with who looks after leases on it."""
+
+    keeper: Keeper
 
 
 class Facts(Generic[T]):
@@ -25,23 +40,59 @@ class Facts(Generic[T]):
         owned: connections like its pool's can be used past ``execute_command``.
         named: its pool wants a command's name to give a connection (redis-py before 5.3).
         lane: the way there, shared by all who use the client.
-        keeper: looks after the leases held through it.
+        bell: the event loop on which leases held through it are looked after.
+        cohorts: who waits together, by key and length of lease in milliseconds.
+        listeners: who hears whose turn it is, by what tells the nodes of a cluster apart.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
     """
 
-    __slots__ = ("held", "keeper", "lane", "named", "owned", "plain", "serials", "slotted")
+    __slots__ = (
+        "bell",
+        "cohorts",
+        "held",
+        "lane",
+        "listeners",
+        "named",
+        "owned",
+        "plain",
+        "serials",
+        "slotted",
+    )
 
-    def __init__(self, client: Any, lane: T, keeper: Keeper) -> None:
+    def __init__(self, client: Any, lane: T, bell: Bell) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.plain = _plain_execute(client)
         self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
         self.named = self.owned and _wants_a_name(pool)
         self.lane = lane
-        self.keeper = keeper
+        self.bell = bell
+        self.listeners: dict[object, Listener] = {}
+        self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.serials: Iterator[int] = itertools.count(1)
         self.held: dict[bytes, Claim] = {}
+
+    def listener(self, port: Port, key: bytes) -> Listener:
+        """Who hears, at the node of a key."""
+        node = node_of(port.client, ("", key)) if self.slotted else None
+        found = self.listeners.get(node)
+        if found is None:
+            channel = f"redis-lock:{secrets.token_hex(8)}"
+            end = partial(self.listeners.pop, node, None)
+            listener = Listener(self.bell, port, channel, key, end)
+            found = self.listeners.setdefault(node, listener)
+        return found
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        """The waiters for a key with leases of one length."""
+        found = self.cohorts.get((key, ttl))
+        if found is None:
+            for other, cohort in list(self.cohorts.items()):
+                if len(self.cohorts) >= MOST_COHORTS and cohort.is_idle():
+                    self.cohorts.pop(other, None)
+            found = self.cohorts.setdefault((key, ttl), Cohort())
+        return found
 
     def is_untouched(self, client: Any) -> bool:
         """Whether nobody has wrapped the client's ``execute_command`` since."""
@@ -56,6 +107,22 @@ def node_of(client: Any, command: tuple[Any, ...]) -> object:
         return nodes[0].name if nodes else None
     nodes = client.connection_pool.nodes.slots.get(slot_of(key))
     return nodes[0]["name"] if nodes else None
+
+
+def address_of(client: Any, key: bytes) -> tuple[Any, dict[str, Any]]:
+    """The class and the parameters of connections to the node that a key lies on."""
+    if not hasattr(client, "nodes_manager"):
+        pool = client.connection_pool
+        if not hasattr(pool, "nodes"):
+            return pool.connection_class, dict(pool.connection_kwargs)
+        node = pool.nodes.slots[slot_of(key)][0]
+        place = {"host": node["host"], "port": node["port"]}
+        return pool.connection_class, {**pool.connection_kwargs, **place}
+    node = client.get_node_from_key(key)
+    if hasattr(node, "connection_kwargs"):  # an asyncio cluster's
+        return node.connection_class, dict(node.connection_kwargs)
+    pool = client.get_redis_connection(node).connection_pool
+    return pool.connection_class, dict(pool.connection_kwargs)
 
 
 def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.flow.keeper import Keeper
-from redis_lock_decorators.world.clients import Facts, refuse_unfit
+from redis_lock_decorators.world.clients import Bell, Facts, refuse_unfit
 
 #: Gives the Redis client of a project; called at the first use of a lock, once per process.
 ConnectionFactory = Callable[[], Any]
@@ -28,14 +27,14 @@ class Connections(Generic[T]):
 
     Args:
         lane: makes the way to a client.
-        keeper: looks after the leases of this process or event loop.
+        bell: the event loop that looks after the leases of this process, or of a loop.
         awaited: the clients are asyncio's.
     """
 
-    def __init__(self, lane: Callable[[], T], keeper: Keeper, *, awaited: bool) -> None:
+    def __init__(self, lane: Callable[[], T], bell: Bell, *, awaited: bool) -> None:
         self.process = os.getpid()
         self._lane = lane
-        self._keeper = keeper
+        self._bell = bell
         self._awaited = awaited
         self._guard = threading.Lock()
         # Functions weakly, so that a lambda made for one lock goes with it, and its client too.
@@ -66,7 +65,7 @@ class Connections(Generic[T]):
             return self._facts[client]
         except (KeyError, TypeError):
             refuse_unfit(client, self._awaited)
-        return self._facts.setdefault(client, Facts(client, self._lane(), self._keeper))
+        return self._facts.setdefault(client, Facts(client, self._lane(), self._bell))
 
 
 def from_environment() -> Any:

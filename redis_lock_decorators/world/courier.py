@@ -93,8 +93,13 @@ class Courier:
         self._timer: asyncio.TimerHandle | None = None
         self._trips: asyncio.Task[None] | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request would have to wait for others."""
+        return self._busy
+
     def beside(self, node: object) -> Courier:
-        """The courier to one node of a cluster."""
+        """Another courier: to one node of a cluster, or for what cannot wait."""
         found = self._nodes.get(node)
         if found is None:
             found = self._nodes[node] = Courier()

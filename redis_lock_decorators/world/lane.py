@@ -9,7 +9,8 @@ reply is never read as another command's.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators.world import failures
@@ -85,7 +86,12 @@ def connected(pool: Any, until: float) -> Any:
 
 
 def _connected(pool: Any, patience: float) -> Any:
-    connection = pool.connection_class(**pool.connection_kwargs)
+    return opened(partial(pool.connection_class, **pool.connection_kwargs), patience)
+
+
+def opened(make: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """A new connection, which waits for what it does for ``patience`` seconds at most."""
+    connection = make()
     if hasattr(connection, "retry"):  # not before redis-py 4
         connection.retry = _no_retry(connection)
     for limit in ("socket_timeout", "socket_connect_timeout"):

@@ -144,8 +144,7 @@ async def _reply(connection: Any) -> Any:
 
 
 async def _readable(socket: Any) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(socket, ready.set)
     try:
         await ready.wait()

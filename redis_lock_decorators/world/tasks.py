@@ -6,18 +6,24 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Coroutine, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.listener import Line, Listener
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts, node_of
 from redis_lock_decorators.world.courier import Carrier, Courier
+from redis_lock_decorators.world.lines import task_line
+from redis_lock_decorators.world.waiters import TaskWaiter
 
 T = TypeVar("T")
 log = logging.getLogger("redis_lock_decorators")
 
+#: What tells the courier for requests that cannot wait from that for nodes.
+EXPRESS = object()
 #: Work that goes on though the task that began it was cancelled: the loop holds tasks weakly.
 _unfinished: set[asyncio.Future[object]] = set()
 
@@ -28,6 +34,9 @@ class AsyncioPort:
     __slots__ = (
         "_carrier",
         "_courier",
+        "_facts",
+        "_new_line",
+        "bell",
         "client",
         "held",
         "keeper",
@@ -42,9 +51,17 @@ class AsyncioPort:
     is_unknown = staticmethod(failures.is_unknown)
     lacks = staticmethod(failures.lacks)
 
-    def __init__(self, client: Any, facts: Facts[Courier], carrier: Carrier) -> None:
+    def __init__(
+        self,
+        client: Any,
+        facts: Facts[Courier],
+        carrier: Carrier,
+        new_line: Callable[[Any, bytes], Awaitable[Line]] = task_line,
+    ) -> None:
         self.client = client
-        self.keeper = facts.keeper
+        self.bell = facts.bell
+        self.keeper = facts.bell.keeper
+        self._facts = facts
         self.held: MutableMapping[bytes, Claim] = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
@@ -52,21 +69,43 @@ class AsyncioPort:
         self.resends = carrier.resends
         self._courier = facts.lane
         self._carrier = carrier
+        self._new_line = new_line
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        return self._route(command).exchange(self._carrier, command, until)
+
+    def hasten(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        courier, carrier = self._route(command), self._carrier
+        if courier.is_busy:
+            courier = courier.beside(EXPRESS)
+            if isinstance(carrier, PoolCarrier):
+                carrier = pool_carrier(courier, self.client, self._facts)
+        return courier.exchange(carrier, command, until)
+
+    def _route(self, command: tuple[Any, ...]) -> Courier:
         courier = self._courier
-        if self.slotted:
-            courier = courier.beside(node_of(self.client, command))
-        return courier.exchange(self._carrier, command, until)
+        return courier.beside(node_of(self.client, command)) if self.slotted else courier
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         return await ClientCarrier(self.client).carry(commands, until)
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return await asyncio.gather(*works)
+
+    def listener(self, key: bytes) -> Listener:
+        return self._facts.listener(self, key)
+
+    def waiter(self) -> TaskWaiter:
+        return TaskWaiter()
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        return self._facts.cohort(key, ttl)
+
+    async def line(self, key: bytes) -> Line:
+        return await self._new_line(self.client, key)
 
     async def distrust(self) -> None:
         await self._carrier.distrust()
@@ -86,11 +125,15 @@ def port_of(client: Any, facts: Facts[Courier]) -> AsyncioPort:
     """The port to an asyncio client, past its own methods where nobody has wrapped them."""
     if not facts.is_untouched(client):
         return AsyncioPort(client, facts, ClientCarrier(client))
-    courier, pool = facts.lane, client.connection_pool
+    return AsyncioPort(client, facts, pool_carrier(facts.lane, client, facts))
+
+
+def pool_carrier(courier: Courier, client: Any, facts: Facts[Courier]) -> PoolCarrier:
+    """The way of a courier past the client's own methods."""
     carrier: PoolCarrier | None = courier.carrier
-    if carrier is None or carrier.pool is not pool:
-        carrier = courier.carrier = PoolCarrier(courier, pool, facts.named)
-    return AsyncioPort(client, facts, carrier)
+    if carrier is None or carrier.pool is not client.connection_pool:
+        carrier = courier.carrier = PoolCarrier(courier, client.connection_pool, facts.named)
+    return carrier
 
 
 class WatchedPipeline:
@@ -109,16 +152,17 @@ class WatchedPipeline:
         await self._pipeline.watch(key)
         return await self._pipeline.get(key)
 
-    async def execute(self, *command: Any) -> bool:
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
-        self._pipeline.execute_command(*command)
+        for command in commands:
+            self._pipeline.execute_command(*command)
         try:
-            await self._pipeline.execute()
+            replies: list[Any] = await self._pipeline.execute()
         except Exception as error:
             if type(error).__name__ != "WatchError":
                 raise
-            return False
-        return True
+            return None
+        return replies
 
 
 def start(work: Awaitable[object]) -> asyncio.Future[object]:

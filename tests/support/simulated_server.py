@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from model.scripts import Scripts
 from redis.exceptions import NoScriptError, ResponseError
 
 from redis_lock_decorators import lua
@@ -17,6 +18,7 @@ from redis_lock_decorators.rules.keys import slot_of
 VERBS = (
     *("acquire", "release", "extend", "renew", "rest"),
     *("acquire_fenced", "settle", "left", "adjust"),
+    *("enqueue", "cancel", "poke"),
 )
 BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
@@ -64,6 +66,7 @@ class SimulatedServer:
         deleted: what was deleted by a command: (key, value).
         extended: what was given a new lease by a command: (key, value).
         renewed: what was renewed, though it may have had that lease before: (key, value).
+        hearers: who listens, by channel: each is called with what is published.
     """
 
     def __init__(self, clock: Clock, *, cluster: bool = False, natives: Iterable[str] = ()) -> None:
@@ -76,10 +79,15 @@ class SimulatedServer:
         self.renewed: list[tuple[bytes, str]] = []
         self.stepped = 0.0
         self.replicas = 0
-        self._stored: dict[bytes, tuple[bytes | dict[str, str], float]] = {}
+        self.hearers: dict[str, list[Callable[[str], object]]] = {}
+        self._stored: dict[bytes, tuple[bytes | dict[str, Any], float]] = {}
+        scripts = Scripts(Commands(self))
         self._verbs: dict[str, Callable[..., Any]] = {
             "acquire": self._acquire,
-            "release": self._release,
+            "release": scripts.release,
+            "enqueue": scripts.enqueue,
+            "cancel": scripts.cancel,
+            "poke": scripts.poke,
             "extend": self._extend,
             "renew": self._renew,
             "rest": self._rest,
@@ -94,6 +102,9 @@ class SimulatedServer:
             "SET": self._set,
             "GET": self._get,
             "DEL": self._del,
+            "EXISTS": lambda key: int(self._any(key) is not None),
+            "HDEL": self._hdel,
+            "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
             "WATCH": self._watch,
             "EXEC": self._exec,
             "WAIT": self._wait,
@@ -134,6 +145,17 @@ class SimulatedServer:
         """Seconds that a key has to live, 0 if there is none."""
         return self._stored[key][1] - self._now() if self._any(key) is not None else 0.0
 
+    def members(self, key: bytes) -> dict[str, Any]:
+        """The fields of a hash, or the places in a queue with their tickets."""
+        return dict(self._any(key) or {})
+
+    def publish(self, channel: str, message: str) -> int:
+        """Send a message to all who listen; how many they are."""
+        hearers = list(self.hearers.get(channel, ()))
+        for hear in hearers:
+            hear(message)
+        return len(hearers)
+
     def time(self) -> int:
         """The server's clock, in microseconds of Unix time."""
         return EPOCH + round(self._now() * 1_000_000)
@@ -159,6 +181,13 @@ class SimulatedServer:
         if isinstance(value, bytes):
             raise ResponseError(WRONG_TYPE)
         return None if value is None else value.get(field)
+
+    def _hdel(self, key: bytes, field: str) -> int:
+        found = self._any(key) or {}
+        had = found.pop(field, None) is not None
+        if had and not found:
+            self.drop(key)
+        return int(had)
 
     def _pttl(self, key: bytes) -> int:
         """As Redis counts: -1 is for ever, -2 is no key."""
@@ -188,10 +217,12 @@ class SimulatedServer:
         seen[key] = self.writes[key]
         return value
 
-    def _exec(self, seen: dict[bytes, int], *command: Any) -> Any:
-        key = command[1]
+    def _exec(self, seen: dict[bytes, int], *commands: tuple[Any, ...]) -> Any:
+        key = commands[0][1]
         self._get(key)
-        return [self.run(command)] if self.writes[key] == seen[key] else None
+        if self.writes[key] != seen[key]:
+            return None
+        return [self.run(command) for command in commands]
 
     def _delete_if(self, key: bytes, *condition: str) -> int:
         return self._del(key) if self.value(key) == condition[-1] else 0
@@ -226,7 +257,7 @@ class SimulatedServer:
         if self.cluster and len({slot_of(key) for key in keys}) > 1:
             raise ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
         mark = _bytes(f"{identifier}:{serial}")
-        return self._verbs[verb](mark, keys, identifier, *details)
+        return _encoded(self._verbs[verb](mark, keys, identifier, *details))
 
     def _strangers(self, keys: Any, identifier: str) -> list[bytes]:
         return [key for key in keys if self.value(key) != identifier]
@@ -248,10 +279,11 @@ class SimulatedServer:
         if refusal is not None:
             return refusal
         fence = max(int(self._hget(key, "fence") or 0) for key in numbers)
-        if any(self._get(key) is None for key in locks):
+        is_new = any(self._hget(key, "of") != identifier for key in numbers)
+        if is_new or any(self._get(key) is None for key in locks):
             fence = max(fence + 1, self.time())
         for key in numbers:
-            facts = {**(self._any(key) or {}), "fence": str(fence)}
+            facts = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
             self._stored[key] = (facts, self._now() + _seconds(kept))
             self.writes[key] += 1
         for key in locks:
@@ -264,17 +296,9 @@ class SimulatedServer:
                 return [mark, self._get(key), self._pttl(key)]
         return None
 
-    def _release(self, mark: bytes, keys: Any, identifier: str) -> Any:
-        strangers = self._strangers(keys, identifier)
-        for key in keys:
-            if key not in strangers:
-                self._del(key)
-        others = [other for other in map(self._get, strangers) if other]
-        return [mark, others[-1] if others else b""] if strangers else mark
-
     def _rest(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
         resting, stranger = f"{identifier}:rest", None
-        for key in keys:
+        for key in keys[: len(keys) // 3]:
             holder = self.value(key)
             if holder == identifier:
                 self.put(key, resting, _seconds(milliseconds))
@@ -334,6 +358,64 @@ class SimulatedServer:
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._pttl(key) != -1 and self._pttl(key) < milliseconds:
             self.put(key, identifier, _seconds(milliseconds))
+
+
+class Commands:
+    """What ``model.scripts.Redis`` asks for, of a simulated server."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        self.get = server.value
+        self.pttl = server._pttl
+        self.hget = server._hget
+        self.hdel = self.zrem = server._hdel
+        self.publish = server.publish
+
+    def set(self, key: bytes, value: str, milliseconds: int) -> None:
+        self._server.put(key, value, _seconds(milliseconds))
+
+    def pexpire(self, key: bytes, milliseconds: int) -> None:
+        if self.exists(key):
+            end = self._server._now() + _seconds(milliseconds)
+            self._server._stored[key] = (self._server._any(key), end)
+
+    def exists(self, key: bytes) -> bool:
+        return self._server._any(key) is not None
+
+    def delete(self, *keys: bytes) -> None:
+        for key in keys:
+            if isinstance(self._server._any(key), dict):
+                self._server.drop(key)
+            else:
+                self._server._del(key)
+
+    def hset(self, key: bytes, field: str, value: Any) -> None:
+        found = self._server._any(key) or {}
+        _, end = self._server._stored.get(key, (None, math.inf))
+        self._server._stored[key] = ({**found, field: value}, end)
+
+    def zadd(self, key: bytes, score: int, member: str) -> None:
+        self.hset(key, member, score)
+
+    def zscore(self, key: bytes, member: str) -> int | None:
+        return self._server.members(key).get(member)
+
+    def zlast(self, key: bytes) -> int | None:
+        return max(self._server.members(key).values(), default=None)
+
+    def zpopmin(self, key: bytes) -> str | None:
+        waiting = self._server.members(key)
+        if not waiting:
+            return None
+        first = min(waiting, key=lambda member: (waiting[member], member))
+        self.zrem(key, first)
+        return first
+
+
+def _encoded(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [_encoded(item) for item in reply]
+    return _bytes(reply) if isinstance(reply, str) else reply
 
 
 def _seconds(milliseconds: object) -> float:

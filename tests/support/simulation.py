@@ -103,6 +103,9 @@ class SimulatedPort:
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
 
+    async def hasten(self, *command: Any, until: float) -> Any:
+        return self.exchange(command, until)
+
     def exchange(self, command: tuple[Any, ...], until: float) -> Any:
         """Send a command, or some that travel together, and meet its fate."""
         self.note(command)
@@ -168,8 +171,8 @@ class SimulatedWatch:
     async def holder(self, key: bytes) -> Any:
         return self._port.exchange(("WATCH", key, self._seen), math.inf)
 
-    async def execute(self, *command: Any) -> bool:
-        return self._port.exchange(("EXEC", self._seen, *command), math.inf) is not None
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        return self._port.exchange(("EXEC", self._seen, *commands), math.inf)
 
 
 def new_claim(

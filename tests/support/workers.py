@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,8 +16,8 @@ from redis_lock_decorators import LockLostError, RedisLock
 from support.fronts import FRONTS
 
 
-def hold_until_killed(port: int, name: str, inside: Any) -> None:
-    with RedisLock(name, client=redis.Redis(port=port), expire=0.5):
+def hold_until_killed(port: int, name: str, inside: Any, expire: float = 0.5) -> None:
+    with RedisLock(name, client=redis.Redis(port=port), expire=expire):
         inside.set()
         time.sleep(60)
 
@@ -60,6 +61,14 @@ class Rival:
         when: float = self._hear()
         return when
 
+    def stop(self) -> None:
+        """Let the process stand still."""
+        os.kill(self._process.pid or 0, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        os.kill(self._process.pid or 0, signal.SIGCONT)
+
     def end(self) -> None:
         """End the process."""
         self._process.kill()
@@ -68,6 +77,29 @@ class Rival:
     def _hear(self) -> Any:
         assert self._orders.poll(60), "the other process says nothing"
         return self._orders.recv()
+
+
+class Holding:
+    """Another process that holds a lock until it is killed, at the latest at the block's end."""
+
+    def __init__(self, port: int, name: str, expire: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._inside = context.Event()
+        arguments = (port, name, self._inside, expire)
+        self._process = context.Process(target=hold_until_killed, args=arguments, daemon=True)
+
+    def __enter__(self) -> Holding:
+        self._process.start()
+        assert self._inside.wait(60), "the other process does not enter"
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.join()
 
 
 def hold_until_lost(port: int, name: str, expire: float, world: str, news: Any) -> None:

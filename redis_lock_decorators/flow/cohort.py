@@ -1,0 +1,129 @@
+"""Waiters of one process that share a place in the queue and pass the lock on without Redis.
+
+One of them, the leader, competes for the lock with other processes. Who holds it passes it on to
+the others here, a bounded number of times; then it goes to the queue again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.flow.turn import News, Waiter
+
+#: How often a lease is passed on before other processes have their turn.
+MOST_PASSES = 16
+#: The part of a grant that must be left of a lease to pass it on.
+ENOUGH = 0.3
+#: Seconds after which a waiter looks by itself whether somebody leads.
+LOOK = 0.25
+#: The place of the one leader.
+LEADER = "leader"
+
+
+class Local:
+    """One waiter of a cohort; ``has_turn`` once the lock was passed to its claim."""
+
+    __slots__ = ("claim", "has_turn", "waiter")
+
+    def __init__(self, claim: Claim, waiter: Waiter) -> None:
+        self.claim = claim
+        self.waiter = waiter
+        self.has_turn = False
+
+
+class Cohort:
+    """The waiters of one process (or event loop) for one lock and one length of lease.
+
+    Without a lock of its own: every step is one operation that cannot be interrupted.
+    """
+
+    __slots__ = ("_leader", "_waiting")
+
+    def __init__(self) -> None:
+        self._leader: dict[str, Local] = {}
+        self._waiting: deque[Local] = deque()
+
+    def is_idle(self) -> bool:
+        """Whether nobody is in it."""
+        return not self._leader and not self._waiting
+
+    def lead(self, local: Local) -> bool:
+        """Become the leader, if there is none."""
+        return self._leader.setdefault(LEADER, local) is local
+
+    def step_down(self, local: Local) -> None:
+        """Lead no more, and let the next one do it."""
+        if self._leader.get(LEADER) is local:
+            del self._leader[LEADER]
+        try:
+            self._waiting[0].waiter.tell(News.AGAIN)
+        except IndexError:  # nobody waits
+            return
+
+    def stand(self, local: Local) -> None:
+        """Wait behind the others."""
+        if local not in self._waiting:
+            self._waiting.append(local)
+
+    def go(self, local: Local) -> bool:
+        """Wait no more; False if the lock is being passed to it."""
+        try:
+            self._waiting.remove(local)
+        except ValueError:
+            return not local.has_turn
+        return True
+
+    def next(self) -> Local | None:
+        """Take away the first who waits."""
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+
+async def acquire(
+    port: Port,
+    claim: Claim,
+    compete: Callable[[], Awaitable[Refusal | None]],
+    stop: float,
+) -> Refusal | None:
+    """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
+    claim.cohort = cohort = port.cohort(claim.keys[0], claim.ttl)
+    local = Local(claim, port.waiter())
+    try:
+        while not local.has_turn:
+            if cohort.lead(local):
+                if cohort.go(local):
+                    return await compete()
+                continue
+            cohort.stand(local)
+            left = stop - port.now()
+            if left <= 0 and cohort.go(local):
+                return Refusal(None)
+            await local.waiter.wait(max(0.0, min(left, LOOK)))
+        return None
+    finally:
+        cohort.go(local)
+        cohort.step_down(local)
+
+
+def pass_on(port: Port, claim: Claim) -> bool:
+    """Pass a held lock to the next one here, if it may be and there is one."""
+    cohort, now = claim.cohort, port.now()
+    left = claim.deadline - now
+    if cohort is None or claim.passes >= MOST_PASSES or not claim.is_live(now):
+        return False
+    if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
+        return False
+    heir = cohort.next()
+    if heir is None:
+        return False
+    heir.claim.inherit(claim, now)
+    # In one step: from here on this claim is of a lock that nobody holds.
+    heir.claim.identifier, claim.identifier, heir.has_turn = claim.identifier, "", True
+    heir.waiter.tell(News.TURN)
+    return True

@@ -1,0 +1,366 @@
+"""Hearing whose turn it is, for all waiters of an event loop (or of all threads) at one node."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from redis_lock_decorators.flow.claim import HANDS_ON, Claim, claim_on
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.requests import Refusal, ask, is_unknown, persist, refusal_of
+from redis_lock_decorators.flow.turn import News, Turn
+from redis_lock_decorators.rules import delays
+from redis_lock_decorators.rules.keys import with_queue
+
+log = logging.getLogger("redis_lock_decorators")
+
+#: Seconds between two PINGs: every grant is known not to be older than the last answered one.
+PING = 0.4
+#: Seconds without an answer to a PING after which a connection is given up.
+SILENCE = 2.5
+#: Seconds that a listener stays when nobody waits any more.
+LINGER = 1.0
+#: Seconds after a lease must have ended, to look whether it did.
+AFTER = 0.002
+#: Between two looks at a lock whose holder tells nobody when it lets go: first and most.
+FIRST_LOOK, LAST_LOOK = 0.025, 0.25
+#: The most waiters that one request asks about.
+MOST_PLACES = 500
+
+
+class Line(Protocol):
+    """A connection of its own to a node, that hears a channel."""
+
+    async def send(self, *command: Any) -> None:
+        """Send a command."""
+
+    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+        """Tell every message and reply; ends, or fails, when the line is closed or breaks."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+class Bell(Protocol):
+    """What a listener needs of the event loop that it works on.
+
+    Attributes:
+        wanted: the listeners that have something to hear.
+    """
+
+    wanted: set[Any]
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def random(self) -> float:
+        """A number from 0 to 1."""
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function on the event loop; from any thread."""
+
+    def alarm(self, ring: Callable[[], None]) -> Alarm:
+        """An alarm of the event loop."""
+
+    def start(self, work: Coroutine[Any, Any, None], /) -> object:
+        """Do work in the background."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause a work on the event loop."""
+
+    def port(self, port: Port) -> Port:
+        """The port on this event loop to the client of a port."""
+
+    def rest(self) -> None:
+        """End what is there for nobody."""
+
+
+class Alarm(Protocol):
+    """Rings at the earliest of the times it was set to."""
+
+    def set(self, when: float) -> None:
+        """Ring by this time."""
+
+
+class Awaited(NamedTuple):
+    """A lock that somebody waits for.
+
+    Attributes:
+        due: when to look at it.
+        pause: seconds between two looks where its holder will tell nobody; 0 where it will.
+        grant: seconds that it is handed over for: longer it is never out of sight.
+    """
+
+    due: float
+    pause: float
+    grant: float
+
+
+class Listener:
+    """Hears, on one channel at one node, whose turn it is.
+
+    Waiters join and leave from any thread; all else runs on the event loop.
+
+    Attributes:
+        channel: where this listener is told.
+        is_open: it can be told.
+    """
+
+    def __init__(
+        self, bell: Bell, port: Port, channel: str, key: bytes, end: Callable[[], object]
+    ) -> None:
+        self.channel = channel
+        self._end = end
+        self.is_open = False
+        self._bell = bell
+        self._port = port
+        self._key = key  # any key of the node
+        self._turns: dict[str, Turn] = {}
+        self._entered: dict[str, Claim] = {}
+        self._awaited: dict[bytes, Awaited] = {}
+        self._alarm: Alarm | None = None
+        self._rings_at = math.inf
+        self._line: Line | None = None
+        self._is_deaf = self._is_alive = False
+        self._evidence = -math.inf
+        self._pinged = self._left = 0.0
+        self._unanswered: float | None = None
+
+    def awaits(self, key: bytes) -> bool:
+        """Whether somebody here waits for the key."""
+        return key in self._awaited and self.is_open
+
+    def join(self, turn: Turn) -> None:
+        """Let a waiter be told. Unless this is open, it is told when it is."""
+        self._turns[turn.identifier] = turn
+        if self._is_deaf:
+            turn.waiter.tell(News.DEAF)
+        elif not self.is_open:
+            self._bell.wanted.add(self)
+            self._bell.call(self.open)
+
+    def enter(self, claim: Claim) -> None:
+        """Know of a claim that is held now: word of its turn may still be on the way."""
+        self._entered[claim.identifier] = claim
+
+    def leave(self, turn: Turn) -> None:
+        """Tell a waiter nothing more."""
+        if self._turns.get(turn.identifier) is turn:
+            self._turns.pop(turn.identifier, None)
+
+    def expect(self, key: bytes, refusal: Refusal, grant: float) -> None:
+        """Look at an awaited lock when its lease must be over, and once in a ``grant``."""
+        known = self._awaited.get(key)
+        before = Awaited(0.0, 0.0, grant) if known is None else known
+        self._awaited[key] = awaited = _next_look(self._bell.now(), refusal, before)
+        if awaited.due < self._rings_at:
+            self._bell.call(self.tick)
+
+    def open(self) -> None:
+        """Begin to listen, unless that has begun; on the event loop."""
+        if self.is_open:
+            self._tell_all(News.OPEN)
+        elif not self._is_alive and self._turns:
+            self._is_alive = True
+            self._bell.start(self._live())
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self._rings_at = math.inf
+        line = self._line
+        if line is None:
+            return
+        now = self._bell.now()
+        keys = {turn.key for turn in list(self._turns.values())}
+        if keys:
+            self._left = now
+        elif now >= self._left + LINGER:
+            self._close(line)
+            return
+        if self._unanswered is not None and now >= self._unanswered + SILENCE:
+            self._close(line)  # it is half open: connect anew
+            return
+        if now >= self._pinged + PING and keys:
+            self._pinged = now
+            self._unanswered = self._unanswered or now
+            self._bell.start(line.send("PING", repr(now)))
+        for identifier, claim in list(self._entered.items()):
+            if claim.ended or now >= claim.deadline:
+                del self._entered[identifier]
+        for key, awaited in list(self._awaited.items()):
+            if key not in keys:
+                self._awaited.pop(key, None)
+            elif awaited.due <= now:
+                self._awaited[key] = awaited._replace(due=now + SILENCE)
+                self._bell.start(self._poke(key))
+        self._ring()
+
+    async def _live(self) -> None:
+        pauses = delays.recovering(self._bell.random)
+        try:
+            while self._turns and not self._is_deaf:
+                try:
+                    await self._listen()
+                    pauses = delays.recovering(self._bell.random)
+                except Exception as error:
+                    self._judge(error)
+                self.is_open = False
+                self._tell_all(News.AGAIN)  # to look by themselves meanwhile
+                if self._turns:
+                    await self._bell.sleep(next(pauses))
+        finally:
+            self.is_open = self._is_alive = False
+            self._bell.wanted.discard(self)
+            if not self._is_deaf:
+                self._end()
+            if self._turns and not self._is_deaf:  # somebody came in the last moment
+                self._bell.wanted.add(self)
+                self._bell.call(self.open)
+            self._bell.rest()
+
+    async def _listen(self) -> None:
+        """Hear until the line breaks, or nobody is left."""
+        self._line = line = await self._bell.port(self._port).line(self._key)
+        try:
+            await line.send("SUBSCRIBE", self.channel)
+            await line.hear(self._hear)
+        except Exception:
+            if self._line is line:
+                raise
+        finally:
+            self._line = None
+            await line.close()
+
+    async def _begin(self) -> None:
+        """Be open, if word can come."""
+        line = self._line
+        try:
+            await self._refuse_unheard(self._bell.port(self._port))
+        except Exception as error:
+            if line is not None and line is self._line:
+                self._judge(error)
+                self._close(line)
+            return
+        if line is None or line is not self._line:  # it was cut meanwhile
+            return
+        now = self._bell.now()
+        self._evidence, self._unanswered = -math.inf, None
+        self._pinged = self._left = now
+        self.is_open = True
+        self._tell_all(News.OPEN)
+        self._alarm = self._bell.alarm(self.tick)
+        self._ring()
+
+    async def _refuse_unheard(self, port: Port) -> None:
+        """Make sure that publishing is allowed, and that the number of hearers is not hidden."""
+        command = ("PUBLISH", self.channel.encode(), "hello")
+        heard = await port.send(*command, until=self._bell.now() + SILENCE)
+        if heard == 0 and not port.slotted:
+            raise Unheard("PUBLISH counts no hearer")
+
+    def _judge(self, error: Exception) -> None:
+        if is_unknown(self._port, error):
+            return
+        self._is_deaf = True
+        log.warning(
+            "waiters of locks look for them from time to time instead of being told: "
+            "channel %s cannot be used (%s: %s)",
+            *(self.channel, type(error).__name__, error),
+        )
+        self._tell_all(News.DEAF)
+
+    def _hear(self, message: list[Any]) -> None:
+        kind, *facts = message
+        if kind == b"pong":
+            self._evidence = max(self._evidence, float(facts[0]))
+            self._unanswered = None
+        elif kind == b"subscribe":
+            self._bell.start(self._begin())
+        elif kind == b"message" and facts[1].count(b"|") >= 2:
+            word, name, key = facts[1].split(b"|", 2)
+            identifier = name.decode()
+            turn = self._turns.get(identifier)
+            if turn is not None:
+                self._pass(turn, word)
+            elif word == b"turn" and not self._is_held(identifier):
+                self._bell.start(self._hand_on(key, identifier))
+
+    def _is_held(self, identifier: str) -> bool:
+        claim = self._entered.get(identifier)
+        return claim is not None and not claim.ended
+
+    def _pass(self, turn: Turn, word: bytes) -> None:
+        if word == b"turn":
+            turn.evidence = self._evidence
+            turn.waiter.tell(News.TURN)
+        else:
+            turn.waiter.tell(News.AGAIN)
+
+    async def _hand_on(self, key: bytes, identifier: str) -> None:
+        """Let go what was handed to a waiter that has left."""
+        port, claim = self._bell.port(self._port), claim_on(key, 1.0, identifier)
+
+        async def cancel(until: float) -> Refusal | None:
+            return await ask(port, "cancel", claim, with_queue((key,)), "", until=until)
+
+        await persist(port, cancel, self._bell.now() + SILENCE)
+
+    async def _poke(self, key: bytes) -> None:
+        """Have a lapsed lock handed on, and tell those who fell out of the queue."""
+        turns = [turn for turn in list(self._turns.values()) if turn.key == key and turn.place]
+        for start in range(0, len(turns), MOST_PLACES):
+            refusal = await self._look_for(key, turns[start : start + MOST_PLACES])
+            known = self._awaited.get(key)
+            if known is not None:
+                self._awaited[key] = _next_look(self._bell.now(), refusal, known)
+        self._ring()
+
+    async def _look_for(self, key: bytes, turns: list[Turn]) -> Refusal:
+        port, claim = self._bell.port(self._port), claim_on(key, 1.0, self.channel)
+        places = [turn.place or "" for turn in turns]
+        missing: list[int] = []
+
+        def read(holder: Any, left: int, *numbers: int) -> Refusal:
+            missing[:] = numbers
+            return refusal_of(holder, left)
+
+        async def poke(until: float) -> Refusal | None:
+            keys = with_queue((key,))
+            return await ask(port, "poke", claim, keys, *places, until=until, read=read)
+
+        refusal = await persist(port, poke, self._bell.now() + SILENCE)
+        for number in missing:
+            turns[number].waiter.tell(News.AGAIN)
+        return refusal or Refusal(None)
+
+    def _tell_all(self, news: News) -> None:
+        for turn in list(self._turns.values()):
+            turn.waiter.tell(news)
+
+    def _ring(self) -> None:
+        if self._alarm is not None:
+            dues = [awaited.due for awaited in list(self._awaited.values())]
+            self._rings_at = min([self._pinged + PING, *dues])
+            self._alarm.set(max(self._rings_at, self._bell.now() + AFTER))
+
+    def _close(self, line: Line) -> None:
+        self._line = None
+        self.is_open = False
+        self._bell.start(line.close())
+
+
+class Unheard(Exception):
+    """Something between us and the server hides who hears."""
+
+
+def _next_look(now: float, refusal: Refusal, known: Awaited) -> Awaited:
+    """When to look at a lock again, by what was said of its holder."""
+    left, pause = refusal.free_in, 0.0
+    if refusal.holder is None or left is None:  # it went to somebody, or is free, since
+        left = FIRST_LOOK
+    elif not refusal.holder.endswith((HANDS_ON, ":rest")):
+        pause = min(2 * known.pause, LAST_LOOK) if known.pause else FIRST_LOOK
+        left = min(left, pause)
+    return Awaited(now + min(left + AFTER, known.grant), pause, known.grant)

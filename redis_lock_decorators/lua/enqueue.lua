@@ -1,0 +1,29 @@
+-- Take a lock that is free and awaited by nobody; else wait for it in its queue, at the old place if there is one.
+-- KEYS  the lock key, its queue, its facts
+-- ARGV  identifier, serial number of the request, lease in milliseconds, channel, grant in milliseconds, ticket or 0
+-- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier or '', PTTL of the lock, ticket}
+local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
+local mark, place = ARGV[1] .. ':' .. ARGV[2], ARGV[4] .. '|' .. ARGV[1] .. '|' .. ARGV[5]
+local holder = redis.call('GET', key)
+if holder == ARGV[1] or not holder and redis.call('EXISTS', queue) == 0 then
+  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+    redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
+  end
+  redis.call('ZREM', queue, place)
+  return mark
+end
+redis.call('HDEL', facts, 'suspect:' .. ARGV[4])
+local ticket = tonumber(ARGV[6])
+if ticket == 0 then
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  ticket = (last[2] or 0) + 1
+end
+if redis.call('ZADD', queue, 'NX', ticket, place) == 0 then
+  ticket = tonumber(redis.call('ZSCORE', queue, place)) -- it stands there already
+end
+redis.call('PEXPIRE', queue, 600000)
+if not holder then
+  promote(key, queue, facts)
+  holder = redis.call('GET', key)
+end
+return {mark, holder or '', redis.call('PTTL', key), ticket}

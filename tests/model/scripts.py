@@ -1,0 +1,213 @@
+"""What the scripts of the queue do, step for step in Python, and the least of a server for them.
+
+Keys, identifiers and channels are text. A place in the queue is "channel|identifier|grant".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+#: How long a queue and what is noted of its waiters are kept, in milliseconds.
+KEPT = 600_000
+
+
+class Redis(Protocol):
+    """The commands that the scripts send; a number of milliseconds is a whole number."""
+
+    def get(self, key: Any) -> str | None: ...
+    def set(self, key: Any, value: str, milliseconds: int) -> None: ...
+    def pttl(self, key: Any) -> int: ...
+    def pexpire(self, key: Any, milliseconds: int) -> None: ...
+    def exists(self, key: Any) -> bool: ...
+    def delete(self, *keys: Any) -> None: ...
+    def hget(self, key: Any, field: str) -> str | None: ...
+    def hset(self, key: Any, field: str, value: str) -> None: ...
+    def hdel(self, key: Any, field: str) -> None: ...
+    def zadd(self, key: Any, score: int, member: str) -> None: ...
+    def zrem(self, key: Any, member: str) -> None: ...
+    def zscore(self, key: Any, member: str) -> int | None: ...
+    def zlast(self, key: Any) -> int | None: ...
+    def zpopmin(self, key: Any) -> str | None: ...
+    def publish(self, channel: str, message: str) -> int: ...
+
+
+class Scripts:
+    """The scripts, each by its verb: the mark of its reply, its keys, then its arguments."""
+
+    def __init__(self, redis: Any) -> None:
+        self.redis: Redis = redis
+
+    def promote(self, key: Any, queue: Any, facts: Any) -> None:
+        redis = self.redis
+        lapsed = redis.hget(facts, "granted")
+        if lapsed is not None:
+            redis.hdel(facts, "granted")
+            self.suspect(facts, lapsed)
+        gone: dict[str, bool] = {}
+
+        def tell(channel: str, word: str) -> bool:
+            if not gone.get(channel):
+                gone[channel] = redis.publish(channel, word) == 0
+            return not gone[channel]
+
+        while (place := redis.zpopmin(queue)) is not None:
+            channel, identifier, grant = place.split("|")
+            if redis.hget(facts, f"suspect:{channel}") is not None:
+                self.again(tell, channel, f"again|{identifier}|{_text(key)}")
+                continue
+            redis.set(key, identifier, int(grant))
+            if tell(channel, f"turn|{identifier}|{_text(key)}"):
+                redis.hset(facts, "granted", channel)
+                redis.pexpire(facts, KEPT)
+                return
+        redis.delete(key, facts)
+
+    def again(self, tell: Callable[[str, str], bool], channel: str, word: str) -> None:
+        tell(channel, word)
+
+    def suspect(self, facts: Any, channel: str) -> None:
+        self.redis.hset(facts, f"suspect:{channel}", "1")
+
+    def enqueue(
+        self,
+        mark: Any,
+        keys: Sequence[Any],
+        identifier: str,
+        lease: int,
+        channel: str,
+        grant: int,
+        ticket: int,
+    ) -> Any:
+        redis, (key, queue, facts) = self.redis, keys
+        place = f"{channel}|{identifier}|{grant}"
+        holder = redis.get(key)
+        if holder == identifier or (holder is None and not redis.exists(queue)):
+            if redis.pttl(key) < lease:
+                redis.set(key, identifier, lease)
+            redis.zrem(queue, place)
+            return mark
+        redis.hdel(facts, f"suspect:{channel}")
+        ticket = redis.zscore(queue, place) or ticket
+        if ticket == 0:
+            ticket = (redis.zlast(queue) or 0) + 1
+        redis.zadd(queue, ticket, place)
+        redis.pexpire(queue, KEPT)
+        if holder is None:
+            self.promote(key, queue, facts)
+        return [mark, redis.get(key) or "", redis.pttl(key), ticket]
+
+    def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, place: str) -> Any:
+        redis, (key, queue, facts) = self.redis, keys
+        redis.zrem(queue, place)
+        if redis.get(key) == identifier:
+            redis.hdel(facts, "granted")
+            self.promote(key, queue, facts)
+        elif not redis.exists(queue) and redis.hget(facts, "granted") is None:
+            redis.delete(facts)
+        return mark
+
+    def poke(self, mark: Any, keys: Sequence[Any], _: str, *places: str) -> Any:
+        redis, (key, queue, facts) = self.redis, keys
+        if redis.get(key) is None:
+            self.promote(key, queue, facts)
+        redis.pexpire(queue, KEPT)
+        missing = [at for at, place in enumerate(places) if redis.zscore(queue, place) is None]
+        return [mark, redis.get(key) or "", redis.pttl(key), *missing]
+
+    def release(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
+        redis, count, stranger = self.redis, len(keys) // 3, None
+        for at in range(count):
+            key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
+            holder = redis.get(key)
+            if holder != identifier:
+                stranger = holder or stranger or ""
+            elif redis.exists(queue):
+                redis.hdel(facts, "granted")
+                self.promote(key, queue, facts)
+            else:
+                redis.delete(key, facts)
+        return mark if stranger is None else [mark, stranger]
+
+
+class Memory:
+    """A server in memory, where time stands still: keys live as long as they were last told to.
+
+    Attributes:
+        hearers: the channels that somebody listens to.
+        published: what was published: (channel, message).
+    """
+
+    def __init__(self) -> None:
+        self.strings: dict[Any, tuple[str, int]] = {}
+        self.queues: dict[Any, dict[str, int]] = {}
+        self.hashes: dict[Any, dict[str, str]] = {}
+        self.hearers: set[str] = set()
+        self.published: list[tuple[str, str]] = []
+
+    def get(self, key: Any) -> str | None:
+        return self.strings[key][0] if key in self.strings else None
+
+    def set(self, key: Any, value: str, milliseconds: int) -> None:
+        self.strings[key] = (value, milliseconds)
+
+    def pttl(self, key: Any) -> int:
+        return self.strings[key][1] if key in self.strings else -2
+
+    def pexpire(self, key: Any, milliseconds: int) -> None:
+        if key in self.strings:
+            self.strings[key] = (self.strings[key][0], milliseconds)
+
+    def exists(self, key: Any) -> bool:
+        return any(key in kind for kind in (self.strings, self.queues, self.hashes))
+
+    def delete(self, *keys: Any) -> None:
+        for key in keys:
+            for kind in (self.strings, self.queues, self.hashes):
+                kind.pop(key, None)  # type: ignore[attr-defined]
+
+    def hget(self, key: Any, field: str) -> str | None:
+        return self.hashes.get(key, {}).get(field)
+
+    def hset(self, key: Any, field: str, value: str) -> None:
+        self.hashes.setdefault(key, {})[field] = value
+
+    def hdel(self, key: Any, field: str) -> None:
+        _drop(self.hashes, key, field)
+
+    def zadd(self, key: Any, score: int, member: str) -> None:
+        self.queues.setdefault(key, {})[member] = score
+
+    def zrem(self, key: Any, member: str) -> None:
+        _drop(self.queues, key, member)
+
+    def zscore(self, key: Any, member: str) -> int | None:
+        return self.queues.get(key, {}).get(member)
+
+    def zlast(self, key: Any) -> int | None:
+        return max(self.queues.get(key, {}).values(), default=None)
+
+    def zpopmin(self, key: Any) -> str | None:
+        waiting = self.queues.get(key)
+        if not waiting:
+            return None
+        first = min(waiting, key=lambda member: (waiting[member], member))
+        self.zrem(key, first)
+        return first
+
+    def publish(self, channel: str, message: str) -> int:
+        if channel not in self.hearers:
+            return 0
+        self.published.append((channel, message))
+        return 1
+
+
+def _drop(kind: dict[Any, dict[str, Any]], key: Any, member: str) -> None:
+    members = kind.get(key, {})
+    members.pop(member, None)
+    if not members:
+        kind.pop(key, None)
+
+
+def _text(key: Any) -> str:
+    return key.decode(errors="surrogateescape") if isinstance(key, bytes) else str(key)

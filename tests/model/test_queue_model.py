@@ -1,0 +1,125 @@
+"""Whatever happens to a few waiters: one holds at a time, none is forgotten, nothing is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from model.explorer import Explorer, Protocol, Violation
+from model.scripts import Scripts
+
+APART, TOGETHER = (0, 1), (0, 0)
+#: The shortest leases there are: fewer states for more waiters.
+SHORT = Protocol(lease=1, grant=1)
+#: Where there are too many states, this many of the nearest are looked at.
+MANY = 40_000
+EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
+STATES = {
+    "waiters of two processes": Explorer(APART, EVERY_FAULT),
+    "waiters of one process": Explorer(TOGETHER, EVERY_FAULT),
+    "two cuts": Explorer(APART, {"cut": 2, "copy": 1}),
+    "behind one that tells nobody": Explorer(TOGETHER, {}, stranger=1),
+    "behind another, a cut": Explorer(TOGETHER, {"cut": 1}, SHORT, stranger=1),
+    "behind another, a copy": Explorer(TOGETHER, {"copy": 1}, SHORT, stranger=1),
+    "behind another, a crash": Explorer(TOGETHER, {"crash": 1, "timeout": 1}, SHORT, stranger=1),
+    "holders that renew": Explorer(TOGETHER, {"cut": 1, "copy": 1}, renews=True),
+    "two processes behind another": Explorer(APART, {"cut": 1}, SHORT, stranger=1, most=MANY),
+    "three waiters": Explorer((0, 0, 1), EVERY_FAULT, SHORT, most=MANY),
+    "three processes": Explorer((0, 1, 2), {"crash": 1}, SHORT, most=MANY),
+}
+
+
+@pytest.mark.parametrize("explorer", STATES.values(), ids=STATES.keys())
+def test_every_state_is_safe_and_leads_to_the_end(explorer: Explorer) -> None:
+    assert explorer.explore() > 1000
+
+
+@pytest.mark.parametrize("homes", [APART, TOGETHER, (0, 0, 1), (0, 1, 2)])
+def test_nothing_is_left_when_no_lease_runs_out(homes: tuple[int, ...]) -> None:
+    explorer = Explorer(homes, {"cut": 1, "timeout": 2}, has_time=False)
+
+    assert explorer.explore() > 50
+
+
+# Without one of its rules the protocol fails, and this model shows it
+
+
+class Unsuspecting(Scripts):
+    """A process that let a grant lapse is handed the lock again."""
+
+    def suspect(self, facts: Any, channel: str) -> None:
+        pass
+
+
+class Silent(Scripts):
+    """Waiters of a suspect are taken from the queue and not told."""
+
+    def again(self, tell: Any, channel: str, word: str) -> None:
+        pass
+
+
+class Keeping(Scripts):
+    """What was handed to a waiter that leaves is kept from the others."""
+
+    def cancel(self, mark: Any, keys: Any, identifier: str, place: str) -> Any:
+        self.redis.zrem(keys[1], place)
+        return mark
+
+
+class Freeless(Scripts):
+    """A lock that nobody waits for is not freed."""
+
+    def promote(self, key: Any, queue: Any, facts: Any) -> None:
+        place = self.redis.zpopmin(queue)
+        if place is not None:
+            channel, identifier, grant = place.split("|")
+            self.redis.set(key, identifier, int(grant))
+            self.redis.publish(channel, f"turn|{identifier}|{key}")
+
+
+def mutant(**changes: Any) -> Protocol:
+    return replace(Protocol(), **changes)
+
+
+MUTANTS = {
+    "enters without evidence": (
+        Explorer(APART, protocol=mutant(needs_evidence=False)),
+        "two leases overlap|given away",
+    ),
+    "takes its last request for evidence": (
+        Explorer(APART, protocol=replace(SHORT, asked_is_first=False), stranger=1),
+        "two leases overlap|given away",
+    ),
+    "hands on what it holds": (
+        Explorer(APART, protocol=mutant(keeps_what_it_entered=False)),
+        "given away",
+    ),
+    "does not hand on what came too late": (
+        Explorer(APART, {"timeout": 1}, mutant(cancels=False, hands_on=False), has_time=False),
+        "forgotten",
+    ),
+    "cancel hands nothing on": (
+        Explorer(APART, {"timeout": 1}, mutant(scripts=Keeping, hands_on=False), has_time=False),
+        "forgotten",
+    ),
+    "no poke": (Explorer(APART, {"crash": 1}, mutant(pokes=False)), "forgotten"),
+    "no again": (
+        Explorer(TOGETHER, {}, replace(SHORT, scripts=Silent, tells_missing=False), stranger=1),
+        "forgotten",
+    ),
+    "no suspect": (
+        Explorer((0, 0, 1), {}, replace(SHORT, scripts=Unsuspecting), stranger=1),
+        "handed the lock again",
+    ),
+    "does not free what nobody waits for": (
+        Explorer(APART, {"timeout": 1}, mutant(scripts=Freeless), has_time=False),
+        "forgotten",
+    ),
+}
+
+
+@pytest.mark.parametrize(("explorer", "found"), MUTANTS.values(), ids=MUTANTS.keys())
+def test_missing_rule_is_found(explorer: Explorer, found: str) -> None:
+    with pytest.raises(Violation, match=found):
+        explorer.explore()

@@ -1,0 +1,158 @@
+"""The scripts in Python do what the scripts do in a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from model.scripts import Memory, Scripts
+
+from redis_lock_decorators import lua
+from redis_lock_decorators.testing import LocalServer
+
+LEASE, KEYS = 60_000, ("lock", "queue", "waiters")
+#: Keys of a second lock, for requests about several.
+OTHER = ("lock2", "queue2", "waiters2")
+WAITERS, CHANNELS = st.sampled_from("abc"), st.sampled_from(["one", "two"])
+GRANTS = st.sampled_from([20_000, 30_000])
+PLACES = st.builds("{}|{}|{}".format, CHANNELS, WAITERS, GRANTS)
+ENQUEUES = st.tuples(
+    *(st.just("enqueue"), WAITERS, st.just(LEASE), CHANNELS, GRANTS, st.integers(0, 3))
+)
+LAPSES = st.tuples(st.just("expire"))
+POKES = st.tuples(st.just("poke"), st.just("x"), PLACES, PLACES)
+STEPS = st.one_of(
+    *(ENQUEUES, ENQUEUES, ENQUEUES, LAPSES, LAPSES, POKES, POKES),
+    st.tuples(st.just("cancel"), WAITERS, st.one_of(PLACES, st.just(""))),
+    st.tuples(st.just("release"), WAITERS),
+    st.tuples(st.just("release both"), WAITERS),
+    st.tuples(st.just("set"), WAITERS),
+    st.tuples(st.just("deafen"), CHANNELS),
+)
+
+
+LAPSE, POKE = ("expire",), ("poke", "x", "one|b|20000", "two|c|20000")
+
+
+def lines_up(identifier: str, channel: str) -> tuple[Any, ...]:
+    return ("enqueue", identifier, LEASE, channel, 20_000, 0)
+
+
+#: Two grants lapse, so that both processes are suspects in the end, and come again or leave.
+LAPSED = [
+    *(lines_up("a", "one"), lines_up("b", "one"), lines_up("c", "two")),
+    *(lines_up("a", "two"), lines_up("d", "one"), LAPSE, POKE, LAPSE, POKE),
+]
+
+
+class RealServer:
+    """A server that listeners hear, one a channel."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self.client = server.client(decode_responses=True)
+        self.server = server
+        self.lines: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        self.client.flushall()
+        for channel in ("one", "two"):
+            if channel not in self.lines:
+                self.lines[channel] = line = self.server.client(decode_responses=True).pubsub()
+                line.subscribe(channel)
+                assert line.get_message(timeout=20)["type"] == "subscribe"
+
+    def deafen(self, channel: str) -> None:
+        if channel in self.lines:
+            line = self.lines.pop(channel)
+            line.unsubscribe()
+            while line.get_message(timeout=20)["type"] != "unsubscribe":
+                pass
+            line.close()
+
+    def run(self, verb: str, keys: tuple[str, ...], *arguments: Any) -> Any:
+        return self.client.eval(lua.script(verb).text, len(keys), *keys, *arguments)
+
+    def published(self) -> list[tuple[str, str]]:
+        """What was heard since the last time, by channel."""
+        heard = []
+        for channel, line in sorted(self.lines.items()):
+            self.client.publish(channel, "end")
+            while (message := line.get_message(timeout=20))["data"] != "end":
+                heard.append((channel, message["data"]))
+        return heard
+
+    def stored(self, keys: tuple[str, ...]) -> Any:
+        lock, queue, facts = keys
+        places = {
+            member: int(score)
+            for member, score in self.client.zrange(queue, 0, -1, withscores=True)
+        }
+        left = self.client.pttl(lock)
+        return self.client.get(lock), _rounded(left), places, self.client.hgetall(facts)
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[RealServer]:
+    with LocalServer() as server:
+        yield RealServer(server)
+
+
+def _rounded(milliseconds: int) -> int:
+    """Milliseconds that are left, to ten seconds: those of a busy machine pass meanwhile."""
+    return milliseconds if milliseconds < 0 else -(-milliseconds // 10_000)
+
+
+def _plain(reply: Any) -> Any:
+    if isinstance(reply, list) and len(reply) > 2:
+        return [*reply[:2], _rounded(reply[2]), *reply[3:]]
+    return reply
+
+
+def _stored(memory: Memory, keys: tuple[str, ...]) -> Any:
+    lock, queue, facts = keys
+    left = _rounded(memory.pttl(lock))
+    return memory.get(lock), left, memory.queues.get(queue, {}), memory.hashes.get(facts, {})
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@example(steps=[*LAPSED, lines_up("b", "one"), LAPSE, POKE, lines_up("c", "two")])
+@example(steps=[*LAPSED, ("cancel", "c", ""), ("set", "e"), ("cancel", "d", "one|d|20000")])
+@example(steps=[*LAPSED, LAPSE, POKE, ("release", "a"), ("cancel", "b", "")])
+@given(steps=st.lists(STEPS, min_size=8, max_size=25))
+def test_scripts_in_python_do_what_a_real_server_does(real: RealServer, steps: Any) -> None:
+    memory = Memory()
+    scripts = Scripts(memory)
+    real.begin()
+    memory.hearers = {"one", "two"}
+
+    for serial, (verb, *arguments) in enumerate(steps):
+        mark, keys = None, KEYS
+        if verb == "expire":
+            memory.delete("lock")
+            real.client.delete("lock")
+        elif verb == "set":
+            memory.set("lock", arguments[0], LEASE)
+            memory.set("lock2", arguments[0], LEASE)
+            real.client.set("lock", arguments[0], px=LEASE)
+            real.client.set("lock2", arguments[0], px=LEASE)
+        elif verb == "deafen":
+            memory.hearers.discard(arguments[0])
+            real.deafen(arguments[0])
+        else:
+            if verb == "release both":
+                verb, keys = "release", tuple(sum(zip(KEYS, OTHER, strict=True), ()))
+            mark = f"{arguments[0]}:{serial}"
+            wanted = getattr(scripts, verb)(mark, keys, *arguments)
+            identifier, *details = arguments
+            reply = real.run(verb, keys, identifier, serial, *details)
+            assert _plain(reply) == _plain(wanted)
+        for lock in (KEYS, OTHER):
+            assert real.stored(lock) == _stored(memory, lock)
+        heard = [one for one in memory.published if one[0] in memory.hearers]
+        memory.published.clear()
+        assert real.published() == sorted(heard, key=lambda one: one[0])

@@ -1,0 +1,417 @@
+"""Waiting in a queue, in virtual time: who enters when, by which requests, and what is left."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError
+from support.faults import Request, delivered, raising, slow
+from support.simulated_queue import Taking, Waiting
+from support.simulation import Clock, SimulatedServer
+
+from redis_lock_decorators.flow.listener import Awaited
+from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.rules.keys import with_queue
+
+KEY = b"sys:lock:a"
+KEYS = with_queue((KEY,))
+STRANGER = "another library"
+
+
+class World:
+    """A server and the processes that wait there."""
+
+    def __init__(self) -> None:
+        self.server = SimulatedServer(Clock())
+        self.clock = self.server.clock
+        self.processes: list[Waiting] = []
+
+    def process(self) -> Waiting:
+        self.processes.append(Waiting(self.server, len(self.processes)))
+        return self.processes[-1]
+
+    def passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def holder(self, **options: Any) -> Taking:
+        """One of a process of its own that has the lock."""
+        holder = self.process().takes(**options)
+        self.passes(0.01)
+        assert holder.held
+        return holder
+
+    def is_empty(self) -> bool:
+        return not any(self.server.members(key) for key in KEYS[1:]) and not self.holds()
+
+    def holds(self) -> str | None:
+        return self.server.value(KEY)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def waiting(world: World, count: int = 1, **options: Any) -> list[Taking]:
+    """So many processes with one waiter each, lined up in this order."""
+    takings = []
+    for _ in range(count):
+        takings.append(world.process().takes(**options))
+        world.passes(0.05)
+    return takings
+
+
+def test_waiters_enter_in_the_order_they_came(world: World) -> None:
+    holder = world.holder()
+    first, second, third = waiting(world, 3)
+    order = []
+
+    for taking in (first, second, third):
+        holder.ends()
+        world.passes(0.01)
+        order.append([one.held for one in (first, second, third)])
+        holder = taking
+
+    assert order == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+def test_waiter_enters_without_another_request(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    waiter.process.port.log.clear()
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert waiter.held
+    assert waiter.process.port.verbs == []
+
+
+def test_deadline_of_one_that_entered_is_not_past_its_grant(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    world.passes(3)
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert waiter.is_live
+    assert waiter.claim.deadline <= world.clock.now + world.server.left(KEY)
+
+
+def test_waiter_asks_once_more_when_little_of_its_grant_is_left(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    waiter.process.lines[-1].late = 1.9
+    world.passes(3)
+    waiter.process.port.log.clear()
+
+    holder.ends()
+    world.passes(2)
+
+    assert waiter.is_live
+    assert {"acquire", "enqueue"} & set(waiter.process.port.verbs)
+    assert waiter.claim.deadline <= world.clock.now + world.server.left(KEY)
+
+
+def test_word_that_is_read_after_a_long_pause_is_not_believed(world: World) -> None:
+    holder = world.holder()
+    paused, other = waiting(world, 2)
+    world.passes(2)
+
+    paused.process.bell.stand_still(4)
+    holder.ends()
+    world.passes(3.9)
+    held = [paused.held, other.held]
+    world.passes(0.3)
+
+    assert held == [False, True]
+    assert not (paused.is_live and other.is_live)
+
+
+def test_word_that_comes_after_lining_up_again_is_not_believed(world: World) -> None:
+    holder = world.holder()
+    process = world.process()
+    late = process.takes(expire=0.5, wait=60)
+    world.passes(0.05)
+    (other,) = waiting(world, expire=5)
+    process.lines[-1].late = 0.8
+    process.listener._awaited[KEY] = Awaited(world.clock.now + 0.6, 0, 60)
+
+    holder.ends()
+    both = []
+    for _ in range(400):
+        world.passes(0.01)
+        both.append(late.is_live and other.is_live)
+
+    assert not any(both)
+
+
+def test_late_word_of_a_lock_that_is_held_does_not_let_it_go(world: World) -> None:
+    holder = world.holder()
+    late, other = waiting(world, 2)
+    late.process.lines[-1].late = 0.5
+    holder.ends()
+    world.passes(0.01)
+    late.process.waiters[-1].tell(News.AGAIN)  # as a look at the lock does that finds it gone
+    world.passes(0.05)
+    entered = late.held
+
+    world.passes(2)
+
+    assert entered
+    assert late.is_live
+    assert not other.held
+    assert world.holds() == late.claim.identifier
+
+
+def test_time_out_leaves_nothing(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world, wait=0.5)
+
+    world.passes(1)
+    left = world.server.members(KEYS[1])
+    holder.ends()
+    world.passes(0.1)
+
+    assert not waiter.held
+    assert waiter.at == pytest.approx(0.51, abs=0.02)
+    assert left == {}
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), NoPermissionError("no")])
+def test_interrupted_waiter_leaves_nothing(world: World, error: BaseException) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+
+    waiter.process.waiters[-1].interrupt(error)
+    world.passes(0.05)
+    left = world.server.members(KEYS[1])
+    holder.ends()
+    world.passes(0.1)
+
+    assert waiter.error is error
+    assert left == {}
+    assert world.is_empty()
+
+
+def test_waiter_interrupted_when_the_lock_was_handed_to_it_hands_it_on(world: World) -> None:
+    holder = world.holder()
+    first, second = waiting(world, 2)
+    first.process.lines[-1].late = 0.1
+
+    holder.ends()
+    world.passes(0.05)
+    first.process.waiters[-1].interrupt(KeyboardInterrupt())
+    world.passes(0.05)
+
+    assert second.held
+    assert world.holds() == second.claim.identifier
+
+
+def test_lock_handed_to_one_that_left_is_handed_on(world: World) -> None:
+    holder = world.holder()
+    process = world.process()
+    first = process.takes(wait=60)
+    world.passes(0.05)
+    gone = process.takes(wait=0.5)
+    world.passes(0.02)
+    copy = next(sent.command for sent in reversed(process.port.log) if sent.verb == "enqueue")
+    world.passes(1)
+    world.server.run(copy)
+    (other,) = waiting(world)
+
+    for taking in (holder, first):
+        taking.ends()
+        world.passes(0.05)
+
+    assert not gone.held
+    assert other.held
+
+
+def test_place_of_one_that_took_the_lock_by_itself_costs_others_nothing(world: World) -> None:
+    world.holder(expire=60)
+    process = world.process()
+    first = process.takes(wait=60)
+    world.passes(0.05)
+    second = process.takes(wait=60)
+    world.passes(0.05)
+    process.is_cut_off = True
+    process.lines[-1].cut()
+    world.passes(0.05)
+    world.server.drop(KEY)
+    world.passes(1)
+    process.is_cut_off = False
+    world.passes(2)
+    holder, other = (first, second) if first.held else (second, first)
+
+    holder.ends()
+    world.passes(0.5)
+
+    assert other.held
+
+
+def test_process_that_cannot_be_told_looks_from_time_to_time(world: World) -> None:
+    holder = world.holder()
+    deaf = world.process()
+    deaf.port.faults = [None, raising(NoPermissionError("no PUBLISH"))]
+    waiter = deaf.takes()
+    world.passes(1)
+
+    holder.ends()
+    world.passes(0.5)
+
+    assert waiter.held
+    assert set(deaf.port.verbs) == {"acquire", "PUBLISH"}
+
+
+def test_waiter_whose_line_was_cut_keeps_its_place(world: World) -> None:
+    holder = world.holder()
+    first, second = waiting(world, 2)
+    before = world.server.members(KEYS[1])
+
+    first.process.lines[-1].cut()
+    world.passes(0.2)
+    after = world.server.members(KEYS[1])
+    holder.ends()
+    world.passes(0.05)
+
+    assert after == before
+    assert len(first.process.lines) == 2
+    assert [first.held, second.held] == [True, False]
+
+
+def test_waiter_looks_by_itself_while_its_line_cannot_be_made_anew(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+
+    waiter.process.is_cut_off = True
+    waiter.process.lines[-1].cut()
+    world.passes(0.5)
+    holder.ends()
+    world.passes(1)
+
+    assert waiter.held
+
+
+def test_line_that_is_cut_when_it_is_tried_out_does_not_end_listening(world: World) -> None:
+    holder = world.holder()
+    process = world.process()
+
+    def cut(request: Request) -> Any:
+        process.lines[-1].cut()
+        return delivered(request)
+
+    process.port.faults = [None, cut]
+    waiter = process.takes()
+    world.passes(1)
+    process.port.log.clear()
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert waiter.held
+    assert process.port.verbs == []
+
+
+def test_waiter_that_fell_out_of_the_queue_comes_back_to_its_place(world: World) -> None:
+    holder = world.holder(expire=60)
+    first, _ = waiting(world, 2, wait=60)
+    world.server.run(("HDEL", KEYS[1], first.claim.place))
+
+    world.passes(3)
+    tickets = sorted(world.server.members(KEYS[1]).values())
+    holder.ends()
+    world.passes(0.01)
+
+    assert tickets == [1, 2]
+    assert first.held
+
+
+def test_half_open_line_is_given_up(world: World) -> None:
+    world.holder(expire=60)
+    (waiter,) = waiting(world)
+
+    waiter.process.lines[-1].is_silent = True
+    world.passes(4)
+
+    assert len(waiter.process.lines) == 2
+
+
+def test_lock_of_a_dead_process_goes_to_the_next_when_its_lease_ends(world: World) -> None:
+    world.holder(expire=3)
+    (waiter,) = waiting(world)
+
+    world.passes(3.1)
+
+    assert waiter.held
+    assert waiter.at == pytest.approx(3.0, abs=0.05)
+
+
+def test_dead_waiters_are_passed_over(world: World) -> None:
+    holder = world.holder()
+    dead, living = waiting(world, 2)
+    dead.process.bell.stand_still(1000)
+    dead.process.lines[-1].cut()
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert living.held
+
+
+def test_paused_process_costs_the_others_one_grant(world: World) -> None:
+    holder = world.holder(expire=60)
+    paused = world.process()
+    stuck = [paused.takes(wait=60) for _ in range(3)]
+    world.passes(0.05)
+    (other,) = waiting(world, wait=60)
+    paused.bell.stand_still(30)
+
+    holder.ends()
+    world.passes(2.7)
+
+    assert not any(one.held for one in stuck)
+    assert other.held
+
+
+def test_holder_that_tells_nobody_is_looked_at_more_and_more_rarely(world: World) -> None:
+    world.server.put(KEY, STRANGER, 60)
+    (waiter,) = waiting(world, wait=60)
+
+    world.passes(5)
+    looks = [sent.at for sent in waiter.process.port.log if sent.verb == "poke"]
+    gaps = [later - former for former, later in pairwise(looks)]
+
+    assert looks[0] - 1000 < 0.06
+    assert gaps[0] == pytest.approx(0.05, abs=0.01)
+    assert gaps[-1] == pytest.approx(0.25, abs=0.01)
+
+
+def test_lock_that_a_stranger_deleted_is_taken_soon(world: World) -> None:
+    world.server.put(KEY, STRANGER, 60)
+    (waiter,) = waiting(world, wait=60)
+    world.passes(5)
+
+    world.server.drop(KEY)
+    world.passes(0.3)
+
+    assert waiter.held
+
+
+@pytest.mark.parametrize("wait", [0.3, 1.0, 2.5])
+def test_waiter_stops_in_time_though_the_server_is_slow(world: World, wait: float) -> None:
+    world.holder(expire=60)
+    process = world.process()
+    waiter = process.takes(wait=wait)
+    world.passes(0.1)
+
+    process.port.usual = slow(0.2)
+    world.passes(5)
+
+    assert not waiter.held
+    assert waiter.at == pytest.approx(0.01 + wait, abs=0.5)
+    assert waiter.claim.identifier not in str(world.server.members(KEYS[1]))
