@@ -14,7 +14,8 @@ def present() -> bool:
 
 def test_a_lease_is_renewed_though_the_thread_went_with_the_last_waiter(server, name):
     client = server.client()
-    with RedisLock(f"{name}:before", client=client, expire=6):  # looked at after 1.75 s, if it lasts
+    # The thread means to look at this one after 1.75 s, and is gone by then.
+    with RedisLock(f"{name}:before", client=client, expire=6):
         client.set(f"sys:lock:{name}", "stranger", px=500)
     assert RedisLock(name, client=client).acquire(acquire_time=0.2) is None
     end = time.monotonic() + 5
