@@ -11,7 +11,7 @@ from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow import cohort
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.queue import Attempt, Deaf, is_awaited, step_out
+from redis_lock_decorators.flow.queue import Attempt, Deaf, step_out
 from redis_lock_decorators.flow.queue import wait as wait_in_queue
 from redis_lock_decorators.flow.release import end, let_go, let_go_part
 from redis_lock_decorators.flow.requests import (
@@ -58,14 +58,13 @@ async def acquire(
     if wait > 0 and port.held:
         _refuse_self(port, claim)
     stop = port.now() + wait
-    pauses = (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
     queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
-    compete = partial(_compete, port, claim, stop, pauses, queues)
     try:
-        if queues and way == "cohort" and not claim.is_special():
+        if way == "cohort" and queues and not claim.is_special():
+            compete = partial(_compete, port, claim, stop, delta, way, queues)
             refusal = await cohort.acquire(port, claim, compete, stop)
         else:
-            refusal = await compete()
+            refusal = await _compete(port, claim, stop, delta, way, queues)
         if refusal is None:
             for key in claim.keys:
                 port.held[key] = claim
@@ -89,17 +88,18 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
 
 
 async def _compete(
-    port: Port, claim: Claim, stop: float, pauses: Iterator[float], queues: bool
+    port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
     attempt = partial(_attempt, port, claim)
     refusal: Refusal | None = AWAITED
-    if not queues or not is_awaited(port, claim):
+    if not queues or not port.awaits(claim.keys[0]):
         refusal = await persist(port, attempt, stop)
-    if refusal is not None and queues:
+    if refusal is None:
+        return None
+    pauses = (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
+    if queues:
         return await _queue(port, claim, attempt, refusal, stop, pauses)
-    if refusal is not None:
-        return await _poll(port, attempt, refusal, stop, pauses)
-    return None
+    return await _poll(port, attempt, refusal, stop, pauses)
 
 
 async def _queue(

@@ -85,6 +85,9 @@ class Port(Protocol):
     def listener(self, key: bytes) -> Listener:
         """Who hears whose turn it is for a key."""
 
+    def awaits(self, key: bytes) -> bool:
+        """Whether others wait here for a key, so that it is of no use to try without waiting."""
+
     def waiter(self) -> Waiter:
         """Who waits now, to be woken."""
 

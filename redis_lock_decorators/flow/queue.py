@@ -140,8 +140,3 @@ async def step_out(port: Port, claim: Claim, until: float) -> None:
     if claim.place is not None:
         await ask(port, "cancel", claim, with_queue(claim.keys), claim.place, until=until)
         claim.place = None
-
-
-def is_awaited(port: Port, claim: Claim) -> bool:
-    """Whether others wait here for the same key, so that it is of no use to try without waiting."""
-    return len(claim.keys) == 1 and port.listener(claim.keys[0]).awaits(claim.keys[0])

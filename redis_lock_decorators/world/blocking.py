@@ -87,6 +87,10 @@ class BlockingPort:
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
 
+    def awaits(self, key: bytes) -> bool:
+        listeners = self._facts.listeners
+        return bool(listeners) and self._facts.listener(self, key).awaits(key)
+
     def waiter(self) -> ThreadWaiter:
         return ThreadWaiter()
 

@@ -98,6 +98,10 @@ class AsyncioPort:
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
 
+    def awaits(self, key: bytes) -> bool:
+        listeners = self._facts.listeners
+        return bool(listeners) and self._facts.listener(self, key).awaits(key)
+
     def waiter(self) -> TaskWaiter:
         return TaskWaiter()
 

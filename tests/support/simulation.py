@@ -103,6 +103,9 @@ class SimulatedPort:
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
 
+    def awaits(self, key: bytes) -> bool:
+        return False
+
     async def hasten(self, *command: Any, until: float) -> Any:
         return self.exchange(command, until)
 
