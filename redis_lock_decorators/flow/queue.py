@@ -38,9 +38,9 @@ async def wait(
     """
     key = claim.keys[0]
     listener, turn = port.listener(key), Turn(key, claim.identifier, port.waiter())
-    listener.join(turn)
     last: Refusal | None = refusal
     try:
+        listener.join(turn)
         while last is not None:
             if listener.is_open:
                 last = await _line_up(port, claim, listener, turn, attempt, stop)

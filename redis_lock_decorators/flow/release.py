@@ -245,6 +245,8 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
             raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
         if not deleted:
             return Refusal(text(await port.send("GET", key, until=until)))
+        if claim.has_queued:
+            await port.send("HDEL", with_queue((key,))[2], "granted", until=until)
         if awaited:
             await _nudge(port, claim, key, until)
         return None

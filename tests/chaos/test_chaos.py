@@ -1,0 +1,32 @@
+"""Processes killed, stopped and cut off at random: one holder at a time, nobody forgotten."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+import redis
+
+LEGACY = int(redis.__version__.partition(".")[0]) < 4
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
+RUN = pathlib.Path(__file__).with_name("run.py")
+
+pytestmark = [
+    pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio"),
+    pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process"),
+    pytest.mark.timeout(90 + 2 * SECONDS),
+]
+
+
+def test_one_is_inside_at_a_time_and_nobody_is_forgotten_whatever_is_harmed(capsys):
+    command = [sys.executable, str(RUN), "--seconds", str(SECONDS)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with capsys.disabled():
+        print("\n" + "\n".join(line for line in done.stdout.splitlines() if "chaos " in line[:6]))
+    assert done.returncode == 0, done.stdout + done.stderr
