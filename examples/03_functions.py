@@ -6,7 +6,7 @@ cluster), and one native command where the server has it.
 
 Prints, among others::
 
-    acquired: an identifier of 32 letters
+    acquired: an identifier of 33 letters
     a second caller gets False
     extended to 30 s: True
     released with a wrong identifier: False

@@ -6,7 +6,7 @@ old class and with the new one exclude each other while the change is rolled out
 
 Prints, among others::
 
-    report: held, 3 s, by a token of 32 letters
+    report: held, 3 s, by a token of 33 letters
     report: old class gets it meanwhile: False
     report: extended to 10 s: True
     stolen: LockNotOwnedError, as redis-py's...
