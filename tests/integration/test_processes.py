@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from support.workers import count_up, hold_until_killed
+from support.workers import count_up, hold_until_killed, in_child
 
 from redis_lock_decorators import LockError, LockNotOwnedError, Locks, RedisLock, redis_lock
 
@@ -18,23 +18,6 @@ fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has 
 @pytest.fixture
 def client(server):
     return server.client()
-
-
-def in_child(work):
-    """What ``work()`` returns in a forked child, as text."""
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        try:
-            os.write(writing, str(work()).encode())
-        except BaseException as error:
-            os.write(writing, f"{type(error).__name__}: {error}".encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as replies:
-        text = replies.read().decode()
-    os.wait()
-    return text
 
 
 @fork_only
