@@ -89,6 +89,12 @@ class BlockingFront:
         return results
 
 
+def _background() -> list[asyncio.Future[object]]:
+    """What the package still does on the running event loop."""
+    loop = asyncio.get_running_loop()
+    return [work for work in list(tasks._unfinished) if work.get_loop() is loop]
+
+
 class AsyncioFront:
     """Tasks and asyncio clients."""
 
@@ -115,8 +121,8 @@ class AsyncioFront:
             try:
                 await test
             finally:
-                while tasks._unfinished:  # a renewal under way would open a closed client again
-                    await asyncio.wait(tasks._unfinished)
+                # A renewal under way would open a closed client again.
+                await asyncio.wait_for(asyncio.gather(*_background(), return_exceptions=True), 10)
                 while self._opened:
                     await self._opened.pop().aclose()
                 await asyncio.sleep(0.01)  # connections that are closing close
