@@ -149,6 +149,8 @@ class Listener:
         """Tell a waiter nothing more."""
         if self._turns.get(turn.identifier) is turn:
             self._turns.pop(turn.identifier, None)
+        if not self._turns and not self._is_alive:  # who joined was interrupted at it
+            self._bell.wanted.discard(self)
 
     def expect(self, key: bytes, refusal: Refusal, grant: float) -> None:
         """Look at an awaited lock when its lease must be over, and once in a ``grant``."""
@@ -164,6 +166,7 @@ class Listener:
             self._tell_all(News.OPEN)
         elif not self._is_alive and self._turns:
             self._is_alive = True
+            self._bell.wanted.add(self)
             self._bell.start(self._live())
 
     def tick(self) -> None:
