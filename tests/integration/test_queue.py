@@ -178,7 +178,7 @@ async def test_after_contention_there_is_nothing_more(front, server, direct, nam
 
     await held_for_a_crowd(front, direct, lock, name)
 
-    assert direct.keys("*") == []
+    assert direct.keys(f"*{name}*") == []
     await until(front, lambda: not own_threads(), lambda: f"threads are left: {own_threads()}")
     await until(front, lambda: direct.pubsub_channels() == [])
     idle = 8 if front is BLOCKING else 0  # the pool of the client, one for each thread
@@ -190,7 +190,7 @@ async def test_without_contention_there_is_nothing_else(front, server, direct, n
 
     lease = await do(lock.acquire())
 
-    assert direct.keys("*") == [f"sys:lock:{name}".encode()]
+    assert direct.keys(f"*{name}*") == [f"sys:lock:{name}".encode()]
     assert direct.pubsub_channels() == []
     await do(lease.release())
 
@@ -262,7 +262,7 @@ def test_waiters_cancelled_at_any_moment_leave_nothing_and_cost_no_turn(server, 
             assert results[1::2] == [None] * 3
 
         assert time.monotonic() - started < 15  # one lost turn would cost 2.5 s each time
-        assert direct.keys("*") == []
+        assert direct.keys(f"*{name}*") == []
 
     ASYNCIO.run(test())
 
@@ -280,7 +280,7 @@ async def test_a_lock_may_be_looked_for_instead(front, server, direct, name):
 
     async def let_go():
         await front.sleep(0.2)
-        seen.extend([direct.keys("*"), direct.pubsub_channels()])
+        seen.extend([direct.keys(f"*{name}*"), direct.pubsub_channels()])
         await do(lease.release())
 
     await all_served(front, lock, let_go)
