@@ -158,7 +158,7 @@ async def test_connections_cut_again_and_again_cost_nobody_a_turn(front, frail, 
 
     await entered_while(front, lock, cut, 5)
 
-    assert killer.keys("*") == []
+    assert killer.keys(f"*{name}*") == []
 
 
 async def test_scripts_that_the_server_forgot_are_sent_again(front, server, direct, name):
@@ -191,7 +191,7 @@ async def test_waiters_outlast_a_server_that_stops(front, frail, name, seconds):
 
     await entered_while(front, lock, stop, 5)
 
-    assert looking.keys("*") == []
+    assert looking.keys(f"*{name}*") == []
 
 
 async def test_a_queue_that_is_deleted_is_lined_up_for_again(front, server, direct, name):
