@@ -6,7 +6,9 @@ local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
 local mark, place = ARGV[1] .. ':' .. ARGV[2], ARGV[4] .. '|' .. ARGV[1] .. '|' .. ARGV[5]
 local holder = redis.call('GET', key)
 if holder == ARGV[1] or not holder and redis.call('EXISTS', queue) == 0 then
-  if redis.call('PTTL', key) < tonumber(ARGV[3]) then
+  -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
+  local left = redis.call('PTTL', key)
+  if left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
   redis.call('ZREM', queue, place)

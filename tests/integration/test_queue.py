@@ -23,7 +23,8 @@ from support.leftovers import (
 from support.topologies import started
 from support.workers import Rival, in_child
 
-from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators import ConfigurationError, lua
+from redis_lock_decorators.rules.keys import with_queue
 
 LEGACY = int(redis.__version__.partition(".")[0]) < 4
 FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
@@ -529,3 +530,14 @@ def test_a_forked_child_waits_on_a_channel_of_its_own(server, direct, name):
 
     assert told == "True"
     assert len(set(channels)) == 2
+
+
+def test_a_late_copy_of_lining_up_gives_an_endless_lock_no_end(direct, name):
+    keys = with_queue((f"sys:lock:{name}".encode(),))
+    direct.set(keys[0], "mine")
+
+    reply = direct.eval(lua.script("enqueue").text, 3, *keys, "mine", 1, 10_000, "channel", 2500, 0)
+
+    assert reply == b"mine:1"
+    assert direct.pttl(keys[0]) == -1
+    direct.delete(keys[0])

@@ -83,7 +83,7 @@ class Scripts:
         place = f"{channel}|{identifier}|{grant}"
         holder = redis.get(key)
         if holder == identifier or (holder is None and not redis.exists(queue)):
-            if redis.pttl(key) < lease:
+            if redis.pttl(key) != -1 and redis.pttl(key) < lease:
                 redis.set(key, identifier, lease)
             redis.zrem(queue, place)
             return mark
