@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from asyncio import AbstractEventLoop, get_running_loop
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypedDict
 
 from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
 from redis_lock_decorators.world.bells import bell_of_loop, bell_of_threads
 from redis_lock_decorators.world.blocking import BlockingPort
@@ -84,7 +84,7 @@ class Settings:
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
         """The port to a client, or to the one that a factory (or the project's) gives."""
         connections = self._connections
-        if connections.process != os.getpid():  # a forked child connects for itself
+        if connections.process != process.number:  # a forked child connects for itself
             connections = self._connections = Connections(Lane, bell_of_threads(), awaited=False)
         if client is None:
             client = connections.client(factory or self.get_redis_connection)
@@ -94,7 +94,7 @@ class Settings:
         """The same for the running event loop."""
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
-        if connections is None or connections.process != os.getpid():
+        if connections is None or connections.process != process.number:
             for other in [other for other in self._by_loop if other.is_closed()]:
                 del self._by_loop[other]
             connections = self._by_loop[loop] = Connections(Courier, bell_of_loop(), awaited=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 from typing import TYPE_CHECKING
 
+from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules import durations, keys, term
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Claim:
         self.unique = identifier is None
         self.identifier = identifier or new_identifier()
         self.owner = owner
-        self.process = os.getpid()
+        self.process = process.number
         self.since = self.deadline = self.rest = -math.inf
         self.lasts = 0.0
         self.grant = ttl
@@ -130,7 +130,7 @@ class Claim:
 
     def is_of_this_process(self) -> bool:
         """Whether this process made the claim, rather than a parent it was forked from."""
-        return self.process == os.getpid()
+        return self.process == process.number
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
@@ -155,7 +155,7 @@ HANDS_ON = "~"
 
 def new_identifier() -> str:
     """128 random bits as text."""
-    return secrets.token_hex(16) + HANDS_ON
+    return os.urandom(16).hex() + HANDS_ON
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import random
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.world.blocking import BlockingPort
@@ -99,7 +99,7 @@ class ThreadBell:
     alarm = Alarm
 
     def __init__(self) -> None:
-        self.process = os.getpid()
+        self.process = process.number
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
@@ -250,7 +250,7 @@ _bells = _Bells()
 def bell_of_threads() -> ThreadBell:
     """The bell of all threads of this process."""
     bell = _bells.threads
-    return bell if bell.process == os.getpid() else _bells.renew()
+    return bell if bell.process == process.number else _bells.renew()
 
 
 def bell_of_loop() -> LoopBell:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow import process
 from redis_lock_decorators.world.clients import Bell, Facts, refuse_unfit
 
 #: Gives the Redis client of a project; called at the first use of a lock, once per process.
@@ -32,7 +33,7 @@ class Connections(Generic[T]):
     """
 
     def __init__(self, lane: Callable[[], T], bell: Bell, *, awaited: bool) -> None:
-        self.process = os.getpid()
+        self.process = process.number
         self._lane = lane
         self._bell = bell
         self._awaited = awaited
