@@ -52,12 +52,17 @@ class Lane:
             connection = connected(pool, until)
         try:
             connection.send_packed_command([data])
-            replies = [_reply(connection, until) for _ in range(count)]
+            replies = [_reply(connection, until)]
+            while len(replies) < count:
+                replies.append(_reply(connection, until))
         except BaseException:
             connection.disconnect()
             self.drop()
             raise
-        self._keep(connection)
+        if len(self._idle) < KEPT:
+            self._idle.append(connection)
+        else:
+            connection.disconnect()
         return replies
 
     def drop(self) -> None:
@@ -67,12 +72,6 @@ class Lane:
                 connection = self._idle.pop()
             except IndexError:  # another thread took the last one
                 return
-            connection.disconnect()
-
-    def _keep(self, connection: Any) -> None:
-        if len(self._idle) < KEPT:
-            self._idle.append(connection)
-        else:
             connection.disconnect()
 
 
