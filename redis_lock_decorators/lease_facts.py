@@ -103,10 +103,8 @@ class LeaseFacts:
                 why = f"it belongs to the parent process {self._claim.process}"
             raise LockLostError(self.lock_name, why=why)
 
-    def _refused(self, refusal: Refusal | None, waited: float) -> LockTimeoutError | None:
+    def _refused(self, refusal: Refusal, waited: float) -> LockTimeoutError:
         """The error to raise for a refusal after ``waited`` seconds."""
-        if refusal is None:
-            return None
         holder, free_in, why = refusal
         return LockTimeoutError(
             self._claim.lock_name, waited=waited, holder=holder, free_in=free_in, why=why

@@ -101,11 +101,12 @@ class Lease(LeaseFacts):
         port, options = self._port, self._options
         started = port.now()
         refusal = await acquire(port, self._claim, wait, options.delta, options.wait)
-        watched = options.auto_renew or options.cancel_on_lost or options.on_lost is not None
-        if refusal is None and watched:
+        if refusal is not None:
+            return self._refused(refusal, port.now() - started)
+        if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
             self._watch = Watch(self, TASKS, self._claim, port, options)
             port.keeper.keep(self._watch)
-        return self._refused(refusal, port.now() - started)
+        return None
 
     def _unwatch(self) -> None:
         """End the renewal: it must not outlive the lease."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any
 
@@ -94,18 +94,28 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             raise LockLostError(claim.lock_name, why=why) from error
 
 
-async def let_go(
+def let_go(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
-) -> Refusal | None:
+) -> Awaitable[Refusal | None]:
     """Let the claim's keys go where they hold its identifier. None: all were let go."""
     claim.parting += 1
     parts = groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
     if len(parts) == 1:
-        return await let_go_part(port, claim, parts[0], method, until, send)
+        return let_go_part(port, claim, parts[0], method, until, send)
+    return _let_go_parts(port, claim, parts, method, until)
+
+
+async def _let_go_parts(
+    port: Port,
+    claim: Claim,
+    parts: Iterable[tuple[bytes, ...]],
+    method: ReleaseMethod,
+    until: float,
+) -> Refusal | None:
     refusals, failures = [], []
     for part in parts:
         try:
-            refusals.append(await let_go_part(port, claim, part, method, until, send))
+            refusals.append(await let_go_part(port, claim, part, method, until))
         except Exception as error:  # one sick node does not keep the keys of a healthy one
             failures.append(error)
     if failures:

@@ -44,10 +44,11 @@ def checked_name(lock_name: object) -> str:
         raise LockNameError(
             f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__})"
         )
-    name: str = six.ensure_str(lock_name, errors="surrogateescape")
-    if not name:
+    if isinstance(lock_name, bytes):
+        lock_name = str(six.ensure_str(lock_name, errors="surrogateescape"))
+    if not lock_name:
         raise LockNameError("a lock's name is empty: one lock would stand for everything")
-    return name if name.isascii() else _composed(name)
+    return lock_name if lock_name.isascii() else _composed(lock_name)
 
 
 def _composed(name: str) -> str:
