@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.world import failures
+from redis_lock_decorators.world import failures, timeouts
 from redis_lock_decorators.world.wire import packed
 
 #: The longest wait for a reply, in seconds, where the client itself would wait for ever.
@@ -55,9 +55,11 @@ class Lane:
             replies = [_reply(connection, until)]
             while len(replies) < count:
                 replies.append(_reply(connection, until))
-        except BaseException:
+        except BaseException as error:
             connection.disconnect()
             self.drop()
+            if timeouts.was_ended_by_kernel(error):
+                raise failures.no_reply(connection) from error
             raise
         if len(self._idle) < KEPT:
             self._idle.append(connection)
@@ -81,7 +83,9 @@ def connected(pool: Any, until: float) -> Any:
     if left + SLACK < PATIENCE:
         # A connection keeps its time-outs: the one that must answer this soon only knocks.
         _connected(pool, max(0.001, left)).disconnect()
-    return _connected(pool, PATIENCE)
+    connection = _connected(pool, PATIENCE)
+    timeouts.leave_to_kernel(connection)
+    return connection
 
 
 def _connected(pool: Any, patience: float) -> Any:

@@ -1,0 +1,67 @@
+"""Our own connections of blocking clients, on a real server."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+import redis
+
+from redis_lock_decorators.world import timeouts
+from redis_lock_decorators.world.lane import Lane, connected
+
+
+class Cooperative(socket.socket):
+    """A socket as an event loop such as gevent's puts in place of Python's."""
+
+
+class OnCooperativeSockets(redis.Connection):
+    def _connect(self):
+        plain = super()._connect()
+        limit = plain.gettimeout()
+        other = Cooperative(plain.family, plain.type, plain.proto, plain.detach())
+        other.settimeout(limit)
+        return other
+
+
+@pytest.fixture(params=["kernel", "python"])
+def keeper_of_time(request, monkeypatch):
+    monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+    return request.param
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_the_clients_time_out_ends_the_wait_for_a_reply(server, name, keeper_of_time, decode):
+    client = server.client(socket_timeout=0.1, decode_responses=decode)
+    lane, until = Lane(), time.monotonic() + 60
+
+    with pytest.raises(redis.exceptions.TimeoutError):
+        lane.exchange(client.connection_pool, ("BLPOP", f"{name}:nothing", 0), until)
+
+    assert time.monotonic() < until - 30
+    assert lane.exchange(client.connection_pool, ("EXISTS", name), until) == 0
+
+
+def test_a_time_out_is_kept_by_one_of_the_two(server, keeper_of_time):
+    pool = server.client(socket_timeout=2.5).connection_pool
+    connection = connected(pool, time.monotonic() + 60)
+    try:
+        kept = connection._sock.gettimeout()
+        assert kept == (None if timeouts.KNOWN else 2.5)
+    finally:
+        connection.disconnect()
+
+
+def test_sockets_of_another_kind_keep_their_own_time_outs(server, name):
+    client = server.client(socket_timeout=0.1)
+    pool = redis.ConnectionPool(
+        connection_class=OnCooperativeSockets, **client.connection_pool.connection_kwargs
+    )
+    until = time.monotonic() + 60
+    connection = connected(pool, until)
+    assert connection._sock.gettimeout() == 0.1
+    connection.disconnect()
+
+    with pytest.raises(redis.exceptions.TimeoutError):
+        Lane().exchange(pool, ("BLPOP", f"{name}:nothing", 0), until)
