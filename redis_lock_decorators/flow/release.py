@@ -166,6 +166,8 @@ def end(port: Port, claim: Claim) -> None:
     """Forget a claim that is over."""
     claim.ended = True
     forget(port, claim)
+    if claim.cohort is not None:
+        claim.cohort.stir(port.now())
 
 
 def forget(port: Port, claim: Claim) -> None:

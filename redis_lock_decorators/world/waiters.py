@@ -29,8 +29,10 @@ class ThreadWaiter:
 
     def tell(self, news: News) -> None:
         self._news.append(news)
-        with suppress(RuntimeError):  # the gate is open
+        try:
             self._gate.release()
+        except RuntimeError:  # it is open
+            return
 
     async def wait(self, seconds: float) -> News | None:
         end = time.monotonic() + seconds
