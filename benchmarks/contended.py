@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import redis
 from contention import report
 from contention.distance import distant
-from contention.peers import BLPOP, OURS, PEERS, REDIS_PY, Peer
+from contention.peers import BLPOP, COHORT, OURS, PEERS, REDIS_PY, Peer
 from contention.picture import bars
 from contention.workload import Workload, crowd, measured, processes
 
@@ -153,7 +153,11 @@ def main() -> None:
     if options.write:
         report.put(options.write / "benchmarks.rst", "\n".join([f"{said}.\n", *tables, many]))
         groups = {
-            workload.title: {title: one["changes"] for title, one in run.medians(workload).items()}
+            workload.title: {
+                title: one["changes"]
+                for title, one in run.medians(workload).items()
+                if title != COHORT.title
+            }
             for workload in SHOWN
         }
         picture = bars(groups, OURS.title, "hand-overs per second")

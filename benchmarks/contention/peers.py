@@ -37,26 +37,22 @@ class Peer:
         return importlib.util.find_spec(self.package) is not None
 
 
-def ours(port: int, name: str) -> NewLock:
+def ours(wait: str, port: int, name: str) -> NewLock:
     import redis
 
     from redis_lock_decorators import RedisLock
 
     client = redis.Redis(port=port)
-    return lambda: RedisLock(
-        name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait="queue"
-    )
+    return lambda: RedisLock(name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait=wait)
 
 
-def our_tasks(port: int, name: str) -> NewLock:
+def our_tasks(wait: str, port: int, name: str) -> NewLock:
     import redis.asyncio
 
     from redis_lock_decorators.asyncio import RedisLock
 
     client = redis.asyncio.Redis(port=port)
-    return lambda: RedisLock(
-        name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait="queue"
-    )
+    return lambda: RedisLock(name, client=client, expire=EXPIRE, acquire_time=PATIENCE, wait=wait)
 
 
 def redis_py(sleep: float, port: int, name: str) -> NewLock:
@@ -90,11 +86,22 @@ def pottery(port: int, name: str) -> NewLock:
     return lambda: pottery.Redlock(key=name, masters={client}, auto_release_time=EXPIRE)
 
 
-OURS = Peer("redis_lock_decorators", "redis_lock_decorators", ours, our_tasks)
+OURS = Peer(
+    "redis_lock_decorators",
+    "redis_lock_decorators",
+    partial(ours, "queue"),
+    partial(our_tasks, "queue"),
+)
+COHORT = Peer(
+    "the same, wait='cohort'",
+    "redis_lock_decorators",
+    partial(ours, "cohort"),
+    partial(our_tasks, "cohort"),
+)
 REDIS_PY = Peer("redis-py", "redis", partial(redis_py, 0.1), partial(redis_py_tasks, 0.1))
 IMPATIENT = Peer(
     "redis-py, sleep=0.005", "redis", partial(redis_py, 0.005), partial(redis_py_tasks, 0.005)
 )
 POTTERY = Peer("pottery.Redlock", "pottery", pottery)
 BLPOP = Peer("python-redis-lock", "redis_lock", python_redis_lock)
-PEERS = (OURS, BLPOP, REDIS_PY, IMPATIENT, POTTERY)
+PEERS = (OURS, COHORT, BLPOP, REDIS_PY, IMPATIENT, POTTERY)
