@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import secrets
 from typing import TYPE_CHECKING
 
 from redis_lock_decorators.flow import process
@@ -155,7 +155,7 @@ HANDS_ON = "~"
 
 def new_identifier() -> str:
     """128 random bits as text."""
-    return os.urandom(16).hex() + HANDS_ON
+    return secrets.token_hex(16) + HANDS_ON
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:
