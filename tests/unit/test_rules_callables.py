@@ -155,7 +155,9 @@ def test_builtin_has_a_full_name_too(function: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [None, 0, "", [], {}, iter([]), object(), int, generator, coroutine], ids=str
+    "result",
+    [None, 0, "", [], {}, iter([]), object(), int, generator, coroutine],
+    ids=lambda result: type(result).__name__,
 )
 def test_finished_result_is_handed_on(result: Any) -> None:
     assert refuse_unrun(plain, result) is result

@@ -114,7 +114,7 @@ def test_text_with_an_address_in_memory_is_refused_with_the_cure(value: object) 
 @pytest.mark.parametrize(
     "value",
     [
-        *({1, 2}, frozenset("ab"), {"a": 1}, [{1}], ({1},), [[{"a"}]], [{"a": 1}]),
+        *({1, 2}, frozenset("a"), {"a": 1}, [{1}], ({1},), [[{"a"}]], [{"a": 1}]),
         *(Point(1, {2}), [Point({}, 1)]),
     ],
     ids=repr,
