@@ -1,11 +1,15 @@
 -- Not a script by itself: what stands before those that may hand a lock on.
 -- Give a lock that nobody holds any more to the first waiter whose process listens; if there is none, free it.
--- In the queue a waiter is "channel|identifier|grant in milliseconds", by its ticket.
-local function promote(key, queue, facts, was_let_go)
-  local lapsed = not was_let_go and redis.call('HGET', facts, 'granted')
-  if lapsed then -- nobody let it go: until that process asks again, its waiters are only told to come again
-    redis.call('HDEL', facts, 'granted')
-    redis.pcall('HSET', facts, 'suspect:' .. lapsed, 1)
+-- In the queue a waiter is "channel|identifier|grant in milliseconds", by its ticket; who was handed the lock last is
+-- noted as "channel|identifier". Releaser: the identifier that lets the lock go, nil if it lapsed.
+local function promote(key, queue, facts, releaser)
+  local granted = redis.call('HGET', facts, 'granted')
+  if granted then
+    local channel, identifier = string.match(granted, '^([^|]+)|(.+)$')
+    if identifier ~= releaser then -- it let the lock lapse: until its process asks again, none there is handed it
+      redis.call('HDEL', facts, 'granted')
+      redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
+    end
   end
   local gone = {}
   local function tell(channel, word)
@@ -26,7 +30,7 @@ local function promote(key, queue, facts, was_let_go)
         break
       end
       if tell(channel, 'turn|' .. identifier .. '|' .. key) then
-        if redis.pcall('HSET', facts, 'granted', channel) == 1 then
+        if redis.pcall('HSET', facts, 'granted', channel .. '|' .. identifier) == 1 then
           redis.pcall('PEXPIRE', facts, 600000)
         end
         return

@@ -10,7 +10,7 @@ for i = 1, count do
   if holder ~= ARGV[1] then
     stranger = holder or stranger or ''
   elseif redis.call('EXISTS', queue) == 1 then
-    promote(key, queue, facts, true)
+    promote(key, queue, facts, holder)
   else
     redis.call('DEL', key, facts)
   end

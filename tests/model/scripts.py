@@ -38,12 +38,14 @@ class Scripts:
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
 
-    def promote(self, key: Any, queue: Any, facts: Any) -> None:
+    def promote(self, key: Any, queue: Any, facts: Any, releaser: str | None = None) -> None:
         redis = self.redis
-        lapsed = redis.hget(facts, "granted")
-        if lapsed is not None:
-            redis.hdel(facts, "granted")
-            self.suspect(facts, lapsed)
+        granted = redis.hget(facts, "granted")
+        if granted is not None:
+            last, _, held_by = granted.partition("|")
+            if held_by != releaser:
+                redis.hdel(facts, "granted")
+                self.suspect(facts, last)
         gone: dict[str, bool] = {}
 
         def tell(channel: str, word: str) -> bool:
@@ -58,7 +60,7 @@ class Scripts:
                 continue
             redis.set(key, identifier, int(grant))
             if tell(channel, f"turn|{identifier}|{_text(key)}"):
-                redis.hset(facts, "granted", channel)
+                redis.hset(facts, "granted", f"{channel}|{identifier}")
                 redis.pexpire(facts, KEPT)
                 return
         redis.delete(key, facts)
@@ -101,8 +103,7 @@ class Scripts:
         redis, (key, queue, facts) = self.redis, keys
         redis.zrem(queue, place)
         if redis.get(key) == identifier:
-            redis.hdel(facts, "granted")
-            self.promote(key, queue, facts)
+            self.promote(key, queue, facts, identifier)
         elif not redis.exists(queue) and redis.hget(facts, "granted") is None:
             redis.delete(facts)
         return mark
@@ -123,8 +124,7 @@ class Scripts:
             if holder != identifier:
                 stranger = holder or stranger or ""
             elif redis.exists(queue):
-                redis.hdel(facts, "granted")
-                self.promote(key, queue, facts)
+                self.promote(key, queue, facts, identifier)
             else:
                 redis.delete(key, facts)
         return mark if stranger is None else [mark, stranger]

@@ -63,6 +63,7 @@ class RealServer:
                 self.lines[channel] = line = self.server.client(decode_responses=True).pubsub()
                 line.subscribe(channel)
                 assert line.get_message(timeout=20)["type"] == "subscribe"
+        self.published()
 
     def deafen(self, channel: str) -> None:
         if channel in self.lines:
@@ -115,6 +116,25 @@ def _stored(memory: Memory, keys: tuple[str, ...]) -> Any:
     lock, queue, facts = keys
     left = _rounded(memory.pttl(lock))
     return memory.get(lock), left, memory.queues.get(queue, {}), memory.hashes.get(facts, {})
+
+
+def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_go(
+    real: Any,
+) -> None:
+    real.begin()
+    for step in (lines_up("a", "one"), lines_up("b", "one"), lines_up("c", "one")):
+        verb, identifier, *details = step
+        real.run(verb, KEYS, identifier, 0, *details)
+    real.run("enqueue", KEYS, "d", 0, LEASE, "two", 20_000, 0)
+    real.run("release", KEYS, "a", 0)
+    assert real.client.get("lock") == "b"
+
+    real.client.delete("lock")
+    real.client.set("lock", "stranger", px=LEASE)
+    real.run("release", KEYS, "stranger", 0)
+
+    assert real.client.get("lock") == "d"
+    assert real.client.hgetall("waiters") == {"suspect:one": "1", "granted": "two|d"}
 
 
 @settings(
