@@ -15,8 +15,8 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.flow.turn import News, Waiter
 
-#: How often a lease is passed on before other processes have their turn.
-MOST_PASSES = 64
+#: How often, and for how many seconds, a lease is passed on before other processes have their turn.
+MOST_PASSES, MOST_SECONDS = 64, 2.5
 #: The part of a grant that must be left of a lease to pass it on.
 ENOUGH = 0.3
 #: Seconds after which a waiter looks by itself whether somebody leads.
@@ -43,12 +43,14 @@ class Cohort:
 
     Attributes:
         holder: whose claim held the lock last.
+        since: when the lock came from another process.
     """
 
-    __slots__ = ("_leader", "_waiting", "holder")
+    __slots__ = ("_leader", "_waiting", "holder", "since")
 
     def __init__(self) -> None:
         self.holder: Claim | None = None
+        self.since = 0.0
         self._leader: dict[str, Local] = {}
         self._waiting: deque[Local] = deque()
 
@@ -115,7 +117,7 @@ async def acquire(
                     continue
                 refusal = await compete()
                 if refusal is None:
-                    cohort.holder = claim
+                    cohort.holder, cohort.since = claim, claim.since
                 return refusal
             cohort.stand(local)
             left = stop - port.now()
@@ -134,6 +136,8 @@ def pass_on(port: Port, claim: Claim) -> bool:
     cohort, now = claim.cohort, port.now()
     left = claim.deadline - now
     if cohort is None or claim.passes >= MOST_PASSES or not claim.is_live(now):
+        return False
+    if now >= cohort.since + MOST_SECONDS:
         return False
     if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
         return False
