@@ -17,6 +17,7 @@ from redis_lock_decorators.flow.release import end, let_go, let_go_part
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
     Refusal,
+    Unsent,
     ask,
     groups,
     is_unknown,
@@ -68,6 +69,10 @@ async def acquire(
         if refusal is None:
             for key in claim.keys:
                 port.held[key] = claim
+    except Unsent as error:
+        if len(groups(port, claim)) > 1:  # others of its keys may have been taken
+            await undo(port, claim)
+        refusal = Refusal(None, why=str(error))
     except BaseException as error:
         await undo(port, claim, error)
         raise

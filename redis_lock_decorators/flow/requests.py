@@ -37,6 +37,10 @@ class Misheard(LockError):
     """The reply belonged to another command, so what became of this one is not known."""
 
 
+class Unsent(LockError):
+    """The request did not leave in time, for others were before it: it was not done."""
+
+
 async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: float) -> T:
     """Repeat ``attempt(until)`` while its outcome is unknown, not past ``end`` nor an outage.
 
@@ -51,12 +55,12 @@ async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: flo
     except Exception as error:
         if not is_unknown(port, error):
             raise
-        return await _repeat(port, attempt, until, stop, error)
+        return await _repeat(port, attempt, until, end, error)
 
 
 def is_unknown(port: Port, error: Exception) -> bool:
-    """Whether it is not known if the server did what it was asked."""
-    return isinstance(error, Misheard) or port.is_unknown(error)
+    """Whether it is not known if the server did what it was asked, or could do it later."""
+    return isinstance(error, (Misheard, Unsent)) or port.is_unknown(error)
 
 
 def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
@@ -124,9 +128,11 @@ async def _repeat(
     port: Port,
     attempt: Callable[[float], Awaitable[T]],
     until: float,
-    stop: float,
+    end: float,
     error: Exception,
 ) -> T:
+    """Attempt again after an ``error`` for which the outcome is unknown."""
+    stop = min(end, until)
     for pause in delays.recovering(port.random):
         now = port.now()
         # The first repetition has no pause and is always worth it: an idle connection was stale.
@@ -136,7 +142,11 @@ async def _repeat(
         try:
             return await attempt(until)
         except Exception as failure:
-            error = failure
-            if not is_unknown(port, error):
+            # Of several outcomes, one that is unknown is told rather than one that is known.
+            if not isinstance(failure, Unsent) or isinstance(error, Unsent):
+                error = failure
+            if not is_unknown(port, failure):
                 break
+    if isinstance(error, Unsent) and port.now() < end:
+        return await persist(port, attempt, end)  # no outage: the server answers others
     raise error

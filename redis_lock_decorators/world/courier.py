@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+from redis_lock_decorators.flow.requests import Unsent
 
 #: The most requests that one trip takes: while the server works on one load, those whom the last
 #: one served prepare their next requests.
 LOAD = 100
 #: Seconds between two looks at what takes too long: one timer then, not one for each request.
 LOOK = 0.25
+#: Seconds without a reply after which the server is silent, and not only busy with other requests.
+SILENT = 1.0
 
 
 class Carrier(Protocol):
@@ -72,6 +77,7 @@ class Courier:
 
     __slots__ = (
         "_busy",
+        "_heard",
         "_loop",
         "_nodes",
         "_timer",
@@ -88,6 +94,7 @@ class Courier:
         self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
+        self._heard = -math.inf
         self._busy = False
         self._waiting: list[Request] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -116,6 +123,7 @@ class Courier:
         self._busy = True
         try:
             (reply,) = await carrier.carry([command], until)
+            self._heard = time.monotonic()
         finally:
             if self._waiting:
                 self._trips = asyncio.ensure_future(self._travel(carrier))
@@ -129,17 +137,28 @@ class Courier:
         now = time.monotonic()
         if self.trip is not None and self.trip.until <= now:
             self.trip.end()
-        for _, reply, until in self._waiting:
-            if until <= now and not reply.done():
-                reply.set_exception(carrier.no_reply())
+        self._in_time(self._waiting, carrier)
         again = self._busy or self._waiting
         self._timer = self._loop.call_later(LOOK, self._look, carrier) if again else None
+
+    def _in_time(self, requests: list[Request], carrier: Carrier) -> list[Request]:
+        """Those that somebody waits for; who waited for too long is told."""
+        now = time.monotonic()
+        for _, reply, until in requests:
+            if until <= now and not reply.done():
+                is_silent = now > self._heard + SILENT
+                reply.set_exception(carrier.no_reply() if is_silent else self._unsent())
+        return [request for request in requests if not request[1].done()]
+
+    def _unsent(self) -> Unsent:
+        others = len(self._waiting)
+        return Unsent(f"its request did not leave in time, as {others} of this event loop wait")
 
     async def _travel(self, carrier: Carrier) -> None:
         try:
             while self._waiting:
                 load, self._waiting = self._waiting[:LOAD], self._waiting[LOAD:]
-                await _deliver(carrier, [request for request in load if not request[1].done()])
+                await self._deliver(carrier, self._in_time(load, carrier))
                 if not self._waiting:
                     await asyncio.sleep(0)  # those who were served have their next request ready
         finally:
@@ -147,23 +166,23 @@ class Courier:
             for _, reply, _ in self._waiting:  # the event loop is going down
                 reply.cancel()
 
-
-async def _deliver(carrier: Carrier, load: list[Request]) -> None:
-    if not load:
-        return
-    commands, answers, ends = zip(*load, strict=True)
-    try:
-        replies = await carrier.carry(commands, max(ends))
-    except Exception as error:
-        replies = [error] * len(load)
-    except BaseException:
-        for answer in answers:
-            answer.cancel()
-        raise
-    for answer, reply in zip(answers, replies, strict=True):
-        if answer.done():
-            continue
-        if isinstance(reply, Exception):
-            answer.set_exception(reply)
-        else:
-            answer.set_result(reply)
+    async def _deliver(self, carrier: Carrier, load: list[Request]) -> None:
+        if not load:
+            return
+        commands, answers, ends = zip(*load, strict=True)
+        try:
+            replies = await carrier.carry(commands, max(ends))
+            self._heard = time.monotonic()
+        except Exception as error:
+            replies = [error] * len(load)
+        except BaseException:
+            for answer in answers:
+                answer.cancel()
+            raise
+        for answer, reply in zip(answers, replies, strict=True):
+            if answer.done():
+                continue
+            if isinstance(reply, Exception):
+                answer.set_exception(reply)
+            else:
+                answer.set_result(reply)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as TimedOut
 
+from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import failures
 
 if TYPE_CHECKING:
@@ -66,6 +67,13 @@ def slow(seconds: float) -> Fate:
         return request.port.received(reply)
 
     return fate
+
+
+def unsent(request: Request) -> Any:
+    """It waits behind others for as long as its sender would wait for a reply."""
+    clock = request.port.clock
+    clock.advance(max(0.0, request.end - clock.now))
+    raise Unsent("others were before it")
 
 
 def request_lost(request: Request) -> Any:

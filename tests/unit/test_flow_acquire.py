@@ -23,6 +23,7 @@ from support.faults import (
     slow,
     swallowed,
     timed_out,
+    unsent,
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
@@ -55,6 +56,51 @@ def attempt(
     port: SimulatedPort, claim: Claim, wait: float = 10, delta: float = 0.1
 ) -> Refusal | None:
     return run(acquire(port, claim, wait, delta))
+
+
+# A server that is busy with others
+
+
+@pytest.mark.parametrize("wait", [0.5, 20])
+def test_request_that_never_left_is_a_refusal_that_says_so(wait: float) -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.usual = unsent
+
+    refusal = attempt(port, claim, wait=wait)
+
+    assert refusal == Refusal(None, why="others were before it")
+    assert wait <= port.now() - 1000 < wait + ROUND_TRIP + 0.1
+    assert set(port.verbs) == {"acquire"}
+    assert claim.ended
+
+
+def test_request_waits_behind_others_for_longer_than_an_outage() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [unsent, unsent, unsent]
+
+    refusal = attempt(port, claim, wait=60)
+
+    assert refusal is None
+    assert port.now() - 1000 > 3 * OUTAGE
+
+
+def test_lost_reply_is_told_rather_than_a_request_that_never_left() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults, port.usual = [reply_lost], unsent
+
+    with pytest.raises(Disconnected):
+        attempt(port, claim, wait=0.5)
+
+
+def test_request_that_never_left_for_a_second_slot_gives_the_first_back() -> None:
+    port, claim = cluster_port(), new_claim("a", "b")
+    port.faults = [delivered, unsent]
+
+    refusal = attempt(port, claim, wait=0)
+
+    assert refusal == Refusal(None, why="others were before it")
+    assert port.server.value(FIRST) is None
+    assert port.server.value(SECOND) is None
 
 
 # A free lock
