@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from redis_lock_decorators.errors import shown
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
@@ -36,7 +37,7 @@ class Manners(NamedTuple):
     tell: Callable[[Any], None]
 
 
-class Bell(Protocol):
+class Bell(Loop, Protocol):
     """What a keeper needs of the event loop that it works on.
 
     Attributes:
@@ -45,20 +46,8 @@ class Bell(Protocol):
 
     phase: float
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-
-    def random(self) -> float:
-        """A number from 0 to 1."""
-
     def ring(self, when: float) -> None:
         """Call the keeper's ``tick`` by this time; from any thread. Infinity: for nothing."""
-
-    def start(self, work: Coroutine[Any, Any, None], /) -> object:
-        """Do work in the background."""
-
-    def port(self, port: Port) -> Port:
-        """The port on this event loop to the client of a port."""
 
 
 class Watch:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from redis_lock_decorators.flow.claim import HANDS_ON, Claim, claim_on
+from redis_lock_decorators.flow.claim import Claim, claim_on
+from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
+from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, is_unknown, persist, refusal_of
+from redis_lock_decorators.flow.requests import Refusal, ask, is_unknown, persist
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules.keys import with_queue
@@ -18,32 +20,11 @@ log = logging.getLogger("redis_lock_decorators")
 
 #: Seconds between two PINGs: every grant is known not to be older than the last answered one.
 PING = 0.4
-#: Seconds without an answer to a PING after which a connection is given up.
-SILENCE = 2.5
 #: Seconds that a listener stays when nobody waits any more.
 LINGER = 1.0
-#: Seconds after a lease must have ended, to look whether it did.
-AFTER = 0.002
-#: Between two looks at a lock whose holder tells nobody when it lets go: first and most.
-FIRST_LOOK, LAST_LOOK = 0.025, 0.25
-#: The most waiters that one request asks about.
-MOST_PLACES = 500
 
 
-class Line(Protocol):
-    """A connection of its own to a node, that hears a channel."""
-
-    async def send(self, *command: Any) -> None:
-        """Send a command."""
-
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
-        """Tell every message and reply; ends, or fails, when the line is closed or breaks."""
-
-    async def close(self) -> None:
-        """Close the connection."""
-
-
-class Bell(Protocol):
+class Bell(Loop, Protocol):
     """What a listener needs of the event loop that it works on.
 
     Attributes:
@@ -52,50 +33,17 @@ class Bell(Protocol):
 
     wanted: set[Any]
 
-    def now(self) -> float:
-        """Monotonic seconds."""
-
-    def random(self) -> float:
-        """A number from 0 to 1."""
-
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on the event loop; from any thread."""
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         """An alarm of the event loop."""
 
-    def start(self, work: Coroutine[Any, Any, None], /) -> object:
-        """Do work in the background."""
-
     async def sleep(self, seconds: float) -> None:
         """Pause a work on the event loop."""
 
-    def port(self, port: Port) -> Port:
-        """The port on this event loop to the client of a port."""
-
     def rest(self) -> None:
         """End what is there for nobody."""
-
-
-class Alarm(Protocol):
-    """Rings at the earliest of the times it was set to."""
-
-    def set(self, when: float) -> None:
-        """Ring by this time."""
-
-
-class Awaited(NamedTuple):
-    """A lock that somebody waits for.
-
-    Attributes:
-        due: when to look at it.
-        pause: seconds between two looks where its holder will tell nobody; 0 where it will.
-        grant: seconds that it is handed over for: longer it is never out of sight.
-    """
-
-    due: float
-    pause: float
-    grant: float
 
 
 class Listener:
@@ -119,7 +67,7 @@ class Listener:
         self._key = key  # any key of the node
         self._turns: dict[str, Turn] = {}
         self._entered: dict[str, Claim] = {}
-        self._awaited: dict[bytes, Awaited] = {}
+        self._lookout = Lookout(bell, port, channel)
         self._alarm: Alarm | None = None
         self._rings_at = math.inf
         self._line: Line | None = None
@@ -130,7 +78,7 @@ class Listener:
 
     def awaits(self, key: bytes) -> bool:
         """Whether somebody here waits for the key."""
-        return key in self._awaited and self.is_open
+        return key in self._lookout.awaited and self.is_open
 
     def join(self, turn: Turn) -> None:
         """Let a waiter be told. Unless this is open, it is told when it is."""
@@ -154,10 +102,7 @@ class Listener:
 
     def expect(self, key: bytes, refusal: Refusal, grant: float) -> None:
         """Look at an awaited lock when its lease must be over, and once in a ``grant``."""
-        known = self._awaited.get(key)
-        before = Awaited(0.0, 0.0, grant) if known is None else known
-        self._awaited[key] = awaited = _next_look(self._bell.now(), refusal, before)
-        if awaited.due < self._rings_at:
+        if self._lookout.expect(key, refusal, grant) < self._rings_at:
             self._bell.call(self.tick)
 
     def open(self) -> None:
@@ -192,12 +137,8 @@ class Listener:
         for identifier, claim in list(self._entered.items()):
             if claim.ended or now >= claim.deadline:
                 del self._entered[identifier]
-        for key, awaited in list(self._awaited.items()):
-            if key not in keys:
-                self._awaited.pop(key, None)
-            elif awaited.due <= now:
-                self._awaited[key] = awaited._replace(due=now + SILENCE)
-                self._bell.start(self._poke(key))
+        for key in self._lookout.due(now, keys):
+            self._bell.start(self._poke(key))
         self._ring()
 
     async def _live(self) -> None:
@@ -311,32 +252,9 @@ class Listener:
         await persist(port, cancel, self._bell.now() + SILENCE)
 
     async def _poke(self, key: bytes) -> None:
-        """Have a lapsed lock handed on, and tell those who fell out of the queue."""
         turns = [turn for turn in list(self._turns.values()) if turn.key == key and turn.place]
-        for start in range(0, len(turns), MOST_PLACES):
-            refusal = await self._look_for(key, turns[start : start + MOST_PLACES])
-            known = self._awaited.get(key)
-            if known is not None:
-                self._awaited[key] = _next_look(self._bell.now(), refusal, known)
+        await self._lookout.poke(key, turns)
         self._ring()
-
-    async def _look_for(self, key: bytes, turns: list[Turn]) -> Refusal:
-        port, claim = self._bell.port(self._port), claim_on(key, 1.0, self.channel)
-        places = [turn.place or "" for turn in turns]
-        missing: list[int] = []
-
-        def read(holder: Any, left: int, *numbers: int) -> Refusal:
-            missing[:] = numbers
-            return refusal_of(holder, left)
-
-        async def poke(until: float) -> Refusal | None:
-            keys = with_queue((key,))
-            return await ask(port, "poke", claim, keys, *places, until=until, read=read)
-
-        refusal = await persist(port, poke, self._bell.now() + SILENCE)
-        for number in missing:
-            turns[number].waiter.tell(News.AGAIN)
-        return refusal or Refusal(None)
 
     def _tell_all(self, news: News) -> None:
         for turn in list(self._turns.values()):
@@ -344,8 +262,7 @@ class Listener:
 
     def _ring(self) -> None:
         if self._alarm is not None:
-            dues = [awaited.due for awaited in list(self._awaited.values())]
-            self._rings_at = min([self._pinged + PING, *dues])
+            self._rings_at = min(self._pinged + PING, self._lookout.first_due())
             self._alarm.set(max(self._rings_at, self._bell.now() + AFTER))
 
     def _close(self, line: Line) -> None:
@@ -356,14 +273,3 @@ class Listener:
 
 class Unheard(Exception):
     """Something between us and the server hides who hears."""
-
-
-def _next_look(now: float, refusal: Refusal, known: Awaited) -> Awaited:
-    """When to look at a lock again, by what was said of its holder."""
-    left, pause = refusal.free_in, 0.0
-    if refusal.holder is None or left is None:  # it went to somebody, or is free, since
-        left = FIRST_LOOK
-    elif not refusal.holder.endswith((HANDS_ON, ":rest")):
-        pause = min(2 * known.pause, LAST_LOOK) if known.pause else FIRST_LOOK
-        left = min(left, pause)
-    return Awaited(now + min(left + AFTER, known.grant), pause, known.grant)

@@ -9,7 +9,8 @@ from redis_lock_decorators.flow.claim import Claim
 
 if TYPE_CHECKING:
     from redis_lock_decorators.flow.cohort import Cohort
-    from redis_lock_decorators.flow.listener import Line, Listener
+    from redis_lock_decorators.flow.listener import Listener
+    from redis_lock_decorators.flow.loop import Line
     from redis_lock_decorators.flow.turn import Waiter
 
 T = TypeVar("T")

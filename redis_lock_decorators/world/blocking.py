@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import Cohort
-from redis_lock_decorators.flow.listener import Line, Listener
+from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
 from redis_lock_decorators.world.lane import Lane

@@ -11,7 +11,7 @@ from support.faults import Request, delivered, raising, slow
 from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer
 
-from redis_lock_decorators.flow.listener import Awaited
+from redis_lock_decorators.flow.lookout import Awaited
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.rules.keys import with_queue
 
@@ -138,7 +138,7 @@ def test_word_that_comes_after_lining_up_again_is_not_believed(world: World) -> 
     world.passes(0.05)
     (other,) = waiting(world, expire=5)
     process.lines[-1].late = 0.8
-    process.listener._awaited[KEY] = Awaited(world.clock.now + 0.6, 0, 60)
+    process.listener._lookout.awaited[KEY] = Awaited(world.clock.now + 0.6, 0, 60)
 
     holder.ends()
     both = []

@@ -1,0 +1,44 @@
+"""What flows need of the event loop that works for them in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from redis_lock_decorators.flow.port import Port
+
+
+class Loop(Protocol):
+    """An event loop, as all who work on it see it."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def random(self) -> float:
+        """A number from 0 to 1."""
+
+    def start(self, work: Coroutine[Any, Any, None], /) -> object:
+        """Do work in the background."""
+
+    def port(self, port: Port) -> Port:
+        """The port on this event loop to the client of a port."""
+
+
+class Alarm(Protocol):
+    """Rings at the earliest of the times it was set to."""
+
+    def set(self, when: float) -> None:
+        """Ring by this time."""
+
+
+class Line(Protocol):
+    """A connection of its own to a node, that hears a channel."""
+
+    async def send(self, *command: Any) -> None:
+        """Send a command."""
+
+    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+        """Tell every message and reply; ends, or fails, when the line is closed or breaks."""
+
+    async def close(self) -> None:
+        """Close the connection."""
