@@ -6,36 +6,18 @@ import logging
 import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
-from typing import Any
 
-from redis_lock_decorators.errors import (
-    ConfigurationError,
-    LockLostError,
-    LockNotOwnedError,
-    shortened,
-    shown,
-)
+from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, shortened, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import (
-    ROUND_TRIP,
-    Misheard,
-    Refusal,
-    Send,
-    ask,
-    groups,
-    persist,
-    text,
-)
+from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, Send, ask, groups, persist
+from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 log = logging.getLogger("redis_lock_decorators")
-
-#: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
-NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
@@ -140,7 +122,7 @@ def let_go_part(
         if claim.rest > -math.inf:
             return _lay_down(port, claim, part, until)
         return ask(port, "release", claim, with_queue(part), until=until, send=send)
-    one = _transaction if method == "transaction" else _native
+    one = transaction if method == "transaction" else native
     return one(port, claim, part[0], until)
 
 
@@ -203,80 +185,3 @@ def refuse_fork(claim: Claim) -> None:
         raise LockNotOwnedError(
             claim.lock_name, why=f"it is held by the parent process {claim.process}"
         )
-
-
-async def _transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
-    if not port.transacts:
-        raise ConfigurationError(
-            "this client is of a cluster and cannot WATCH: release by method='script'",
-            claim.lock_name,
-        )
-    done = None
-    async with port.watch() as watched:
-        while done is None and port.now() < until:
-            holder = text(await watched.holder(key))
-            if holder != claim.identifier:
-                return Refusal(holder)
-            _, queue, facts = with_queue((key,))
-            others = (("HDEL", facts, "granted"), ("EXISTS", queue))
-            done = await watched.execute(_parting_command(port, claim, key), *others)
-    if done is None:
-        why = "its key changes faster than it can be read"
-        raise LockNotOwnedError(claim.lock_name, why=why)
-    if done[-1]:
-        await _nudge(port, claim, key, until)
-    return None
-
-
-def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
-    left = claim.rest - port.now()
-    if left <= 0:
-        return "DEL", key
-    return "SET", key, f"{claim.identifier}:rest", "PX", durations.milliseconds(left)
-
-
-async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
-    """Have a lock that was deleted handed to those who wait in its queue."""
-    await port.shield(
-        ask(port, "poke", claim, with_queue((key,)), until=until, read=lambda *facts: None)
-    )
-
-
-async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
-    is_awaited = ("EXISTS", with_queue((key,))[1])
-    for command, condition in NATIVE.items():
-        delete = (command, key, *condition, claim.identifier)
-        try:
-            deleted, awaited = await _both(port, delete, is_awaited, until)
-        except Exception as error:
-            if port.lacks(error) == "command":
-                continue
-            raise
-        if deleted not in (0, 1) or isinstance(deleted, bytes):
-            await port.distrust()
-            raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
-        if not deleted:
-            return Refusal(text(await port.send("GET", key, until=until)))
-        if claim.has_queued:
-            await port.send("HDEL", with_queue((key,))[2], "granted", until=until)
-        if awaited:
-            await _nudge(port, claim, key, until)
-        return None
-    raise ConfigurationError(
-        f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
-        "release by method='script'",
-        claim.lock_name,
-    )
-
-
-async def _both(
-    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
-) -> list[Any]:
-    """The replies to two commands, in one trip where the client can."""
-    if port.slotted:
-        return [await port.send(*one, until=until), await port.send(*other, until=until)]
-    replies = await port.send_together(one, other, until=until)
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return replies

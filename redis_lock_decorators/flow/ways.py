@@ -1,0 +1,94 @@
+"""Letting go in other ways than by script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, text
+from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules.keys import with_queue
+
+#: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
+NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
+
+
+async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    """Let a key go by WATCH, MULTI and EXEC."""
+    if not port.transacts:
+        raise ConfigurationError(
+            "this client is of a cluster and cannot WATCH: release by method='script'",
+            claim.lock_name,
+        )
+    done = None
+    async with port.watch() as watched:
+        while done is None and port.now() < until:
+            holder = text(await watched.holder(key))
+            if holder != claim.identifier:
+                return Refusal(holder)
+            _, queue, facts = with_queue((key,))
+            others = (("HDEL", facts, "granted"), ("EXISTS", queue))
+            done = await watched.execute(_parting_command(port, claim, key), *others)
+    if done is None:
+        why = "its key changes faster than it can be read"
+        raise LockNotOwnedError(claim.lock_name, why=why)
+    if done[-1]:
+        await _nudge(port, claim, key, until)
+    return None
+
+
+async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    """Let a key go by one command of the server."""
+    is_awaited = ("EXISTS", with_queue((key,))[1])
+    for command, condition in NATIVE.items():
+        delete = (command, key, *condition, claim.identifier)
+        try:
+            deleted, awaited = await _both(port, delete, is_awaited, until)
+        except Exception as error:
+            if port.lacks(error) == "command":
+                continue
+            raise
+        if deleted not in (0, 1) or isinstance(deleted, bytes):
+            await port.distrust()
+            raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
+        if not deleted:
+            return Refusal(text(await port.send("GET", key, until=until)))
+        if claim.has_queued:
+            await port.send("HDEL", with_queue((key,))[2], "granted", until=until)
+        if awaited:
+            await _nudge(port, claim, key, until)
+        return None
+    raise ConfigurationError(
+        f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
+        "release by method='script'",
+        claim.lock_name,
+    )
+
+
+def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
+    left = claim.rest - port.now()
+    if left <= 0:
+        return "DEL", key
+    return "SET", key, f"{claim.identifier}:rest", "PX", durations.milliseconds(left)
+
+
+async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Have a lock that was deleted handed to those who wait in its queue."""
+    await port.shield(
+        ask(port, "poke", claim, with_queue((key,)), until=until, read=lambda *facts: None)
+    )
+
+
+async def _both(
+    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
+) -> list[Any]:
+    """The replies to two commands, in one trip where the client can."""
+    if port.slotted:
+        return [await port.send(*one, until=until), await port.send(*other, until=until)]
+    replies = await port.send_together(one, other, until=until)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
