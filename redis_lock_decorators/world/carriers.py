@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +10,8 @@ from typing import Any
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import pipelined
 from redis_lock_decorators.world.courier import Courier, Trip
+from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout  # redis-py brings it there
 
 #: A pool with fewer connections than this needs each of them for its owner's work.
 SPARE = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +13,8 @@ from typing import Any, TypeVar, cast
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import disconnect, node_of, pipelined
 from redis_lock_decorators.world.lane import connected, read
+from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout  # redis-py brings it there
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Time-outs that the kernel keeps: for Python's own, each way costs a system call more."""
+"""Time-outs of tasks, and those of blocking sockets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import struct
 import sys
 from typing import Any
 
+if sys.version_info >= (3, 11):
+    from asyncio import timeout as timeout
+else:
+    from async_timeout import timeout as timeout
+
 #: There a ``struct timeval`` is two longs.
 KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 
@@ -14,8 +19,9 @@ KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 def leave_to_kernel(connection: Any) -> None:
     """Have the kernel end each wait of a connection after its ``socket_timeout``, if it can.
 
-    Not of TLS, which reads more than once for a reply, nor of sockets that an event loop such as
-    gevent's has put in place of Python's: those wait in their own ways.
+    Python's own time-outs cost a system call more each way. Not of TLS, which reads more than once
+    for a reply, nor of sockets that an event loop such as gevent's has put in place of Python's:
+    those wait in their own ways.
     """
     plain = getattr(connection, "_sock", None)
     kind = type(plain)

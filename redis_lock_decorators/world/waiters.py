@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections import deque
 from contextlib import suppress
 
 from redis_lock_decorators.flow.turn import News
-
-if sys.version_info >= (3, 11):
-    from asyncio import timeout
-else:
-    from async_timeout import timeout  # redis-py brings it there
+from redis_lock_decorators.world.timeouts import timeout
 
 
 class ThreadWaiter:
