@@ -112,8 +112,8 @@ async def _line_up(
 async def _clear(port: Port, claim: Claim, listener: Listener, turn: Turn) -> None:
     """Leave no place in the queue of a lock that was taken past it."""
     details = (claim.ttl, listener.channel, claim.grant, turn.ticket)
-    until = port.now() + claim.grant / 1000
-    await ask(port, "enqueue", claim, with_queue(claim.keys), *details, until=until)
+    until, keys = port.now() + claim.grant / 1000, with_queue(claim.keys)
+    await ask(port, "enqueue", claim, keys, *details, until=until, read=lambda *facts: None)
 
 
 async def _enter(

@@ -297,6 +297,27 @@ def test_waiter_looks_by_itself_while_its_line_cannot_be_made_anew(world: World)
     assert waiter.held
 
 
+def test_lock_that_is_lost_while_its_place_is_cleared_causes_no_error(world: World) -> None:
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    port = waiter.process.port
+
+    def lost(request: Request) -> Any:
+        if port.verbs[-1] == "enqueue":
+            world.server.put(KEY, STRANGER, 60)
+        return delivered(request)
+
+    waiter.process.is_cut_off = True
+    waiter.process.lines[-1].cut()
+    world.passes(0.5)
+    port.usual = lost
+    holder.ends()
+    world.passes(1)
+
+    assert port.verbs[-2:] == ["acquire", "enqueue"]
+    assert port.untidy == []
+
+
 def test_line_that_is_cut_when_it_is_tried_out_does_not_end_listening(world: World) -> None:
     holder = world.holder()
     process = world.process()
