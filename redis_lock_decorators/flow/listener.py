@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, is_unknown, persist
+from redis_lock_decorators.flow.requests import Refusal, cancel, is_unknown, persist
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import delays
-from redis_lock_decorators.rules.keys import with_queue
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -245,11 +245,7 @@ class Listener:
     async def _hand_on(self, key: bytes, identifier: str) -> None:
         """Let go what was handed to a waiter that has left."""
         port, claim = self._bell.port(self._port), claim_on(key, 1.0, identifier)
-
-        async def cancel(until: float) -> Refusal | None:
-            return await ask(port, "cancel", claim, with_queue((key,)), "", until=until)
-
-        await persist(port, cancel, self._bell.now() + SILENCE)
+        await persist(port, partial(cancel, port, claim, ""), self._bell.now() + SILENCE)
 
     async def _poke(self, key: bytes) -> None:
         turns = [turn for turn in list(self._turns.values()) if turn.key == key and turn.place]

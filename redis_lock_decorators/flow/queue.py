@@ -8,7 +8,7 @@ from typing import Any
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, persist, refusal_of
+from redis_lock_decorators.flow.requests import Refusal, ask, cancel, persist, refusal_of
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import term
 from redis_lock_decorators.rules.keys import with_queue
@@ -138,5 +138,5 @@ async def _enter(
 async def step_out(port: Port, claim: Claim, until: float) -> None:
     """Wait no more in the queue, but somewhere else."""
     if claim.place is not None:
-        await ask(port, "cancel", claim, with_queue(claim.keys), claim.place, until=until)
+        await cancel(port, claim, claim.place, until)
         claim.place = None

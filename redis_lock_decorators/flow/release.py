@@ -11,7 +11,15 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, short
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, Send, ask, groups, persist
+from redis_lock_decorators.flow.requests import (
+    ROUND_TRIP,
+    Refusal,
+    Send,
+    ask,
+    cancel,
+    groups,
+    persist,
+)
 from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
@@ -116,8 +124,7 @@ def let_go_part(
 ) -> Awaitable[Refusal | None]:
     """Let those keys of the claim go that one request may touch."""
     if claim.place is not None:
-        keys = with_queue(claim.keys)
-        return ask(port, "cancel", claim, keys, claim.place, until=until)
+        return cancel(port, claim, claim.place, until)
     if method == "script":
         if claim.rest > -math.inf:
             return _lay_down(port, claim, part, until)

@@ -112,6 +112,11 @@ async def ask(
     raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
 
 
+def cancel(port: Port, claim: Claim, place: str, until: float) -> Awaitable[Refusal | None]:
+    """Leave a place in the queue, and let the lock go if it was handed over meanwhile."""
+    return ask(port, "cancel", claim, keys_rules.with_queue(claim.keys), place, until=until)
+
+
 def groups(port: Port, claim: Claim) -> list[tuple[bytes, ...]]:
     """The claim's keys, as many together as one script may touch."""
     return keys_rules.by_slot(claim.keys) if port.slotted else [claim.keys]
