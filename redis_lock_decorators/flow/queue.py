@@ -56,7 +56,9 @@ async def wait(
             elif news is None and not listener.is_open:
                 last = await persist(port, attempt, stop)
                 if last is None and turn.place is not None:
-                    await port.shield(_clear(port, claim, listener, turn))
+                    # It was taken past its queue: to ask for it there once more clears the place.
+                    until = port.now() + claim.grant / 1000
+                    await port.shield(_enqueue(port, claim, listener, turn, until))
             if last is None or port.now() >= stop:
                 break
             if port.listener(key) is not listener or turn.identifier != claim.identifier:
@@ -88,16 +90,10 @@ async def _line_up(
     claim.has_queued = True
     claim.place = turn.place = f"{listener.channel}|{claim.identifier}|{claim.grant}"
 
-    def placed(holder: Any, milliseconds: int, ticket: int) -> Refusal:
-        turn.ticket = int(ticket)
-        return refusal_of(holder, milliseconds)
-
     async def enqueue(until: float) -> Refusal | None:
         nonlocal sent
         sent = port.now()
-        details = (claim.ttl, listener.channel, claim.grant, turn.ticket)
-        keys = with_queue(claim.keys)
-        return await ask(port, "enqueue", claim, keys, *details, until=until, read=placed)
+        return await _enqueue(port, claim, listener, turn, until)
 
     refusal = await persist(port, enqueue, stop)
     if refusal is not None:
@@ -109,11 +105,18 @@ async def _line_up(
     return None if port.now() < claim.deadline else await persist(port, attempt, stop)
 
 
-async def _clear(port: Port, claim: Claim, listener: Listener, turn: Turn) -> None:
-    """Leave no place in the queue of a lock that was taken past it."""
+def _enqueue(
+    port: Port, claim: Claim, listener: Listener, turn: Turn, until: float
+) -> Awaitable[Refusal | None]:
+    """Ask for the lock, or for a place in its queue: the old one if there is one."""
+
+    def placed(holder: Any, milliseconds: int, ticket: int) -> Refusal:
+        turn.ticket = int(ticket)
+        return refusal_of(holder, milliseconds)
+
     details = (claim.ttl, listener.channel, claim.grant, turn.ticket)
-    until, keys = port.now() + claim.grant / 1000, with_queue(claim.keys)
-    await ask(port, "enqueue", claim, keys, *details, until=until, read=lambda *facts: None)
+    keys = with_queue(claim.keys)
+    return ask(port, "enqueue", claim, keys, *details, until=until, read=placed)
 
 
 async def _enter(
