@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import six
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.rules import durations, term
 
+T = TypeVar("T")
 ReleaseMethod = Literal["script", "transaction", "native"]
 Wait = Literal["queue", "poll", "cohort"]
 #: Called with a lease that was lost, and why.
@@ -95,10 +96,7 @@ def checked_prefix(prefix: object) -> str:
 
 def checked_method(method: object) -> ReleaseMethod:
     """How a lock is let go: one of the names in ``ReleaseMethod``."""
-    for known in get_args(ReleaseMethod):
-        if method == known:
-            return known  # type: ignore[no-any-return]  # get_args forgets the literals
-    raise ConfigurationError(f"{method!r} is no release method: {get_args(ReleaseMethod)}")
+    return _one_of(get_args(ReleaseMethod), method, "{!r} is no release method: {}")
 
 
 def checked_switch(option: str, switch: object) -> bool:
@@ -119,7 +117,11 @@ def checked_replicas(replicas: object) -> int:
 
 def checked_wait(wait: object) -> Wait:
     """How a busy lock is waited for: one of the names in ``Wait``."""
-    for known in get_args(Wait):
-        if wait == known:
-            return known  # type: ignore[no-any-return]  # get_args forgets the literals
-    raise ConfigurationError(f"wait={wait!r:.80}: give one of {get_args(Wait)}")
+    return _one_of(get_args(Wait), wait, "wait={!r:.80}: give one of {}")
+
+
+def _one_of(names: tuple[T, ...], name: object, problem: str) -> T:
+    for known in names:
+        if name == known:
+            return known
+    raise ConfigurationError(problem.format(name, names))
