@@ -7,6 +7,7 @@ import time
 import pytest
 import redis
 from support.fronts import LEGACY, do, wrap
+from support.interruptions import Interrupted, interrupt_every_line
 from support.proxy import FaultProxy
 
 import redis_lock_decorators.lock
@@ -232,8 +233,6 @@ OPTIONS = pytest.mark.parametrize(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_thread_interrupted_at_any_line_leaves_no_key(server, direct, name, timeout, token):
-    from integration.test_interrupts import Interrupted, interrupt_every_line
-
     client = server.client()
     lock = redis_lock_decorators.lock.Lock(client, name, timeout=timeout)
 

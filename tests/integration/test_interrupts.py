@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import linecache
-import pathlib
-import sys
-
 import pytest
+from support.interruptions import Interrupted, interrupt_every_line
 from support.proxy import FaultProxy
 
-import redis_lock_decorators
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
 
 # Interrupted between its making and its first step, a coroutine is never awaited.
@@ -19,56 +14,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
-
-
-class Interrupted(BaseException):
-    """What the signal handler raises."""
-
-
-class Interruption:
-    """Raises at the n-th line that runs in the package, once."""
-
-    def __init__(self, number):
-        self.left = number
-        self.place = "nowhere"
-
-    def __enter__(self):
-        self.before = sys.gettrace()
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *failure):
-        sys.settrace(self.before)
-
-    @property
-    def happened(self):
-        return self.left < 0
-
-    def _call(self, frame, event, argument):
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def _line(self, frame, event, argument):
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # No signal handler runs on a "try:", which is no instruction.
-        if event == "line" and code != "try:":
-            self.left -= 1
-            if self.left == -1:
-                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise Interrupted
-        return self._line
-
-
-def interrupt_every_line(work):
-    """Run ``work(interruption)`` with an interruption at each line; how many there were."""
-    for number in range(2_000):
-        interruption = Interruption(number)
-        with contextlib.suppress(Interrupted):
-            work(interruption)
-        if not interruption.happened:
-            return number
-    raise AssertionError("the work never ends")
 
 
 @pytest.fixture

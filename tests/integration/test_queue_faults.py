@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import logging
-import pathlib
 import signal
-import sys
 import threading
 import time
 
 import pytest
 import redis
 from support.fronts import do
+from support.interruptions import Interrupted, Interruption
 from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, none_left, until
 from support.workers import Holding, Rival
 
-import redis_lock_decorators
 from redis_lock_decorators.testing import LocalServer
 
 LEGACY = int(redis.__version__.partition(".")[0]) < 4
 FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
-PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
 
 unix_only = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process")
 
@@ -343,39 +339,6 @@ async def test_a_lost_reply_while_lining_up_takes_no_second_place(
     assert most == [3]
 
 
-class Interrupted(BaseException):
-    """What a signal handler raises."""
-
-
-class Interruption:
-    """Raises at the n-th line that this thread runs in the package, once."""
-
-    def __init__(self, number):
-        self.left = number
-        self.place = "nowhere"
-
-    def __enter__(self):
-        self._before = sys.gettrace()
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *failure):
-        sys.settrace(self._before)
-
-    def _call(self, frame, event, argument):
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def _line(self, frame, event, argument):
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # No signal handler runs on a "try:", which is no instruction.
-        if event == "line" and code != "try:":
-            self.left -= 1
-            if self.left == -1:
-                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise Interrupted
-        return self._line
-
-
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -401,7 +364,7 @@ def test_a_waiter_interrupted_at_any_line_leaves_nothing(server, direct, name):
             pass
         left.set()
         helper.join()
-        if interruption.left >= 0:
+        if not interruption.happened:
             break
 
     assert 100 < number < 1_999
