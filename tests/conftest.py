@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from support import topologies
 from support.fronts import FRONTS
+from support.leftovers import none_left
 from support.proxy import FaultProxy
+from support.workers import Rival
 
 _numbers = itertools.count(1)
 
@@ -88,3 +90,37 @@ def proxy(server: Any) -> Iterator[FaultProxy]:
 def direct(server: Any) -> Any:
     """A client of that server, to look at what happened behind the proxy."""
     return server.client()
+
+
+@pytest.fixture
+def frail() -> Iterator[Any]:
+    """A server of the test's own, to be harmed."""
+    from redis_lock_decorators.testing import LocalServer
+
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture
+def rival() -> Iterator[Rival]:
+    """Another process, to want what the test holds."""
+    rival = Rival()
+    yield rival
+    rival.end()
+
+
+@pytest.fixture
+def tidy(server: Any, direct: Any) -> Iterator[None]:
+    """Fail if the test leaves a thread, a connection or a lock."""
+    direct.ping()  # its connection is here from the start
+    with none_left(server.client()):
+        yield
+
+
+@pytest.fixture
+def tidy_queue(server: Any, direct: Any) -> Iterator[None]:
+    """The same, and if it leaves any other key, or a channel."""
+    direct.ping()  # its connection is here from the start
+    with none_left(server.client(), "*"):
+        yield
+    assert direct.pubsub_channels() == []

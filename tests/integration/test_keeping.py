@@ -12,23 +12,21 @@ import threading
 import time
 
 import pytest
-import redis
-from support.fronts import do
+from support.fronts import LEGACY, do
 from support.leftovers import (
     ASYNCIO,
     BLOCKING,
+    TIDY_FRONTS,
     connections,
-    none_left,
     other_tasks,
     own_threads,
     until,
 )
-from support.workers import Rival, in_child
+from support.workers import in_child
 
 from redis_lock_decorators import LockLostError, LockNotOwnedError
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 
 fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 asyncio_only = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
@@ -36,20 +34,7 @@ counts_cancellations = pytest.mark.skipif(
     sys.version_info < (3, 11), reason="tasks do not count their cancellations before Python 3.11"
 )
 
-
-@pytest.fixture(autouse=True)
-def _tidy(server, direct):
-    direct.ping()  # its connection is here from the start
-    with none_left(server.client()):
-        yield
-
-
-@pytest.fixture
-def rival():
-    """Another process, to want what the test holds."""
-    rival = Rival()
-    yield rival
-    rival.end()
+pytestmark = pytest.mark.usefixtures("tidy")
 
 
 def scripts_run(direct):

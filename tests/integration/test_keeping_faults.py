@@ -15,16 +15,14 @@ import signal
 import time
 
 import pytest
-import redis
-from support.leftovers import ASYNCIO, BLOCKING, none_left, until
+from support.fronts import LEGACY
+from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.proxy import FaultProxy
-from support.workers import Rival, hold_until_lost
+from support.workers import hold_until_lost
 
 from redis_lock_decorators import LockLostError, lua
-from redis_lock_decorators.testing import LocalServer
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 WORLDS = [front.name for front in FRONTS]
 
 #: How a lease ended whose time ran out, according to who saw it first: the clock or the server.
@@ -32,27 +30,7 @@ OVER = "its time ran out|its key is gone|holds it"
 
 unix_only = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process")
 
-
-@pytest.fixture(autouse=True)
-def _tidy(server, direct):
-    direct.ping()  # its connection is here from the start
-    with none_left(server.client()):
-        yield
-
-
-@pytest.fixture
-def rival():
-    """Another process, to want what the test holds."""
-    rival = Rival()
-    yield rival
-    rival.end()
-
-
-@pytest.fixture
-def frail():
-    """A server of the test's own, to be harmed."""
-    with LocalServer() as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("tidy")
 
 
 def renews(command):

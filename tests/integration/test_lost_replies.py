@@ -7,16 +7,14 @@ import contextlib
 import time
 
 import pytest
-import redis
-from support.fronts import do, wrap
-from support.leftovers import ASYNCIO, BLOCKING, none_left, until
+from support.fronts import LEGACY, do, wrap
+from support.leftovers import BLOCKING, TIDY_FRONTS, none_left, until
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.testing import LocalCluster
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 VERBS = ("acquire", "release", "extend", "renew")
 
 pytestmark = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])

@@ -10,44 +10,29 @@ import time
 
 import pytest
 import redis
-from support.fronts import do, wrap
+from support.fronts import LEGACY, do, wrap
 from support.leftovers import (
     ASYNCIO,
     BLOCKING,
     PATIENCE,
+    TIDY_FRONTS,
     connections,
-    none_left,
     own_threads,
     until,
 )
+from support.queues import queue_of, queued
 from support.topologies import started
 from support.workers import Rival, in_child
 
 from redis_lock_decorators import ConfigurationError, lua
 from redis_lock_decorators.rules.keys import with_queue
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 
 fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 asyncio_only = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 
-
-@pytest.fixture(autouse=True)
-def _tidy(server, direct):
-    direct.ping()  # its connection is here from the start
-    with none_left(server.client(), "*"):
-        yield
-    assert direct.pubsub_channels() == []
-
-
-def queue_of(name):
-    return f"{{sys:lock:{name}}}:queue"
-
-
-async def queued(front, direct, name, count):
-    """Wait until so many stand in the queue of a lock."""
-    await until(front, lambda: direct.zcard(queue_of(name)) >= count)
+pytestmark = pytest.mark.usefixtures("tidy_queue")
 
 
 class Crowd:

@@ -9,50 +9,17 @@ import threading
 import time
 
 import pytest
-import redis
 from support.fronts import do
 from support.interruptions import Interrupted, Interruption
-from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, none_left, until
-from support.workers import Holding, Rival
+from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS
+from support.queues import queue_of, queued
+from support.workers import Holding
 
-from redis_lock_decorators.testing import LocalServer
-
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 
 unix_only = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process")
 
-
-@pytest.fixture(autouse=True)
-def _tidy(server, direct):
-    direct.ping()  # its connection is here from the start
-    with none_left(server.client(), "*"):
-        yield
-    assert direct.pubsub_channels() == []
-
-
-@pytest.fixture
-def frail():
-    """A server of the test's own, to be harmed."""
-    with LocalServer() as server:
-        yield server
-
-
-@pytest.fixture
-def rival():
-    """Another process that waits."""
-    rival = Rival()
-    yield rival
-    rival.end()
-
-
-def queue_of(name):
-    return f"{{sys:lock:{name}}}:queue"
-
-
-async def queued(front, direct, name, count=1):
-    """Wait until so many stand in the queue of a lock."""
-    await until(front, lambda: direct.zcard(queue_of(name)) >= count)
+pytestmark = pytest.mark.usefixtures("tidy_queue")
 
 
 async def entered_while(front, lock, work, count=1):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from support.fronts import AsyncioFront, BlockingFront
+from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds that anything may take that must happen, on a machine that is busy.
 PATIENCE = 20.0
@@ -46,6 +46,7 @@ class TidyAsyncioFront(AsyncioFront):
 
 
 BLOCKING, ASYNCIO = TidyBlockingFront(), TidyAsyncioFront()
+TIDY_FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
 
 
 async def until(
