@@ -55,10 +55,8 @@ async def wait(
                 last = await _enter(port, claim, turn, attempt, stop)
             elif news is None and not listener.is_open:
                 last = await persist(port, attempt, stop)
-                if last is None and turn.place is not None:
-                    # It was taken past its queue: to ask for it there once more clears the place.
-                    until = port.now() + claim.grant / 1000
-                    await port.shield(_enqueue(port, claim, listener, turn, until))
+                if last is None:
+                    await port.shield(_clear(port, claim, listener, turn))
             if last is None or port.now() >= stop:
                 break
             if port.listener(key) is not listener or turn.identifier != claim.identifier:
@@ -103,6 +101,14 @@ async def _line_up(
         return await persist(port, attempt, stop)
     claim.take(sent)
     return None if port.now() < claim.deadline else await persist(port, attempt, stop)
+
+
+async def _clear(port: Port, claim: Claim, listener: Listener, turn: Turn) -> None:
+    """Leave no place in the queue of a lock that was taken past it."""
+    until = port.now() + claim.grant / 1000
+    if turn.place is None or await _enqueue(port, claim, listener, turn, until) is None:
+        return  # who holds a lock and asks for it once more has no place any more
+    await cancel(port, claim, turn.place, until)
 
 
 def _enqueue(

@@ -297,7 +297,7 @@ def test_waiter_looks_by_itself_while_its_line_cannot_be_made_anew(world: World)
     assert waiter.held
 
 
-def test_lock_that_is_lost_while_its_place_is_cleared_causes_no_error(world: World) -> None:
+def test_lock_that_is_lost_while_its_place_is_cleared_leaves_no_place(world: World) -> None:
     holder = world.holder()
     (waiter,) = waiting(world)
     port = waiter.process.port
@@ -314,8 +314,9 @@ def test_lock_that_is_lost_while_its_place_is_cleared_causes_no_error(world: Wor
     holder.ends()
     world.passes(1)
 
-    assert port.verbs[-2:] == ["acquire", "enqueue"]
+    assert port.verbs[-3:] == ["acquire", "enqueue", "cancel"]
     assert port.untidy == []
+    assert world.server.members(KEYS[1]) == {}
 
 
 def test_line_that_is_cut_when_it_is_tried_out_does_not_end_listening(world: World) -> None:
