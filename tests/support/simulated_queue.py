@@ -9,12 +9,14 @@ from typing import Any
 
 from redis.exceptions import ConnectionError as Disconnected
 
-from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.acquire import Way, acquire
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.world.clients import Facts
 from support.simulated_bell import BackgroundPort, Resume, SimulatedBell, _Turn
 from support.simulation import SimulatedPort, SimulatedServer, new_claim
 
@@ -202,6 +204,10 @@ class QueuePort(BackgroundPort):
         self.process.waiters.append(QueueWaiter(self.process.bell))
         return self.process.waiters[-1]
 
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        facts: Any = self.process
+        return Facts.cohort(facts, key, ttl)
+
     async def line(self, key: bytes) -> QueueLine:
         if self.process.is_cut_off:
             raise Disconnected("no way there")
@@ -215,6 +221,7 @@ class Waiting:
     Attributes:
         port: what its requests go through; its log, faults and latency.
         lines: the connections that it hears on, the newest last.
+        cohorts: who waits together.
         is_cut_off: it can make no connection to hear on.
     """
 
@@ -224,6 +231,7 @@ class Waiting:
         self.bell = QueueBell(server.clock)
         self.lines: list[QueueLine] = []
         self.waiters: list[QueueWaiter] = []
+        self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.listener: Listener | None = None
         self.is_cut_off = False
         self.channels = 0
@@ -246,9 +254,16 @@ class Taking:
     """
 
     def __init__(
-        self, process: Waiting, name: str, wait: float, *, expire: float = 10, grant: float = 2.5
+        self,
+        process: Waiting,
+        name: str,
+        wait: float,
+        *,
+        expire: float = 10,
+        grant: float = 2.5,
+        way: Way = "queue",
     ) -> None:
-        self.process, self.wait = process, wait
+        self.process, self.wait, self.way = process, wait, way
         self.claim: Claim = new_claim(name, expire=expire, owner=object())
         self.claim.grant = round(min(grant, expire) * 1000)
         self.at: float | None = None
@@ -269,7 +284,7 @@ class Taking:
     async def _take(self) -> None:
         port: Any = QueuePort(self.process)
         try:
-            self.refusal = await acquire(port, self.claim, self.wait, 0.1, "queue")
+            self.refusal = await acquire(port, self.claim, self.wait, 0.1, self.way)
             self.held = self.refusal is None
         except (Exception, KeyboardInterrupt) as error:
             self.error = error
