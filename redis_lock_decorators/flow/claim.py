@@ -119,11 +119,6 @@ class Claim:
         if term.deadline(sent, seconds) > self.deadline:
             self.hold(sent, seconds)
 
-    def inherit(self, other: Claim, now: float) -> None:
-        """Last as long as another, whose identifier is yet to be taken over."""
-        self.since, self.deadline = now, other.deadline
-        self.lasts, self.passes = other.deadline - now, other.passes + 1
-
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
         self.identifier = new_identifier()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
@@ -26,14 +27,19 @@ LEADER = "leader"
 
 
 class Local:
-    """One waiter of a cohort; ``has_turn`` once the lock was passed to its claim."""
+    """One waiter of a cohort.
 
-    __slots__ = ("claim", "has_turn", "waiter")
+    Attributes:
+        has_turn: the lock was passed to its claim.
+        is_gone: it waits no more, so nothing can be passed to it.
+    """
+
+    __slots__ = ("claim", "has_turn", "is_gone", "waiter")
 
     def __init__(self, claim: Claim, waiter: Waiter) -> None:
         self.claim = claim
         self.waiter = waiter
-        self.has_turn = False
+        self.has_turn = self.is_gone = False
 
 
 class Cohort:
@@ -83,12 +89,12 @@ class Cohort:
             self._waiting.append(local)
 
     def go(self, local: Local) -> bool:
-        """Wait no more; False if the lock is being passed to it."""
-        try:
+        """Wait no more; False if the lock was passed to it."""
+        if not local.has_turn:  # without a call before the next line: nothing comes between
+            local.is_gone = True
+        with suppress(ValueError):
             self._waiting.remove(local)
-        except ValueError:
-            return not local.has_turn
-        return True
+        return local.is_gone
 
     def next(self) -> Local | None:
         """Take away the first who waits."""
@@ -126,8 +132,7 @@ async def acquire(
             await local.waiter.wait(max(0.0, min(left, LOOK)))
         return None
     finally:
-        if not local.has_turn:
-            cohort.go(local)
+        cohort.go(local)
         cohort.step_down(local, port.now())
 
 
@@ -141,12 +146,14 @@ def pass_on(port: Port, claim: Claim) -> bool:
         return False
     if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
         return False
-    heir = cohort.next()
-    if heir is None:
-        return False
-    heir.claim.inherit(claim, now)
-    # In one step: from here on this claim is of a lock that nobody holds.
-    heir.claim.identifier, claim.identifier, heir.has_turn = claim.identifier, "", True
-    cohort.holder = heir.claim
-    heir.waiter.tell(News.TURN)
-    return True
+    while (heir := cohort.next()) is not None:
+        to = heir.claim
+        # Without a call until the heir has its turn: nothing comes between, no signal either.
+        if not heir.is_gone and not heir.has_turn:
+            to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
+            # In one step: from here on this claim is of a lock that nobody holds.
+            to.identifier, claim.identifier, heir.has_turn = claim.identifier, "", True
+            cohort.holder = to
+            heir.waiter.tell(News.TURN)
+            return True
+    return False
