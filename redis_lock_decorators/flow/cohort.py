@@ -147,12 +147,12 @@ def pass_on(port: Port, claim: Claim) -> bool:
     if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
         return False
     while (heir := cohort.next()) is not None:
-        to = heir.claim
+        to, one = heir.claim, claim.identifier
         # Without a call until the heir has its turn: nothing comes between, no signal either.
         if not heir.is_gone and not heir.has_turn:
             to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
-            # In one step: from here on this claim is of a lock that nobody holds.
-            to.identifier, claim.identifier, heir.has_turn = claim.identifier, "", True
+            # In one step: from here on this claim is of a lock that nobody holds, and let go.
+            to.identifier, claim.identifier, claim.parting, heir.has_turn = one, "", 1, True
             cohort.holder = to
             heir.waiter.tell(News.TURN)
             return True
