@@ -115,6 +115,20 @@ async def acquire(
 ) -> Refusal | None:
     """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.ttl)
+    while True:
+        refusal = await _wait(port, claim, cohort, compete, stop)
+        if refusal is not None or port.now() < claim.deadline:
+            return refusal
+        claim.identify()  # it was passed the lock, but woke when its lease was over
+
+
+async def _wait(
+    port: Port,
+    claim: Claim,
+    cohort: Cohort,
+    compete: Callable[[], Awaitable[Refusal | None]],
+    stop: float,
+) -> Refusal | None:
     local = Local(claim, port.waiter())
     try:
         while not local.has_turn:
