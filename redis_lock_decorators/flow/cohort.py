@@ -65,8 +65,10 @@ class Cohort:
         return not self._leader and not self._waiting
 
     def lead(self, local: Local, now: float) -> bool:
-        """Become the leader, if there is none and nobody here holds the lock."""
-        return not self._is_held(now) and self._leader.setdefault(LEADER, local) is local
+        """Become the leader, if it stands first, and nobody leads or holds the lock here."""
+        if self._is_held(now) or self._first() is not local:
+            return False
+        return self._leader.setdefault(LEADER, local) is local
 
     def step_down(self, local: Local, now: float) -> None:
         """Lead no more."""
@@ -76,12 +78,9 @@ class Cohort:
 
     def stir(self, now: float) -> None:
         """Have the first who waits lead, if somebody must."""
-        if self._leader or self._is_held(now):
-            return
-        try:
-            self._waiting[0].waiter.tell(News.AGAIN)
-        except IndexError:  # nobody waits
-            return
+        first = self._first()
+        if first is not None and not self._leader and not self._is_held(now):
+            first.waiter.tell(News.AGAIN)
 
     def stand(self, local: Local) -> None:
         """Wait behind the others."""
@@ -100,6 +99,12 @@ class Cohort:
         """Take away the first who waits."""
         try:
             return self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def _first(self) -> Local | None:
+        try:
+            return self._waiting[0]
         except IndexError:
             return None
 
@@ -132,6 +137,7 @@ async def _wait(
     local = Local(claim, port.waiter())
     try:
         while not local.has_turn:
+            cohort.stand(local)
             if cohort.lead(local, port.now()):
                 if not cohort.go(local):
                     continue
@@ -139,7 +145,6 @@ async def _wait(
                 if refusal is None:
                     cohort.holder, cohort.since = claim, claim.since
                 return refusal
-            cohort.stand(local)
             left = stop - port.now()
             if left <= 0 and cohort.go(local):
                 return Refusal(None)
