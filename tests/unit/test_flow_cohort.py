@@ -1,0 +1,638 @@
+"""Waiters of one process that pass a lock on, in virtual time: order, bounds, nobody forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import redis
+from support.simulated_bell import MANNERS
+from support.simulated_queue import QueuePort, Taking, Waiting
+from support.simulation import Clock, SimulatedServer, new_claim
+
+from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
+from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import LOOK, MOST_PASSES, Cohort, Local, pass_on
+from redis_lock_decorators.flow.extend import extend
+from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.release import release
+from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.world.clients import MOST_COHORTS, Facts
+
+KEY = b"sys:lock:a"
+KEYS = with_queue((KEY,))
+#: Long enough for some requests, shorter than a waiter's pause between two looks.
+SOON = 0.02
+#: Enough that nobody gives up by itself.
+PATIENCE = 100
+
+
+class World:
+    """A server and the processes that wait there."""
+
+    def __init__(self) -> None:
+        self.server = SimulatedServer(Clock())
+        self.clock = self.server.clock
+        self.processes: list[Waiting] = []
+        self.takings: list[Taking] = []
+
+    def process(self) -> Waiting:
+        self.processes.append(Waiting(self.server, len(self.processes)))
+        return self.processes[-1]
+
+    def passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def takes(
+        self,
+        process: Waiting,
+        wait: float = PATIENCE,
+        *,
+        kind: Any = Taking,
+        name: str = "a",
+        **options: Any,
+    ) -> Taking:
+        """One who waits, or holds if nobody else does, after a moment."""
+        taking = kind(process, name, wait, **{"way": "cohort", **options})
+        self.takings.append(taking)
+        self.passes(0.001)
+        return taking
+
+    def crowd(self, process: Waiting, count: int, **options: Any) -> list[Taking]:
+        """So many, in this order; the first of them holds the lock if nobody else does."""
+        takings = [self.takes(process, **options) for _ in range(count)]
+        self.passes(SOON)
+        return takings
+
+    def inside(self) -> Taking | None:
+        """Who holds the lock; fails if two do."""
+        live = [taking for taking in self.takings if taking.is_live]
+        assert len(live) < 2
+        return live[0] if live else None
+
+    def serves(self, hold: float = 0.0) -> list[Taking]:
+        """Let each who enters hold the lock for a while; who that was, in this order."""
+        order = []
+        while (taking := self.inside()) is not None:
+            order.append(taking)
+            self.passes(hold)
+            taking.ends()
+            self.passes(SOON)
+            assert not taking.is_live
+        return order
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left, in Redis or in a cohort."""
+        cohorts = [cohort for process in self.processes for cohort in process.cohorts.values()]
+        keys = [*map(self.server.members, KEYS[1:]), self.server.value(KEY)]
+        return not any(keys) and all(cohort.is_idle() for cohort in cohorts)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def stranded(world: World, count: int = 2, **options: Any) -> tuple[Taking, list[Taking]]:
+    """One of another process that holds the lock, and so many of one process that want it."""
+    holder = world.takes(world.process(), way="queue")
+    world.passes(SOON)
+    return holder, world.crowd(world.process(), count, **options)
+
+
+def verbs(*takings: Taking) -> list[str]:
+    return [verb for taking in takings for verb in taking.process.port.verbs]
+
+
+def held_with(world: World, count: int = 2, **options: Any) -> tuple[Taking, list[Taking]]:
+    """One who holds the lock, and so many of the same process that want it."""
+    holder, *waiters = world.crowd(world.process(), count + 1, **options)
+    assert world.inside() is holder
+    holder.process.port.log.clear()
+    return holder, waiters
+
+
+def test_waiters_enter_in_the_order_they_came_by_two_requests_in_all(world: World) -> None:
+    crowd = world.crowd(world.process(), 20)
+
+    order = world.serves()
+
+    assert order == crowd
+    assert crowd[0].process.port.verbs == ["acquire", "release"]
+    assert world.is_empty()
+
+
+def test_heir_has_what_the_holder_had(world: World) -> None:
+    holder, (heir, _) = held_with(world)
+    identifier, deadline = holder.claim.identifier, holder.claim.deadline
+    world.passes(4)
+
+    holder.ends()
+    world.passes(0)
+
+    assert world.inside() is heir
+    assert world.server.value(KEY) == heir.claim.identifier == identifier
+    assert heir.claim.deadline == deadline
+    assert heir.claim.since == world.clock.now
+    assert heir.claim.lasts == pytest.approx(deadline - world.clock.now)
+    assert heir.claim.passes == 1
+
+
+def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> None:
+    holder, (heir, _) = held_with(world)
+    world.passes(4)
+
+    holder.ends()
+    world.passes(0)
+    port: Any = heir.process.port
+    watch = Watch(heir, MANNERS, heir.claim, port, Options(expire=10, max_hold=60))
+
+    left = heir.claim.deadline - world.clock.now
+    assert watch.next_look()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)
+    assert watch.renewal(world.clock.now).seconds == 10
+
+
+def test_one_that_passed_the_lock_on_is_over(world: World) -> None:
+    holder, (heir, other) = held_with(world)
+    identifier, port = holder.claim.identifier, holder.process.port
+
+    holder.ends()
+    world.passes(SOON)
+    holder.ends()
+    world.passes(SOON)
+
+    assert holder.claim.ended
+    assert holder.claim.identifier != identifier
+    with pytest.raises(LockNotOwnedError, match="released"):
+        run(extend(QueuePort(holder.process), holder.claim, 20))  # type: ignore[arg-type]
+    assert port.verbs == []
+    assert world.inside() is heir
+    assert not other.held
+
+
+def test_other_processes_have_their_turn_after_so_many_passes(world: World) -> None:
+    crowd = world.crowd(world.process(), MOST_PASSES + 4)
+    other = world.takes(world.process(), way="queue")
+    world.passes(SOON)
+
+    order = world.serves()
+
+    turns = MOST_PASSES + 1
+    assert order == [*crowd[:turns], other, *crowd[turns:]]
+    assert world.is_empty()
+
+
+def test_passes_are_counted_anew_for_who_took_the_lock_in_redis(world: World) -> None:
+    crowd = world.crowd(world.process(), 2 * MOST_PASSES + 5)
+
+    assert world.serves() == crowd
+
+    assert sorted(verbs(crowd[0])) == ["acquire"] * 3 + ["release"] * 3
+
+
+def test_nobody_asks_redis_while_one_of_them_holds_the_lock(world: World) -> None:
+    holder, _ = held_with(world, 5)
+
+    world.passes(9)
+
+    assert holder.process.port.verbs == []
+
+
+def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> None:
+    holder, (first, second) = held_with(world)
+    holder.claim.passes = MOST_PASSES
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert world.inside() is first
+    assert not second.held
+
+
+def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
+    holder, waiters = held_with(world)
+    holder.claim.passes = MOST_PASSES
+    port: Any = QueuePort(holder.process)
+    again = new_claim("a", owner=object())
+
+    async def come_again() -> None:
+        await release(port, holder.claim, "script")
+        assert await acquire(port, again, PATIENCE, 0.1, "cohort") is None
+
+    holder.process.bell.start(come_again())
+    world.passes(SOON)
+    order = world.serves()
+
+    assert order == waiters
+    assert again.is_live(world.clock.now)
+    assert again.passes == 2
+
+
+def test_one_leads_and_the_others_wait_for_it(world: World) -> None:
+    _, crowd = stranded(world, 5)
+
+    places = world.server.members(KEYS[1])
+
+    assert len(places) == 1
+    assert crowd[0].claim.identifier in next(iter(places))
+    assert verbs(crowd[0]).count("enqueue") == 1
+
+
+@pytest.mark.parametrize(("left", "is_passed"), [(0.8, True), (0.7, False)])
+def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
+    world: World, left: float, is_passed: bool
+) -> None:
+    holder, (heir, _) = held_with(world, grant=2.5)
+    identifier = holder.claim.identifier
+    world.passes(holder.claim.deadline - left - world.clock.now)
+
+    holder.ends()
+    world.passes(SOON)
+
+    assert world.inside() is heir
+    assert (heir.claim.identifier == identifier) is is_passed
+    assert ("release" in verbs(holder)) is not is_passed
+
+
+def lose(world: World, holder: Taking) -> None:
+    world.server.drop(KEY)
+    holder.claim.lost_to = "its key is gone"
+
+
+def outlive(world: World, holder: Taking) -> None:
+    holder.process.bell.stand_still(20)
+    world.passes(20)
+
+
+@pytest.mark.parametrize("harm", [lose, outlive])
+def test_lease_that_is_lost_or_over_is_not_passed_on(world: World, harm: Any) -> None:
+    holder, waiters = held_with(world)
+    identifier = holder.claim.identifier
+
+    harm(world, holder)
+    holder.ends()
+    world.passes(LOOK + SOON)
+
+    assert [type(error) for error in holder.process.bell.failures] == [LockLostError]
+    assert world.inside() is waiters[0]
+    assert waiters[0].claim.identifier != identifier
+    assert world.serves() == waiters
+
+
+def test_lock_that_must_stand_for_a_while_is_not_passed_on(world: World) -> None:
+    holder, waiters = held_with(world)
+    holder.claim.rest = world.clock.now + 1
+
+    holder.ends()
+    world.passes(0.9)
+    early = world.inside()
+    world.passes(0.2)
+
+    assert early is None
+    assert holder.process.port.verbs[0] == "rest"
+    assert world.serves() == waiters
+
+
+@pytest.mark.parametrize(("detail", "value"), [("fencing", True), ("replicas", 1)])
+def test_locks_with_numbers_or_replicas_are_not_passed_on(
+    world: World, detail: str, value: Any
+) -> None:
+    world.server.replicas = 1
+    process, crowd = world.process(), []
+    for _ in range(3):
+        crowd.append(Taking(process, "a", PATIENCE, way="cohort"))
+        setattr(crowd[-1].claim, detail, value)
+        world.passes(SOON)
+    world.takings += crowd
+
+    order = world.serves()
+
+    assert order == crowd
+    assert len({taking.claim.identifier for taking in crowd}) == 3
+    assert process.cohorts == {}
+    assert process.port.verbs.count("release") == 3
+
+
+def test_lock_of_a_holder_that_vanished_is_taken_when_its_lease_ends(world: World) -> None:
+    _, waiters = held_with(world, expire=3)
+
+    world.passes(2.9)
+    early = [taking for taking in waiters if taking.held]
+    world.passes(0.2 + LOOK)
+
+    assert early == []
+    assert world.inside() is waiters[0]
+    assert world.serves() == waiters
+
+
+def test_keys_and_lengths_of_lease_have_cohorts_of_their_own(world: World) -> None:
+    holder, _ = held_with(world)
+
+    shorter = world.takes(holder.process, expire=5)
+    elsewhere = world.takes(holder.process, name="b")
+    world.passes(SOON)
+
+    assert not shorter.held
+    assert shorter.claim.identifier in str(world.server.members(KEYS[1]))
+    assert elsewhere.held
+    assert len(holder.process.cohorts) == 3
+
+
+def test_idle_cohorts_do_not_pile_up() -> None:
+    facts: Facts[None] = Facts(redis.Redis(), None, None)  # type: ignore[arg-type]
+    awaited = facts.cohort(b"awaited", 1000)
+    waiter: Any = None
+    awaited.stand(Local(None, waiter))  # type: ignore[arg-type]
+
+    for number in range(2 * MOST_COHORTS):
+        facts.cohort(b"%d" % number, 1000)
+
+    assert len(facts.cohorts) <= MOST_COHORTS
+    assert facts.cohort(b"awaited", 1000) is awaited
+
+
+def test_leader_that_gives_up_is_followed_by_the_second(world: World) -> None:
+    holder = world.takes(world.process(), way="queue")
+    process = world.process()
+    leader = world.takes(process, wait=0.4)
+    second, third = world.crowd(process, 2)
+
+    world.passes(0.5 - SOON)
+    places = world.server.members(KEYS[1])
+    holder.ends()
+    world.passes(SOON)
+
+    assert leader.refusal is not None
+    assert len(places) == 1
+    assert second.claim.identifier in next(iter(places))
+    assert world.serves() == [second, third]
+    assert world.is_empty()
+
+
+def test_waiter_that_gives_up_is_passed_over(world: World) -> None:
+    process = world.process()
+    holder = world.takes(process)
+    impatient = world.takes(process, wait=0.4)
+    patient = world.takes(process)
+
+    world.passes(0.5)
+
+    assert impatient.at == pytest.approx(0.4, abs=0.01)
+    assert impatient.claim.ended
+    assert world.serves() == [holder, patient]
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("offset", [-0.001, -1e-6, 0.0, 1e-6, 0.001])
+def test_lock_passed_in_the_moment_of_giving_up_is_held_or_passed_further(
+    world: World, offset: float
+) -> None:
+    process = world.process()
+    holder = world.takes(process)
+    impatient = world.takes(process, wait=0.5)
+    patient = world.takes(process)
+    stop = 1000.001 + 0.5
+
+    world.clock.at(stop + offset, holder.ends)
+    world.passes(1)
+
+    assert world.inside() is not None
+    order = world.serves()
+    assert order[-1] is patient
+    assert (impatient in order) is (impatient.refusal is None)
+    assert world.is_empty()
+
+
+class Cut(Taking):
+    """One that is interrupted when it is resumed for the ``number``-th time."""
+
+    number = 0
+
+    async def _take(self) -> None:
+        await Interrupting(super()._take(), self)
+
+
+class Interrupting:
+    def __init__(self, work: Any, taking: Cut) -> None:
+        self._work, self._taking = work, taking
+
+    def __await__(self) -> Generator[Any, None, None]:
+        steps = self._work.__await__()
+        try:
+            arrange = next(steps)
+            while True:
+                yield arrange
+                self._taking.number -= 1
+                cut = self._taking.number == -1
+                arrange = steps.throw(KeyboardInterrupt()) if cut else next(steps)
+        except StopIteration:
+            return
+
+
+def cut_at(number: int) -> Any:
+    return type("CutHere", (Cut,), {"number": number})
+
+
+def all_but(one: Taking, takings: list[Taking]) -> list[Taking]:
+    """Those that should be served: the one only if it was not interrupted."""
+    return [taking for taking in takings if taking is not one or taking.error is None]
+
+
+def test_leader_interrupted_at_any_point_costs_nobody_a_turn() -> None:
+    for number in range(100):
+        world = World()
+        holder = world.takes(world.process(), way="queue")
+        process = world.process()
+        leader: Any = world.takes(process, kind=cut_at(number))
+        others = world.crowd(process, 2)
+
+        world.passes(0.3)
+        holder.ends()
+        world.passes(LOOK + SOON)
+        order = world.serves()
+
+        assert order == all_but(leader, [leader, *others]), number
+        assert world.is_empty(), number
+        if leader.error is None:
+            break
+
+    assert 3 < number < 99
+
+
+def test_waiter_interrupted_at_any_point_costs_nobody_a_turn() -> None:
+    for number in range(100):
+        world = World()
+        process = world.process()
+        holder = world.takes(process)
+        heir: Any = world.takes(process, kind=cut_at(number))
+        others = world.crowd(process, 2)
+
+        world.passes(0.6)
+        holder.ends()
+        world.passes(LOOK + SOON)
+        order = world.serves()
+
+        assert order == all_but(heir, [heir, *others]), number
+        assert world.is_empty(), number
+        if heir.error is None:
+            break
+
+    assert 2 < number < 99
+
+
+class Twice(Cohort):
+    """Interrupts one waiter when it leaves, whatever way."""
+
+    step = "go"
+    one: Claim | None = None
+
+    def go(self, local: Local) -> bool:
+        self._interrupt("go", local)
+        return super().go(local)
+
+    def step_down(self, local: Local, now: float) -> None:
+        self._interrupt("step_down", local)
+        super().step_down(local, now)
+
+    def _interrupt(self, step: str, local: Local) -> None:
+        if step == self.step and local.claim is self.one and not local.claim.ended:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["go", "step_down"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_waiter_interrupted_when_it_leaves_is_in_nobodys_way(
+    world: World, step: str, place: int
+) -> None:
+    holder = world.takes(world.process(), way="queue")
+    process = world.process()
+    cohort = process.cohorts[KEY, 10_000] = Twice()
+    waiters = [world.takes(process) for _ in range(4)]
+    cohort.one, cohort.step = waiters[place].claim, step
+    world.passes(SOON)
+
+    process.waiters[1 + place].interrupt(KeyboardInterrupt())  # the first has a second one
+    world.passes(SOON)
+    holder.ends()
+    world.passes(LOOK + SOON)
+    order = world.serves()
+
+    assert isinstance(waiters[place].error, KeyboardInterrupt)
+    assert order == all_but(waiters[place], waiters)
+    assert world.is_empty()
+
+
+def test_release_that_is_interrupted_after_passing_on_does_nothing_when_repeated(
+    world: World,
+) -> None:
+    holder, (heir, other) = held_with(world)
+
+    def interrupt(news: News) -> None:
+        raise KeyboardInterrupt
+
+    holder.process.waiters[1].tell = interrupt  # type: ignore[method-assign]
+    for _ in range(2):
+        holder.ends()
+        world.passes(LOOK + SOON)
+
+    assert [type(error) for error in holder.process.bell.failures] == [KeyboardInterrupt]
+    assert holder.claim.ended
+    assert world.inside() is heir
+    assert not other.held
+    assert world.serves() == [heir, other]
+
+
+def test_heir_that_wakes_when_its_lease_is_over_waits_again(world: World) -> None:
+    holder, (heir, _) = held_with(world)
+    other = world.takes(world.process(), expire=60, grant=60, way="queue")
+    world.passes(SOON)
+
+    holder.ends()
+    world.clock.at(world.clock.now, lambda: holder.process.bell.stand_still(20))
+    world.passes(15)
+    first = world.inside()
+    world.passes(10)
+
+    assert first is other
+    assert world.inside() is other
+    assert heir in world.serves()
+    assert world.is_empty()
+
+
+def test_late_word_to_one_that_passed_the_lock_on_does_not_let_it_go(world: World) -> None:
+    holder, (late, heir) = stranded(world)
+    other = world.takes(world.process(), way="queue")
+    world.passes(SOON)
+    late.process.lines[-1].late = 0.5
+    holder.ends()
+    world.passes(0.01)
+    for waiter in late.process.waiters:
+        waiter.tell(News.AGAIN)  # as a look at the lock does that finds it gone
+    world.passes(0.05)
+    late.ends()
+    world.passes(0.01)
+    entered = world.inside()
+
+    world.passes(2)
+
+    assert entered is heir
+    assert world.inside() is heir
+    assert world.server.value(KEY) == heir.claim.identifier
+    assert world.serves() == [heir, other]
+
+
+class Racing(Cohort):
+    """Something happens after the first was taken away, before it is given anything."""
+
+    happens: Any
+
+    def next(self) -> Local | None:
+        heir = super().next()
+        if heir is not None:
+            self.happens(heir)
+        return heir
+
+
+def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
+    """A port, a claim that holds the lock, and two who wait in its cohort."""
+    holder = world.takes(world.process())
+    world.passes(SOON)
+    port: Any = QueuePort(holder.process)
+    cohort = holder.claim.cohort = Racing()
+    cohort.holder = holder.claim
+    waiting = [Local(new_claim("a", owner=object()), port.waiter()) for _ in range(2)]
+    for local in waiting:
+        cohort.stand(local)
+    return port, holder.claim, cohort, waiting
+
+
+def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) -> None:
+    port, holder, cohort, (gone, second) = racing(world)
+    identifier, left = holder.identifier, []
+    cohort.happens = lambda heir: left.append(cohort.go(heir)) if heir is gone else None
+
+    passed = pass_on(port, holder)
+
+    assert passed
+    assert left == [True]
+    assert gone.claim.identifier != identifier
+    assert second.claim.identifier == identifier
+
+
+def test_thread_that_lines_up_while_it_is_passed_the_lock_leaves_no_place(world: World) -> None:
+    port, holder, cohort, (heir, second) = racing(world)
+    cohort.happens = cohort.stand
+
+    passed = pass_on(port, holder)
+    cohort.happens = lambda heir: None
+    left = cohort.go(heir)
+
+    assert passed
+    assert heir.has_turn
+    assert not left
+    assert [cohort.next(), cohort.next()] == [second, None]
