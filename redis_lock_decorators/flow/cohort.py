@@ -66,7 +66,7 @@ class Cohort:
 
     def lead(self, local: Local, now: float) -> bool:
         """Become the leader, if it stands first, and nobody leads or holds the lock here."""
-        if self._is_held(now) or self._first() is not local:
+        if self._is_led() or self._is_held(now) or self._first() is not local:
             return False
         return self._leader.setdefault(LEADER, local) is local
 
@@ -79,7 +79,7 @@ class Cohort:
     def stir(self, now: float) -> None:
         """Have the first who waits lead, if somebody must."""
         first = self._first()
-        if first is not None and not self._leader and not self._is_held(now):
+        if first is not None and not self._is_led() and not self._is_held(now):
             first.waiter.tell(News.AGAIN)
 
     def stand(self, local: Local) -> None:
@@ -104,9 +104,18 @@ class Cohort:
 
     def _first(self) -> Local | None:
         try:
-            return self._waiting[0]
+            while (first := self._waiting[0]).claim.ended:  # it was interrupted when it left
+                self.go(first)
         except IndexError:
             return None
+        return first
+
+    def _is_led(self) -> bool:
+        leader = self._leader.get(LEADER)
+        if leader is not None and leader.claim.ended:  # it was interrupted when it stepped down
+            self._leader.pop(LEADER, None)
+            return False
+        return leader is not None
 
     def _is_held(self, now: float) -> bool:
         return self.holder is not None and self.holder.is_live(now)
@@ -169,7 +178,7 @@ def pass_on(port: Port, claim: Claim) -> bool:
     while (heir := cohort.next()) is not None:
         to = heir.claim
         # Without a call until the heir has its turn: nothing comes between, no signal either.
-        if not heir.is_gone and not heir.has_turn:
+        if not (heir.is_gone or heir.has_turn or to.ended):
             to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
             # In one step: from here on this claim is of a lock that nobody holds, and let go.
             to.identifier, claim.identifier, claim.parting, heir.has_turn = mine, "", 1, True
