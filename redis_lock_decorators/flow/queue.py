@@ -67,7 +67,11 @@ async def wait(
             listener.enter(claim)
             claim.place = None
     finally:
-        listener.leave(turn)
+        try:
+            listener.leave(turn)
+        except BaseException:  # from outside: for a turn that stays it would listen for ever
+            listener.leave(turn)
+            raise
     return last
 
 
