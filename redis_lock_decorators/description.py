@@ -49,7 +49,7 @@ class Description:
         cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
         fencing: number the acquisitions, as ``lease.fence`` (False).
         wait: "queue" (told when it is their turn, in order), "cohort" (the waiters of a process
-            share a place and pass the lock on) or "poll".
+            share a place and pass the lock on, if it is renewed) or "poll".
         replicas: how many replicas must know of the lock before it is held (0).
 
     Raises:

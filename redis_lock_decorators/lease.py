@@ -95,7 +95,7 @@ class Lease(LeaseFacts):
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port, options = self._port, self._options
         started = port.now()
-        refusal = run(acquire(port, self._claim, wait, options.delta, options.wait))
+        refusal = run(acquire(port, self._claim, wait, options.delta, options.way))
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if options.auto_renew or options.on_lost is not None:

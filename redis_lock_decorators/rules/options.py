@@ -32,6 +32,8 @@ class Options:
         ttl: ``lease`` in whole milliseconds, rounded up.
         grain: how much earlier than due a lease may be renewed.
         grant: the milliseconds for which the lock is handed over in a queue, until it is renewed.
+        way: how a busy lock is waited for: ``wait``, but a lease that is not renewed is not passed
+            on in a cohort, where the next would have only the rest of it.
         first_look: how long after it was taken somebody must look at a lease.
     """
 
@@ -54,6 +56,7 @@ class Options:
     grain: float = field(init=False)
     first_look: float = field(init=False)
     grant: int = field(init=False)
+    way: Wait = field(init=False)
 
     def __post_init__(self) -> None:
         longest = durations.checked_hold("max_hold", self.max_hold)
@@ -73,7 +76,9 @@ class Options:
         durations.checked_delta(self.delta)
         checked_method(self.release_method)
         checked_replicas(self.replicas)
-        checked_wait(self.wait)
+        wait = checked_wait(self.wait)
+        passes = self.auto_renew or wait != "cohort"
+        object.__setattr__(self, "way", wait if passes else "queue")
         for switch in ("auto_renew", "cancel_on_lost", "fencing"):
             checked_switch(switch, getattr(self, switch))
         if self.on_lost is not None and not callable(self.on_lost):
