@@ -146,3 +146,35 @@ def in_child(work: Callable[[], object]) -> str:
         text = replies.read().decode()
     os.waitpid(child, 0)
     return text
+
+
+def take_turns(port: int, name: str, times: int, world: str, news: Any) -> None:
+    """Enter a lock by waiters of a cohort, so often since two processes do; tell what was met."""
+    front = next(front for front in FRONTS if front.name == world)
+    front.run(_take_turns(front, port, name, times, news))
+
+
+async def _take_turns(front: Any, port: int, name: str, times: int, news: Any) -> None:
+    place, looking = SimpleNamespace(host="127.0.0.1", port=port), redis.Redis(port=port)
+    lock = front.package.RedisLock(
+        name, client=front.client(place), acquire_time=60, wait="cohort", expire=5
+    )
+    met: list[int] = []
+    turns: list[float] = []
+
+    async def enter() -> None:
+        done = 0
+        while done < times:
+            async with front.held(lock):
+                met.append(looking.incr(f"inside:{name}"))
+                turns.append(time.monotonic())
+                looking.sadd(f"came:{name}", os.getpid())
+                done += looking.scard(f"came:{name}") == 2
+                await front.sleep(0.001)
+                looking.decr(f"inside:{name}")
+
+    news.send("ready")
+    news.recv()
+    results = await front.elsewhere(*[enter] * 4)
+    looking.close()
+    news.send((max(met), turns, [repr(error) for error in results if error is not None]))

@@ -1,0 +1,457 @@
+"""Waiters of one process pass a lock on among themselves, with next to nothing sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import threading
+import time
+
+import pytest
+import redis
+from support.fronts import do
+from support.interruption import Interrupted, Interruption
+from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, none_left, until
+from support.workers import take_turns
+
+from redis_lock_decorators import LockError, LockLostError, redis_lock
+
+LEGACY = int(redis.__version__.partition(".")[0]) < 4
+FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+
+asyncio_only = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
+
+
+@pytest.fixture(autouse=True)
+def _tidy(server, direct):
+    direct.ping()  # its connection is here from the start
+    with none_left(server.client(), "*"):
+        yield
+    assert direct.pubsub_channels() == []
+
+
+def cohort_lock(front, server, name, **options):
+    options = {"expire": 2.5, "acquire_time": PATIENCE, "wait": "cohort", **options}
+    return front.package.RedisLock(name, client=front.client(server), **options)
+
+
+async def waited_for(front, lease, count):
+    """Wait until so many stand behind a lease in its cohort."""
+    await until(front, lambda: len(lease._claim.cohort._waiting) >= count)
+
+
+def scripts_run(direct):
+    """How many scripts clients have run."""
+    return direct.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+class Crowd:
+    """Waiters for one lock: in which order they entered, with which leases."""
+
+    def __init__(self, front, hold=0.0):
+        self.front, self.hold = front, hold
+        self.entered, self.identifiers, self.inside = [], [], 0
+
+    async def enter(self, lock, number):
+        async with self.front.held(lock) as lease:
+            self.inside += 1
+            assert self.inside == 1
+            assert lease.remaining() > 0
+            self.entered.append(number)
+            self.identifiers.append(lease.identifier)
+            try:
+                await self.front.sleep(self.hold)
+            finally:
+                self.inside -= 1
+
+    def one(self, lock, number):
+        return lambda: self.enter(lock, number)
+
+    async def in_order(self, lock, lease, count, then=None):
+        """Have so many line up one by one behind a held lease, then let it go."""
+
+        def come(number):
+            async def coming():
+                await waited_for(self.front, lease, number)
+                await self.enter(lock, number)
+
+            return coming
+
+        async def let_go():
+            await waited_for(self.front, lease, count)
+            if then is not None:
+                await then()
+            await do(lease.release())
+
+        return await self.front.elsewhere(*map(come, range(count)), let_go)
+
+
+async def test_thirty_waiters_enter_in_order_by_one_release(front, server, direct, name):
+    lock, crowd = cohort_lock(front, server, name), Crowd(front)
+    lease = await do(lock.acquire())
+    before = scripts_run(direct)
+
+    results = await crowd.in_order(lock, lease, 30)
+
+    assert results == [None] * 31
+    assert crowd.entered == list(range(30))
+    assert scripts_run(direct) - before < 10  # hardly a renewal is due
+    assert direct.keys(f"*{name}*") == []
+
+
+async def test_both_of_two_processes_have_turns_and_never_at_once(front, server, direct, name):
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(2)]
+    children = [
+        context.Process(
+            target=take_turns, args=(server.port, name, 40, front.name, theirs), daemon=True
+        )
+        for _, theirs in pipes
+    ]
+
+    for child in children:
+        child.start()
+    for ours, _ in pipes:
+        assert ours.poll(60)
+        ours.recv()
+    for ours, _ in pipes:
+        ours.send("go")
+    (most, one, failed), (most_too, other, failed_too) = [
+        ours.recv() for ours, _ in pipes if ours.poll(60)
+    ]
+    for child in children:
+        child.join()
+    direct.delete(f"inside:{name}", f"came:{name}")
+
+    assert (most, most_too) == (1, 1)
+    assert failed == failed_too == []
+    assert one[0] < other[-1]
+    assert other[0] < one[-1]
+
+
+async def test_lease_that_is_passed_on_is_renewed_for_as_long_as_it_takes(front, server, name):
+    told = []
+    lock = cohort_lock(front, server, name, expire=0.9, on_lost=lambda *facts: told.append(facts))
+    crowd, lease = Crowd(front, hold=0.4), await do(lock.acquire())
+    identifier = lease.identifier
+    started = time.monotonic()
+
+    results = await crowd.in_order(lock, lease, 5)
+
+    assert results == [None] * 6
+    assert time.monotonic() - started > 2 * 0.9
+    assert crowd.identifiers == [identifier] * 5
+    assert told == []
+
+
+async def test_short_turns_go_on_for_longer_than_a_lease(front, server, name):
+    lock, crowd = cohort_lock(front, server, name, expire=0.5), Crowd(front, hold=0.05)
+    lease = await do(lock.acquire())
+
+    results = await crowd.in_order(lock, lease, 30)
+
+    assert results == [None] * 31
+    assert crowd.entered == list(range(30))
+    assert len(set(crowd.identifiers)) < 30
+
+
+async def test_who_does_not_renew_has_a_whole_lease(front, server, name):
+    lock = cohort_lock(front, server, name, expire=2, auto_renew=False)
+    left = []
+
+    async def enter():
+        async with front.held(lock) as lease:
+            left.append(lease.remaining())
+            await front.sleep(0.3)
+
+    results = await front.elsewhere(*[enter] * 4)
+
+    assert results == [None] * 4
+    assert min(left) > 1.5
+
+
+async def test_heir_whose_lock_was_deleted_is_told_and_the_others_go_on(
+    front, server, direct, name
+):
+    lock = cohort_lock(front, server, name, expire=0.9, cancel_on_lost=False)
+    crowd, lease, lost = Crowd(front), await do(lock.acquire()), []
+    identifier = lease.identifier
+
+    async def lose():
+        async with front.held(lock) as heir:
+            assert heir.identifier == identifier
+            direct.delete(heir.key)
+            await until(front, lambda: heir.lost)
+            lost.append(heir)
+
+    def come(number):
+        async def coming():
+            await waited_for(front, lease, 1)
+            await crowd.enter(lock, number)
+
+        return coming
+
+    async def let_go():
+        await waited_for(front, lease, 4)
+        await do(lease.release())
+
+    results = await front.elsewhere(lose, *map(come, range(3)), let_go)
+
+    assert isinstance(results[0], LockLostError)
+    assert results[1:] == [None] * 4
+    assert len(lost) == 1
+    assert sorted(crowd.entered) == [0, 1, 2]
+    assert identifier not in crowd.identifiers
+
+
+@asyncio_only
+def test_cancelled_tasks_leave_nothing_and_cost_no_turn(server, direct, name):
+    async def test():
+        lock, crowd = cohort_lock(ASYNCIO, server, name), Crowd(ASYNCIO, hold=0.001)
+        started = time.monotonic()
+        for pause in [0.0003 * step for step in range(40)]:
+            works = [asyncio.ensure_future(crowd.enter(lock, number)) for number in range(6)]
+            await asyncio.sleep(pause)
+            for work in works[::2]:
+                work.cancel()
+            results = await asyncio.gather(*works, return_exceptions=True)
+            assert results[1::2] == [None] * 3
+            assert all(one is None or isinstance(one, asyncio.CancelledError) for one in results)
+            assert direct.keys(f"*{name}*") == []
+        assert time.monotonic() - started < 15  # one lost turn would cost 2.5 s or more
+
+    ASYNCIO.run(test())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+async def test_error_in_the_block_passes_the_lock_on(front, server, direct, name, error):
+    lock, crowd = cohort_lock(front, server, name), Crowd(front)
+    lease = await do(lock.acquire())
+    before = scripts_run(direct)
+
+    async def fail():
+        with contextlib.suppress(error):
+            async with front.held(lock):
+                raise error
+
+    async def enter():
+        await waited_for(front, lease, 1)
+        await crowd.enter(lock, 1)
+
+    async def let_go():
+        await waited_for(front, lease, 2)
+        await do(lease.release())
+
+    results = await front.elsewhere(fail, enter, let_go)
+
+    assert results == [None] * 3
+    assert crowd.entered == [1]
+    assert scripts_run(direct) - before < 4  # each would ask for itself, and release
+
+
+def busy_or(cohort, interruption=None):
+    """Wait until somebody is in a cohort, or was interrupted before."""
+
+    end = time.monotonic() + PATIENCE
+    while cohort.is_idle() and not (interruption and interruption.happened):
+        assert time.monotonic() < end
+        time.sleep(0.0005)
+
+
+# Interrupted between its making and its first step, a coroutine is never awaited.
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("place", ["leader", "heir"])
+def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
+    server, direct, name, place
+):
+    lock = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
+    stranger = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
+    inside, served = [], []
+
+    def enter():
+        with lock:
+            inside.append(1)
+            assert inside == [1]
+            inside.clear()
+        served.append(1)
+
+    def interrupted(interruption):
+        with contextlib.suppress(Interrupted), interruption:
+            enter()
+
+    for number in range(1_000):
+        interruption = Interruption(number)
+        lease = (lock if place == "heir" else stranger).acquire()
+        assert lease is not None, f"a turn was lost after {interruption.place}"
+        served.clear()
+        victim = threading.Thread(target=interrupted, args=(interruption,))
+        other = threading.Thread(target=enter)
+        cohort = lock._plan.port().cohort(lease._claim.keys[0], lease._claim.ttl)
+        victim.start()
+        busy_or(cohort, interruption)
+        other.start()
+        busy_or(cohort)
+        lease.release()
+        victim.join()
+        other.join()
+        inside.clear()
+        assert served, f"the other did not enter after {interruption.place}"
+        assert direct.keys(f"*{name}*") == [], interruption.place
+        if not interruption.happened:
+            break
+
+    assert 50 < number < 999
+
+
+# Interrupted between its making and its first step, a coroutine is never awaited.
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_release_interrupted_at_any_line_can_be_called_again(server, direct, name):
+    lock = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
+    inside, most = [], []
+
+    def enter():
+        with lock:
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.001)
+            inside.pop()
+
+    for number in range(1_000):
+        interruption, lease = Interruption(number), lock.acquire()
+        assert lease is not None, f"a turn was lost before line {number}"
+        cohort = lease._claim.cohort
+        others = [threading.Thread(target=enter) for _ in range(2)]
+        for other in others:
+            other.start()
+        BLOCKING.run(waited_for(BLOCKING, lease, 2))
+        with contextlib.suppress(Interrupted), interruption:
+            lease.release()
+        lease.release()
+        for other in others:
+            other.join()
+        assert max(most) == 1, interruption.place
+        assert len(most) == 2 * (number + 1), interruption.place
+        assert cohort.is_idle(), interruption.place
+        assert direct.keys(f"*{name}*") == [], interruption.place
+        if not interruption.happened:
+            break
+
+    assert 10 < number < 999
+
+
+async def test_all_ways_to_wait_and_strangers_exclude_each_other(front, server, direct, name):
+    counted = []
+    ways = ["cohort", "queue", "poll"]
+    locks = [cohort_lock(front, server, name, wait=way, expire=5) for way in ways]
+
+    def count():
+        before = len(counted)
+        assert direct.set(f"inside:{name}", "1", nx=True)
+        return before
+
+    def leave(before):
+        direct.delete(f"inside:{name}")
+        counted.append(before)
+
+    def enters(lock):
+        async def enter():
+            for _ in range(6):
+                async with front.held(lock):
+                    before = count()
+                    await front.sleep(0.001)
+                    leave(before)
+
+        return enter
+
+    def strange():
+        stranger = client.lock(f"sys:lock:{name}", timeout=5, sleep=0.003, thread_local=False)
+        for _ in range(4):
+            assert stranger.acquire()
+            try:
+                leave(count())
+            finally:
+                stranger.release()
+
+    client, thread = server.client(), threading.Thread(target=strange)
+    thread.start()
+    results = await front.elsewhere(*[enters(lock) for lock in locks for _ in range(3)])
+    await until(front, lambda: not thread.is_alive())
+    client.close()
+
+    assert results == [None] * 9
+    assert counted == list(range(9 * 6 + 4))
+
+
+async def test_who_holds_the_lock_does_not_wait_for_itself(front, server, name):
+    lock = cohort_lock(front, server, name)
+
+    async with front.held(lock):
+        with pytest.raises(LockError, match="wait for itself"):
+            await do(lock.acquire(1))
+
+    async with front.held(lock):  # nor is anything left of it
+        pass
+
+
+async def test_several_names_are_looked_for(front, server, direct, name):
+    names = [f"{{{name}}}:{letter}" for letter in "ab"]
+    lock, crowd = cohort_lock(front, server, names), Crowd(front, hold=0.005)
+
+    results = await front.elsewhere(*[crowd.one(lock, number) for number in range(5)])
+
+    assert results == [None] * 5
+    assert sorted(crowd.entered) == list(range(5))
+    assert len(set(crowd.identifiers)) == 5
+    assert direct.pubsub_channels() == []
+
+
+async def test_decorated_functions_of_either_kind_pass_the_lock_on(front, server, direct, name):
+    lock = redis_lock(
+        name, client=front.client(server), wait="cohort", acquire_time=PATIENCE, expire=2.5
+    )
+    inside, done = [], []
+
+    def enter():
+        assert not inside
+        inside.append(1)
+
+    def leave(number):
+        inside.clear()
+        done.append(number)
+        return number
+
+    if front is BLOCKING:
+
+        @lock
+        def call(number):
+            enter()
+            time.sleep(0.002)
+            return leave(number)
+
+    else:
+
+        @lock
+        async def call(number):
+            enter()
+            await asyncio.sleep(0.002)
+            return leave(number)
+
+    await do(call(-1))
+    before = scripts_run(direct)
+
+    def calling(number):
+        async def work():
+            return await do(call(number))
+
+        return work
+
+    results = await front.elsewhere(*map(calling, range(10)))
+
+    assert results == list(range(10))
+    assert sorted(done) == list(range(-1, 10))
+    assert scripts_run(direct) - before < 2 * 10
