@@ -135,7 +135,8 @@ class Listener:
             self._unanswered = self._unanswered or now
             self._bell.start(line.send("PING", repr(now)))
         for identifier, claim in list(self._entered.items()):
-            if claim.ended or now >= claim.deadline:
+            # In this order: who passes a lock on lets its heir enter before its own claim ends.
+            if (claim.ended or now >= claim.deadline) and self._entered[identifier] is claim:
                 del self._entered[identifier]
         for key in self._lookout.due(now, keys):
             self._bell.start(self._poke(key))

@@ -9,26 +9,18 @@ import threading
 import time
 
 import pytest
-import redis
-from support.fronts import do
-from support.interruption import Interrupted, Interruption
-from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, none_left, until
+from support.fronts import LEGACY, do
+from support.interruptions import Interrupted, Interruption
+from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, TIDY_FRONTS, until
 from support.workers import take_turns
 
 from redis_lock_decorators import LockError, LockLostError, redis_lock
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
-FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
+FRONTS = TIDY_FRONTS
 
 asyncio_only = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 
-
-@pytest.fixture(autouse=True)
-def _tidy(server, direct):
-    direct.ping()  # its connection is here from the start
-    with none_left(server.client(), "*"):
-        yield
-    assert direct.pubsub_channels() == []
+pytestmark = pytest.mark.usefixtures("tidy_queue")
 
 
 def cohort_lock(front, server, name, **options):

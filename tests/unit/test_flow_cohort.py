@@ -14,7 +14,14 @@ from support.simulation import Clock, SimulatedServer, new_claim
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import LOOK, MOST_PASSES, Cohort, Local, pass_on
+from redis_lock_decorators.flow.cohort import (
+    LOOK,
+    MOST_PASSES,
+    MOST_SECONDS,
+    Cohort,
+    Local,
+    pass_on,
+)
 from redis_lock_decorators.flow.extend import extend
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import release
@@ -130,7 +137,7 @@ def test_waiters_enter_in_the_order_they_came_by_two_requests_in_all(world: Worl
 def test_heir_has_what_the_holder_had(world: World) -> None:
     holder, (heir, _) = held_with(world)
     identifier, deadline = holder.claim.identifier, holder.claim.deadline
-    world.passes(4)
+    world.passes(2)
 
     holder.ends()
     world.passes(0)
@@ -145,7 +152,7 @@ def test_heir_has_what_the_holder_had(world: World) -> None:
 
 def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> None:
     holder, (heir, _) = held_with(world)
-    world.passes(4)
+    world.passes(2)
 
     holder.ends()
     world.passes(0)
@@ -247,7 +254,7 @@ def test_one_leads_and_the_others_wait_for_it(world: World) -> None:
 def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     world: World, left: float, is_passed: bool
 ) -> None:
-    holder, (heir, _) = held_with(world, grant=2.5)
+    holder, (heir, _) = held_with(world, expire=2.4, grant=2.4)
     identifier = holder.claim.identifier
     world.passes(holder.claim.deadline - left - world.clock.now)
 
@@ -257,6 +264,22 @@ def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     assert world.inside() is heir
     assert (heir.claim.identifier == identifier) is is_passed
     assert ("release" in verbs(holder)) is not is_passed
+
+
+@pytest.mark.parametrize(("seconds", "is_passed"), [(-0.1, True), (0.1, False)])
+def test_lock_is_passed_on_for_a_time_then_it_is_the_turn_of_other_processes(
+    world: World, seconds: float, is_passed: bool
+) -> None:
+    holder, (heir, last) = held_with(world)
+    world.passes(1)
+    holder.ends()
+    world.passes(MOST_SECONDS - 1 + seconds)
+
+    heir.ends()
+    world.passes(SOON)
+
+    assert world.inside() is last
+    assert ("release" in verbs(heir)) is not is_passed
 
 
 def lose(world: World, holder: Taking) -> None:
@@ -604,7 +627,7 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
     world.passes(SOON)
     port: Any = QueuePort(holder.process)
     cohort = holder.claim.cohort = Racing()
-    cohort.holder = holder.claim
+    cohort.holder, cohort.since = holder.claim, holder.claim.since
     waiting = [Local(new_claim("a", owner=object()), port.waiter()) for _ in range(2)]
     for local in waiting:
         cohort.stand(local)
