@@ -385,7 +385,7 @@ def test_leader_that_gives_up_is_followed_by_the_second(world: World) -> None:
     leader = world.takes(process, wait=0.4)
     second, third = world.crowd(process, 2)
 
-    world.passes(0.5 - SOON)
+    world.passes(0.42 - SOON)
     places = world.server.members(KEYS[1])
     holder.ends()
     world.passes(SOON)
