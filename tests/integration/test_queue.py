@@ -386,6 +386,8 @@ async def test_clusters_and_sentinel_sets_hand_locks_on(front, kind, name):
         assert [crowd.most for crowd in crowds] == [1] * 3
         await front.sleep(1.5)
         looking.close()
+        if front is BLOCKING:
+            client.close()
 
 
 def test_fifty_threads_share_one_lock_object(server, direct, name):
