@@ -48,7 +48,7 @@ class LockOptions(KeywordOptions, total=False):
 
 
 OPTION_NAMES = frozenset(LockOptions.__annotations__)
-_CACHED = (int, float, str, bool, NoneType)
+_CACHED = frozenset({int, float, str, bool, NoneType})
 
 
 class Settings:
@@ -116,19 +116,19 @@ def combined(options: Options, given: LockOptions) -> Options:
     """The options, changed by those given; checks them."""
     if not given:
         return options
-    unknown = set(given) - OPTION_NAMES
-    if unknown:
+    if not OPTION_NAMES.issuperset(given):
+        unknown = set(given) - OPTION_NAMES
         known = ", ".join(sorted(OPTION_NAMES))
         raise ConfigurationError(f"unknown option {', '.join(sorted(unknown))}: there are {known}")
     # A lock made anew for each use brings the same few numbers and texts again and again.
-    if all(type(value) in _CACHED for value in given.values()):
-        return _checked(options, *[(name, type(value), value) for name, value in given.items()])
+    if _CACHED.issuperset(map(type, given.values())):
+        return _checked(options, tuple(given), *given.values())
     return dataclasses.replace(options, **given)
 
 
-@lru_cache(maxsize=256)
-def _checked(options: Options, *given: tuple[str, type, Any]) -> Options:
-    return dataclasses.replace(options, **{name: value for name, _, value in given})
+@lru_cache(maxsize=256, typed=True)
+def _checked(options: Options, names: tuple[str, ...], *values: Any) -> Options:
+    return dataclasses.replace(options, **dict(zip(names, values, strict=True)))
 
 
 def checked_factory(factory: object) -> None:

@@ -66,7 +66,7 @@ class Cohort:
 
     def lead(self, local: Local, now: float) -> bool:
         """Become the leader, if it stands first, and nobody leads or holds the lock here."""
-        if self._is_led() or self._is_held(now) or self._first() is not local:
+        if self._is_held(now) or self._is_led() or self._first() is not local:
             return False
         return self._leader.setdefault(LEADER, local) is local
 
@@ -78,8 +78,7 @@ class Cohort:
 
     def stir(self, now: float) -> None:
         """Have the first who waits lead, if somebody must."""
-        first = self._first()
-        if first is not None and not self._is_led() and not self._is_held(now):
+        if not self._is_held(now) and not self._is_led() and (first := self._first()) is not None:
             first.waiter.tell(News.AGAIN)
 
     def stand(self, local: Local) -> None:
@@ -91,8 +90,9 @@ class Cohort:
         """Wait no more; False if the lock was passed to it."""
         if not local.has_turn:  # without a call before the next line: nothing comes between
             local.is_gone = True
-        with suppress(ValueError):
-            self._waiting.remove(local)
+        if local in self._waiting:
+            with suppress(ValueError):  # it was taken away this moment
+                self._waiting.remove(local)
         return local.is_gone
 
     def next(self) -> Local | None:

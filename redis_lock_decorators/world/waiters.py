@@ -6,10 +6,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 
 from redis_lock_decorators.flow.turn import News
-from redis_lock_decorators.world.timeouts import timeout
 
 
 class ThreadWaiter:
@@ -47,13 +45,21 @@ class TaskWaiter:
 
     def tell(self, news: News) -> None:
         self._news.append(news)
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        if self._future is not None:
+            _wake(self._future)
 
     async def wait(self, seconds: float) -> News | None:
         if not self._news:
-            self._future = asyncio.get_running_loop().create_future()
-            with suppress(asyncio.TimeoutError):
-                async with timeout(seconds if seconds < threading.TIMEOUT_MAX else None):
-                    await self._future
+            loop = asyncio.get_running_loop()
+            self._future = ready = loop.create_future()
+            timer = loop.call_later(min(seconds, threading.TIMEOUT_MAX), _wake, ready)
+            try:
+                await ready
+            finally:
+                timer.cancel()
         return self._news.popleft() if self._news else None
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
