@@ -45,6 +45,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what tests found, also those that ran in another process."""
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for kind, said in report.user_properties:
+                if kind == "found":
+                    terminalreporter.write_line(str(said))
+
+
 @pytest.fixture(scope="session")
 def topology(request: pytest.FixtureRequest) -> Iterator[topologies.Topology]:
     """A running server, cluster or Sentinel set and the kind of client that the test uses."""
