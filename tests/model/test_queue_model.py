@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +29,24 @@ STATES = {
     "three waiters": Explorer((0, 0, 1), EVERY_FAULT, SHORT, most=MANY),
     "three processes": Explorer((0, 1, 2), {"crash": 1}, SHORT, most=MANY),
 }
+#: Half a million to one and a half million states: minutes.
+LARGE = {
+    "two processes behind another": Explorer(APART, {}, SHORT, stranger=1),
+    "three waiters": Explorer((0, 0, 1), {}, SHORT),
+    "three processes": Explorer((0, 1, 2), {}, SHORT),
+}
 
 
 @pytest.mark.parametrize("explorer", STATES.values(), ids=STATES.keys())
 def test_every_state_is_safe_and_leads_to_the_end(explorer: Explorer) -> None:
     assert explorer.explore() > 1000
+
+
+@pytest.mark.skipif("LARGE_MODELS" not in os.environ, reason="minutes: set LARGE_MODELS=1")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("explorer", LARGE.values(), ids=LARGE.keys())
+def test_every_state_of_more_waiters_is_safe_and_leads_to_the_end(explorer: Explorer) -> None:
+    assert explorer.explore() > 100_000
 
 
 @pytest.mark.parametrize("homes", [APART, TOGETHER, (0, 0, 1), (0, 1, 2)])
