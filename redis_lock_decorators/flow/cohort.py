@@ -174,17 +174,20 @@ def pass_on(port: Port, claim: Claim) -> bool:
         return False
     if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
         return False
-    mine = claim.identifier
+    mine, listener = claim.identifier, None
     while (heir := cohort.next()) is not None:
         to = heir.claim
+        if claim.has_queued:  # word that it is our turn may still be on the way
+            listener = port.listener(to.keys[0])
+            listener.enter(mine, to)
         # Without a call until the heir has its turn: nothing comes between, no signal either.
         if not (heir.is_gone or heir.has_turn or to.ended):
             to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
             # In one step: from here on this claim is of a lock that nobody holds, and let go.
             to.identifier, claim.identifier, claim.parting, heir.has_turn = mine, "", 1, True
             cohort.holder, to.has_queued = to, claim.has_queued
-            if to.has_queued:  # word that it is our turn may still be on the way
-                port.listener(to.keys[0]).enter(to)
             heir.waiter.tell(News.TURN)
             return True
+    if listener is not None:
+        listener.enter(mine, claim)
     return False

@@ -89,9 +89,9 @@ class Listener:
             self._bell.wanted.add(self)
             self._bell.call(self.open)
 
-    def enter(self, claim: Claim) -> None:
-        """Know of a claim that is held now: word of its turn may still be on the way."""
-        self._entered[claim.identifier] = claim
+    def enter(self, identifier: str, claim: Claim) -> None:
+        """Know that a claim is held by an identifier, whose turn may be told yet."""
+        self._entered[identifier] = claim
 
     def leave(self, turn: Turn) -> None:
         """Tell a waiter nothing more."""

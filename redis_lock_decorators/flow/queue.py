@@ -64,7 +64,7 @@ async def wait(
                 listener, turn = port.listener(key), _moved(port, claim, turn)
                 listener.join(turn)
         if last is None:
-            listener.enter(claim)
+            listener.enter(claim.identifier, claim)
             claim.place = None
     finally:
         try:
