@@ -136,6 +136,31 @@ async def acquire(
         claim.identify()  # it was passed the lock, but woke when its lease was over
 
 
+def pass_on(port: Port, claim: Claim) -> bool:
+    """Pass a held lock to the next one here, if it may be and there is one."""
+    cohort, now = claim.cohort, port.now()
+    left = claim.deadline - now
+    if cohort is None or not _may_be_passed(claim, cohort.since, now):
+        return False
+    mine, listener = claim.identifier, None
+    while (heir := cohort.next()) is not None:
+        to = heir.claim
+        if claim.has_queued:  # word that it is our turn may still be on the way
+            listener = port.listener(to.keys[0])
+            listener.enter(mine, to)
+        # Without a call until the heir has its turn: nothing comes between, no signal either.
+        if not (heir.is_gone or heir.has_turn or to.ended):
+            to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
+            # In one step: from here on this claim is of a lock that nobody holds, and let go.
+            to.identifier, claim.identifier, claim.parting, heir.has_turn = mine, "", 1, True
+            cohort.holder, to.has_queued = to, claim.has_queued
+            heir.waiter.tell(News.TURN)
+            return True
+    if listener is not None:
+        listener.enter(mine, claim)
+    return False
+
+
 async def _wait(
     port: Port,
     claim: Claim,
@@ -164,30 +189,10 @@ async def _wait(
         cohort.step_down(local, port.now())
 
 
-def pass_on(port: Port, claim: Claim) -> bool:
-    """Pass a held lock to the next one here, if it may be and there is one."""
-    cohort, now = claim.cohort, port.now()
-    left = claim.deadline - now
-    if cohort is None or claim.passes >= MOST_PASSES or not claim.is_live(now):
+def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
+    """Whether another here may have the lock, which came ``since``, before other processes."""
+    if not claim.is_live(now) or claim.rest > now:
         return False
-    if now >= cohort.since + MOST_SECONDS:
+    if claim.passes >= MOST_PASSES or now >= since + MOST_SECONDS:
         return False
-    if left < ENOUGH * claim.grant / 1000 or claim.rest > now:
-        return False
-    mine, listener = claim.identifier, None
-    while (heir := cohort.next()) is not None:
-        to = heir.claim
-        if claim.has_queued:  # word that it is our turn may still be on the way
-            listener = port.listener(to.keys[0])
-            listener.enter(mine, to)
-        # Without a call until the heir has its turn: nothing comes between, no signal either.
-        if not (heir.is_gone or heir.has_turn or to.ended):
-            to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
-            # In one step: from here on this claim is of a lock that nobody holds, and let go.
-            to.identifier, claim.identifier, claim.parting, heir.has_turn = mine, "", 1, True
-            cohort.holder, to.has_queued = to, claim.has_queued
-            heir.waiter.tell(News.TURN)
-            return True
-    if listener is not None:
-        listener.enter(mine, claim)
-    return False
+    return claim.deadline - now >= ENOUGH * claim.grant / 1000
