@@ -137,11 +137,14 @@ async def _enter(
     The word of it does not say when it was. But nobody can be handed a lock by an identifier that
     Redis has not seen yet; and messages and answers to PING come in the order in which the server
     wrote them, so no grant is older than the last PING that was answered before the word of it.
+
+    In a cluster the word may come from a node that the slot has moved to, by way of the one that is
+    listened to. The script there sees no listener and hands the lock to somebody else.
     """
     granted = claim.grant / 1000
     after = max(turn.asked, turn.evidence)
     left = term.deadline(after, granted) - port.now()
-    if claim.is_special() or left < ENOUGH * granted:
+    if port.slotted or claim.is_special() or left < ENOUGH * granted:
         return await persist(port, attempt, stop)
     claim.since = after
     claim.hold(after, granted)

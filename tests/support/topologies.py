@@ -112,10 +112,11 @@ def _cluster(stack: contextlib.ExitStack) -> list[Any]:
 
 def _sentinel(stack: contextlib.ExitStack) -> list[Any]:
     sentinel = stack.enter_context(LocalSentinel())
-    return [sentinel.client, partial(_async_master, sentinel)]
+    return [sentinel.client, partial(async_master, sentinel)]
 
 
-def _async_master(local: LocalSentinel, **options: Any) -> Any:
+def async_master(local: LocalSentinel, **options: Any) -> Any:
+    """An asyncio client of whoever is the master, which closes all that it opened."""
     from redis.asyncio.sentinel import Sentinel
 
     sentinel = Sentinel(local.sentinels)

@@ -23,8 +23,8 @@ STRANGER = "another library"
 class World:
     """A server and the processes that wait there."""
 
-    def __init__(self) -> None:
-        self.server = SimulatedServer(Clock())
+    def __init__(self, cluster: bool = False) -> None:
+        self.server = SimulatedServer(Clock(), cluster=cluster)
         self.clock = self.server.clock
         self.processes: list[Waiting] = []
 
@@ -87,6 +87,33 @@ def test_waiter_enters_without_another_request(world: World) -> None:
 
     assert waiter.held
     assert waiter.process.port.verbs == []
+
+
+def test_waiter_in_a_cluster_asks_before_it_enters() -> None:
+    world = World(cluster=True)
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    waiter.process.port.log.clear()
+
+    holder.ends()
+    world.passes(0.02)
+
+    assert waiter.held
+    assert waiter.process.port.verbs == ["acquire"]
+
+
+def test_word_in_a_cluster_of_a_lock_that_went_to_another_is_not_believed() -> None:
+    world = World(cluster=True)
+    world.holder()
+    (waiter,) = waiting(world)
+
+    world.server.put(KEY, STRANGER, 60)
+    waiter.process.waiters[-1].tell(News.TURN)  # as comes by the bus from where the slot is now
+    world.passes(1)
+
+    assert not waiter.held
+    assert world.holds() == STRANGER
+    assert len(world.server.members(KEYS[1])) == 1
 
 
 def test_deadline_of_one_that_entered_is_not_past_its_grant(world: World) -> None:
