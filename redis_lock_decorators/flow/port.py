@@ -77,7 +77,8 @@ class Port(Protocol):
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         """Send commands about one slot, one after the other on one connection.
 
-        Returns their replies; an error reply is an item.
+        Returns their replies; an error reply is an item. The outcome is unknown if the slot moved
+        meanwhile: some may have gone to its old node.
         """
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:

@@ -41,6 +41,12 @@ def no_reply(client: object) -> Exception:
     return error
 
 
+def moved(client: object) -> Exception:
+    """The ConnectionError of the library that a client comes from, for a slot that has moved."""
+    error: Exception = part_of(client, "exceptions").ConnectionError("the slot moved meanwhile")
+    return error
+
+
 def is_unknown(error: Exception) -> bool:
     """Whether the command may or may not have been run, or could be run a moment later."""
     names = _client_names(error)
