@@ -15,8 +15,10 @@ from redis_lock_decorators.flow.requests import Unsent
 LOAD = 100
 #: Seconds between two looks at what takes too long: one timer then, not one for each request.
 LOOK = 0.25
-#: Seconds without a reply after which the server is silent, and not only busy with other requests.
-SILENT = 1.0
+#: Looks without a reply after which the server is silent, and not only busy with other requests.
+SILENT = 4
+#: The least time for a reply, in seconds: also of a request that left shortly before its end.
+LEAST = 0.5
 
 
 class Carrier(Protocol):
@@ -77,9 +79,11 @@ class Courier:
 
     __slots__ = (
         "_busy",
-        "_heard",
+        "_looks_at",
         "_loop",
         "_nodes",
+        "_quiet",
+        "_skipped",
         "_timer",
         "_trips",
         "_waiting",
@@ -94,7 +98,9 @@ class Courier:
         self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
-        self._heard = -math.inf
+        self._looks_at = math.inf
+        self._quiet = 0  # looks since the last reply
+        self._skipped = False
         self._busy = False
         self._waiting: list[Request] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -115,7 +121,8 @@ class Courier:
     async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply, in the calling task if nothing is under way."""
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK, self._look, carrier)
+            self._quiet = 0
+            self._look_later(carrier)
         if self._busy:
             reply = self._loop.create_future()
             self._waiting.append((command, reply, until))
@@ -123,7 +130,7 @@ class Courier:
         self._busy = True
         try:
             (reply,) = await carrier.carry([command], until)
-            self._heard = time.monotonic()
+            self._quiet = 0
         finally:
             if self._waiting:
                 self._trips = asyncio.ensure_future(self._travel(carrier))
@@ -133,20 +140,30 @@ class Courier:
             raise reply
         return reply
 
+    def _look_later(self, carrier: Carrier) -> None:
+        self._looks_at = time.monotonic() + LOOK
+        self._timer = self._loop.call_later(LOOK, self._look, carrier)
+
     def _look(self, carrier: Carrier) -> None:
         now = time.monotonic()
-        if self.trip is not None and self.trip.until <= now:
-            self.trip.end()
-        self._in_time(self._waiting, carrier)
-        again = self._busy or self._waiting
-        self._timer = self._loop.call_later(LOOK, self._look, carrier) if again else None
+        # After something has blocked the event loop, what came meanwhile is to be read first.
+        self._skipped = now > self._looks_at + LOOK and not self._skipped
+        if not self._skipped:
+            self._quiet += 1
+            if self.trip is not None and self.trip.until <= now:
+                self.trip.end()
+            self._in_time(self._waiting, carrier)
+        if self._busy or self._waiting:
+            self._look_later(carrier)
+        else:
+            self._timer = None
 
     def _in_time(self, requests: list[Request], carrier: Carrier) -> list[Request]:
         """Those that somebody waits for; who waited for too long is told."""
         now = time.monotonic()
         for _, reply, until in requests:
             if until <= now and not reply.done():
-                is_silent = now > self._heard + SILENT
+                is_silent = self._quiet >= SILENT
                 reply.set_exception(carrier.no_reply() if is_silent else self._unsent())
         return [request for request in requests if not request[1].done()]
 
@@ -171,8 +188,9 @@ class Courier:
             return
         commands, answers, ends = zip(*load, strict=True)
         try:
-            replies = await carrier.carry(commands, max(ends))
-            self._heard = time.monotonic()
+            until = max(*ends, time.monotonic() + LEAST)
+            replies = await carrier.carry(commands, until)
+            self._quiet = 0
         except Exception as error:
             replies = [error] * len(load)
         except BaseException:

@@ -69,3 +69,21 @@ def test_requests_to_a_silent_server_are_not_said_to_be_unsent() -> None:
     results = asyncio.run(asked(SlowCarrier(60), 10, 0.1))
 
     assert [type(result) for result in results] == [TimeoutError] * 10
+
+
+class BlockedLoop(SlowCarrier):
+    """A server that answers at once, while something keeps the event loop from reading it."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        self.sent += commands
+        await asyncio.sleep(0)
+        time.sleep(0.2)
+        await asyncio.sleep(0.001)
+        return list(commands)
+
+
+def test_blocked_event_loop_does_not_make_a_server_silent() -> None:
+    results = asyncio.run(asked(BlockedLoop(0), 10, 0.1))
+
+    assert results[0] == (0,)
+    assert [type(result) for result in results[1:]] == [Unsent] * 9
