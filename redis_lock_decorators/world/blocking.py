@@ -13,7 +13,7 @@ from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import Facts, disconnect, node_of, pipelined
+from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
@@ -79,14 +79,11 @@ class BlockingPort:
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if self._lane is not None:
             return self._lane.exchange_all(self.client.connection_pool, commands, until)
-        node = self._node(commands[0])
+        node = self._facts.node(self.client, commands[0])
         replies: list[Any] = pipelined(self.client, commands).execute(raise_on_error=False)
-        if self._node(commands[0]) != node:
+        if self._facts.node(self.client, commands[0]) != node:
             raise failures.moved(self.client)
         return replies
-
-    def _node(self, command: tuple[Any, ...]) -> object:
-        return node_of(self.client, command) if self.slotted else None
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]

@@ -75,7 +75,7 @@ class Facts(Generic[T]):
 
     def listener(self, port: Port, key: bytes) -> Listener:
         """Who hears, at the node of a key."""
-        node = node_of(port.client, ("", key)) if self.slotted else None
+        node = self.node(port.client, ("", key))
         found = self.listeners.get(node)
         if found is None:
             channel = f"redis-lock:{secrets.token_hex(8)}"
@@ -83,6 +83,10 @@ class Facts(Generic[T]):
             listener = Listener(self.bell, port, channel, key, end)
             found = self.listeners.setdefault(node, listener)
         return found
+
+    def node(self, client: Any, command: tuple[Any, ...]) -> object:
+        """What tells the node apart that a command goes to; None where there is but one."""
+        return node_of(client, command) if self.slotted else None
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         """The waiters for a key with leases of one length."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import disconnect, node_of, pipelined
+from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
 from redis_lock_decorators.world.lane import connected, read
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
@@ -65,13 +65,13 @@ class ThreadCarrier:
 
     resends = True
 
-    def __init__(self, client: Any, slotted: bool) -> None:
+    def __init__(self, client: Any, facts: Facts[Any]) -> None:
         self._client = client
-        self._slotted = slotted
+        self._facts = facts
         self._calls: dict[object, asyncio.Future[Any]] = {}
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        node = node_of(self._client, commands[0]) if self._slotted else None
+        node = self._facts.node(self._client, commands[0])
         try:
             async with timeout(until - time.monotonic()):
                 while (call := self._calls.get(node)) is not None and not call.done():

@@ -128,8 +128,5 @@ def beside(port: BlockingPort) -> AsyncioPort:
     facts = Facts(client, Courier(), port.bell)
     facts.serials = port.serials
     carrier: Carrier
-    if port.resends:
-        carrier = ThreadCarrier(client, facts.slotted)
-    else:
-        carrier = LineCarrier(client.connection_pool)
+    carrier = ThreadCarrier(client, facts) if port.resends else LineCarrier(client.connection_pool)
     return AsyncioPort(client, facts, carrier, thread_line)

@@ -88,17 +88,14 @@ class AsyncioPort:
 
     def _route(self, command: tuple[Any, ...]) -> Courier:
         courier = self._courier
-        return courier.beside(self._node(command)) if self.slotted else courier
+        return courier.beside(node_of(self.client, command)) if self.slotted else courier
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        node = self._node(commands[0])
+        node = self._facts.node(self.client, commands[0])
         replies = await ClientCarrier(self.client).carry(commands, until)
-        if self._node(commands[0]) != node:
+        if self._facts.node(self.client, commands[0]) != node:
             raise failures.moved(self.client)
         return replies
-
-    def _node(self, command: tuple[Any, ...]) -> object:
-        return node_of(self.client, command) if self.slotted else None
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return await asyncio.gather(*works)
