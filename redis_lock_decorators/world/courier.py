@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -79,7 +78,6 @@ class Courier:
 
     __slots__ = (
         "_busy",
-        "_looks_at",
         "_loop",
         "_nodes",
         "_quiet",
@@ -98,7 +96,6 @@ class Courier:
         self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
-        self._looks_at = math.inf
         self._quiet = 0  # looks since the last reply
         self._skipped = False
         self._busy = False
@@ -122,7 +119,7 @@ class Courier:
         """Send a command and return its reply, in the calling task if nothing is under way."""
         if self._timer is None:
             self._quiet = 0
-            self._look_later(carrier)
+            self._timer = self._loop.call_later(LOOK, self._look, carrier)
         if self._busy:
             reply = self._loop.create_future()
             self._waiting.append((command, reply, until))
@@ -140,23 +137,18 @@ class Courier:
             raise reply
         return reply
 
-    def _look_later(self, carrier: Carrier) -> None:
-        self._looks_at = time.monotonic() + LOOK
-        self._timer = self._loop.call_later(LOOK, self._look, carrier)
-
     def _look(self, carrier: Carrier) -> None:
-        now = time.monotonic()
+        now, timer = time.monotonic(), self._timer
         # After something has blocked the event loop, what came meanwhile is to be read first.
-        self._skipped = now > self._looks_at + LOOK and not self._skipped
+        was_blocked = timer is not None and self._loop.time() > timer.when() + LOOK
+        self._skipped = was_blocked and not self._skipped
         if not self._skipped:
             self._quiet += 1
             if self.trip is not None and self.trip.until <= now:
                 self.trip.end()
             self._in_time(self._waiting, carrier)
-        if self._busy or self._waiting:
-            self._look_later(carrier)
-        else:
-            self._timer = None
+        again = self._busy or self._waiting
+        self._timer = self._loop.call_later(LOOK, self._look, carrier) if again else None
 
     def _in_time(self, requests: list[Request], carrier: Carrier) -> list[Request]:
         """Those that somebody waits for; who waited for too long is told."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import courier
-from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.courier import Courier, Trip
 
 
 class SlowCarrier:
@@ -18,14 +20,16 @@ class SlowCarrier:
 
     resends = False
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, loop: VirtualLoop, seconds: float) -> None:
+        self.loop, self.seconds = loop, seconds
         self.sent: list[Any] = []
+        self.courier: Any = None
 
     async def carry(self, commands: Any, until: float) -> list[Any]:
         self.sent += commands
-        late = time.monotonic() + self.seconds > until
-        await asyncio.sleep(max(0.0, until - time.monotonic()) if late else self.seconds)
+        left = until - self.loop.now
+        late = self.seconds > left
+        await asyncio.sleep(max(0.0, left) if late else self.seconds)
         if late:
             raise self.no_reply()
         return list(commands)
@@ -40,24 +44,31 @@ class SlowCarrier:
         pass
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request a load, and looks often."""
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    """The event loop, whose couriers take one request a load."""
+    loop = VirtualLoop()
+    monkeypatch.setattr(courier, "time", SimpleNamespace(monotonic=loop.time))
     monkeypatch.setattr(courier, "LOAD", 1)
-    monkeypatch.setattr(courier, "LOOK", 0.01)
+    yield loop
+    loop.close()
 
 
-async def asked(carrier: SlowCarrier, count: int, seconds: float) -> list[Any]:
+def asked(carrier: SlowCarrier, count: int, seconds: float) -> list[Any]:
     """What came of so many requests that are given so long."""
-    office, until = Courier(), time.monotonic() + seconds
-    requests = [office.exchange(carrier, (number,), until) for number in range(count)]
-    return await asyncio.gather(*requests, return_exceptions=True)
+
+    async def ask() -> list[Any]:
+        carrier.courier, until = Courier(), carrier.loop.now + seconds
+        requests = [carrier.courier.exchange(carrier, (number,), until) for number in range(count)]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    return carrier.loop.run_until_complete(ask())
 
 
-def test_requests_that_did_not_leave_in_time_say_so_and_never_leave() -> None:
-    carrier = SlowCarrier(0.02)
+def test_requests_that_did_not_leave_in_time_say_so_and_never_leave(loop: VirtualLoop) -> None:
+    carrier = SlowCarrier(loop, 0.5)
 
-    results = asyncio.run(asked(carrier, 40, 0.2))
+    results = asked(carrier, 40, 5)
 
     unsent = [number for number, result in enumerate(results) if isinstance(result, Unsent)]
     assert unsent
@@ -65,10 +76,17 @@ def test_requests_that_did_not_leave_in_time_say_so_and_never_leave() -> None:
     assert results[0] == (0,)
 
 
-def test_requests_to_a_silent_server_are_not_said_to_be_unsent() -> None:
-    results = asyncio.run(asked(SlowCarrier(60), 10, 0.1))
+def test_requests_to_a_silent_server_are_not_said_to_be_unsent(loop: VirtualLoop) -> None:
+    results = asked(SlowCarrier(loop, 60), 10, 2.5)
 
     assert [type(result) for result in results] == [TimeoutError] * 10
+
+
+class Connection:
+    """What a trip that takes too long is ended by."""
+
+    async def disconnect(self) -> None:
+        pass
 
 
 class BlockedLoop(SlowCarrier):
@@ -76,14 +94,17 @@ class BlockedLoop(SlowCarrier):
 
     async def carry(self, commands: Any, until: float) -> list[Any]:
         self.sent += commands
+        trip = self.courier.trip = Trip(Connection(), until)
         await asyncio.sleep(0)
-        time.sleep(0.2)
+        self.loop.now += 5
         await asyncio.sleep(0.001)
+        if trip.cut:
+            raise self.no_reply()
         return list(commands)
 
 
-def test_blocked_event_loop_does_not_make_a_server_silent() -> None:
-    results = asyncio.run(asked(BlockedLoop(0), 10, 0.1))
+def test_blocked_event_loop_does_not_make_a_server_silent(loop: VirtualLoop) -> None:
+    results = asked(BlockedLoop(loop, 0), 10, 2.5)
 
     assert results[0] == (0,)
     assert [type(result) for result in results[1:]] == [Unsent] * 9
