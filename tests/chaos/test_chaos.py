@@ -9,9 +9,8 @@ import subprocess
 import sys
 
 import pytest
-import redis
+from support.fronts import LEGACY
 
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
 RUN = pathlib.Path(__file__).with_name("run.py")
 

@@ -6,12 +6,10 @@ import time
 
 import pytest
 import redis
-from support.fronts import do, wrap
+from support.fronts import LEGACY, do, wrap
 
 from redis_lock_decorators import LockTimeoutError
 from redis_lock_decorators.testing import LocalServer
-
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
 
 
 @pytest.fixture(params=["direct", "wrapped"])

@@ -12,7 +12,7 @@ import pytest
 from support.fronts import do
 from support.interruptions import Interrupted, Interruption
 from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS
-from support.queues import queue_of, queued
+from support.queues import entered_while, queue_of, queued
 from support.workers import Holding
 
 FRONTS = TIDY_FRONTS
@@ -20,25 +20,6 @@ FRONTS = TIDY_FRONTS
 unix_only = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process")
 
 pytestmark = pytest.mark.usefixtures("tidy_queue")
-
-
-async def entered_while(front, lock, work, count=1):
-    """When so many waiters entered while ``work`` was done, in monotonic seconds."""
-    times, inside = [], []
-
-    async def enter():
-        lease = await do(lock.acquire(PATIENCE))
-        assert lease is not None
-        times.append(time.monotonic())
-        assert not inside
-        inside.append(lease)
-        await front.sleep(0)
-        inside.clear()
-        await do(lease.release())
-
-    results = await front.elsewhere(*[enter] * count, work)
-    assert results == [None] * (count + 1)
-    return times
 
 
 @unix_only

@@ -9,13 +9,15 @@ import pytest
 import redis
 from support.fronts import LEGACY, do
 from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, until
-from support.queues import queue_of
-from support.topologies import async_master
+from support.queues import entered_while, queue_of
+from support.topologies import Topology, async_master
 
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.testing import LocalCluster, LocalSentinel
 
 FRONTS = TIDY_FRONTS
+#: Seconds of each turn: long enough to meet another.
+HOLD = 0.01
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
 
@@ -73,23 +75,6 @@ def nodes(cluster):
     nodes.close()
 
 
-class Place:
-    """Something that fronts connect to."""
-
-    def __init__(self, client, async_client):
-        self.client, self.async_client = client, async_client
-
-
-def clustered(cluster):
-    from redis.asyncio.cluster import RedisCluster
-
-    return Place(cluster.client, lambda: RedisCluster(host="127.0.0.1", port=cluster.ports[0]))
-
-
-def watched(sentinels):
-    return Place(sentinels.client, partial(async_master, sentinels))
-
-
 def answers(client):
     try:
         return client.ping()
@@ -97,27 +82,9 @@ def answers(client):
         return False
 
 
-async def served(front, lock, others, count=5):
-    """Let so many wait for a lock while ``others`` is done; when each entered."""
-    times, inside = [], [0]
-
-    async def enter():
-        async with front.held(lock) as lease:
-            inside[0] += 1
-            assert inside[0] == 1
-            assert not lease.lost
-            times.append(time.monotonic())
-            await front.sleep(0.01)
-            inside[0] -= 1
-
-    results = await front.elsewhere(*[enter] * count, others)
-    assert results == [None] * (count + 1), results
-    return times
-
-
 @pytest.mark.parametrize("when", ["while it is held", "in the midst of hand-overs"])
 async def test_waiters_follow_a_slot_that_migrates(front, cluster, nodes, name, when):
-    client = front.connection(clustered(cluster))
+    client = front.cluster(cluster.nodes[0])
     lock = front.package.RedisLock(name, client=client, acquire_time=PATIENCE, expire=30)
     key, released = f"sys:lock:{name}".encode(), []
     lease = await do(lock.acquire())
@@ -134,7 +101,7 @@ async def test_waiters_follow_a_slot_that_migrates(front, cluster, nodes, name, 
             await front.sleep(0.015)
             nodes.move(key, to)
 
-    times = await served(front, lock, move)
+    times = await entered_while(front, lock, move, 5, HOLD)
 
     assert times[-1] - released[0] < 10
     assert nodes.owner(key) == to
@@ -144,7 +111,7 @@ async def test_waiters_follow_a_slot_that_migrates(front, cluster, nodes, name, 
 
 
 async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, nodes, name):
-    client = front.connection(clustered(cluster))
+    client = front.cluster(cluster.nodes[0])
     lock = front.package.RedisLock(name, client=client, acquire_time=PATIENCE, expire=3)
     key = f"sys:lock:{name}".encode()
     lease, home = await do(lock.acquire()), nodes.owner(key)
@@ -157,7 +124,7 @@ async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, n
         assert not lease.lost
         await do(lease.release())
 
-    await served(front, lock, move, 3)
+    await entered_while(front, lock, move, 3, HOLD)
 
     assert [client.keys(f"*{name}*") for client in nodes.clients] == [[], [], []]
     if front is BLOCKING:
@@ -166,7 +133,8 @@ async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, n
 
 async def test_waiters_outlast_a_failover(front, name):
     with LocalSentinel() as sentinels:
-        client = front.connection(watched(sentinels))
+        watched = Topology("sentinel", sentinels.client, partial(async_master, sentinels))
+        client = front.connection(watched)
         lock = front.package.RedisLock(name, client=client, acquire_time=60, expire=20)
         lease = await do(lock.acquire())
         looking = sentinels.client()
@@ -177,7 +145,7 @@ async def test_waiters_outlast_a_failover(front, name):
             await until(front, lambda: answers(looking), lambda: "there is no new master")
             await do(lease.release())
 
-        await served(front, lock, kill)
+        await entered_while(front, lock, kill, 5, HOLD)
 
         assert looking.keys(f"*{name}*") == []
         looking.close()

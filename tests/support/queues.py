@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from support.leftovers import until
+from support.fronts import do
+from support.leftovers import PATIENCE, until
 
 
 def queue_of(name: str) -> str:
@@ -15,3 +18,26 @@ def queue_of(name: str) -> str:
 async def queued(front: Any, direct: Any, name: str, count: int = 1) -> None:
     """Wait until so many stand in the queue of a lock."""
     await until(front, lambda: direct.zcard(queue_of(name)) >= count)
+
+
+async def entered_while(
+    front: Any, lock: Any, work: Callable[[], Awaitable[Any]], count: int = 1, hold: float = 0.0
+) -> list[float]:
+    """When so many waiters entered while ``work`` was done, in monotonic seconds."""
+    times: list[float] = []
+    inside: list[Any] = []
+
+    async def enter() -> None:
+        lease = await do(lock.acquire(PATIENCE))
+        assert lease is not None
+        times.append(time.monotonic())
+        assert not inside
+        inside.append(lease)
+        assert not lease.lost
+        await front.sleep(hold)
+        inside.clear()
+        await do(lease.release())
+
+    results = await front.elsewhere(*[enter] * count, work)
+    assert results == [None] * (count + 1), results
+    return times

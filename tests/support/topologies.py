@@ -20,10 +20,9 @@ from redis_lock_decorators.testing import (
     ServerNotFound,
     find_server,
 )
+from support.fronts import LEGACY
 
 IMAGES = ("redis:6.2", "redis:7.4", "redis:8", "valkey/valkey:8", "valkey/valkey:9")
-#: redis-py before 4 has no cluster client; redis-py-cluster needs it.
-LEGACY = int(redis.__version__.partition(".")[0]) < 4
 
 
 @dataclass
