@@ -62,6 +62,9 @@ class Port(Protocol):
     def is_unknown(self, error: Exception) -> bool:
         """Whether the command behind this error may or may not have been run."""
 
+    def was_sent(self, error: Exception) -> bool:
+        """Whether a byte of the request behind this error may have reached a server."""
+
     def lacks(self, error: Exception) -> str:
         """What the server said it lacks: "script", "command", "string" (in the key) or ""."""
 

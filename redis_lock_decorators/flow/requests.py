@@ -40,6 +40,8 @@ class Misheard(LockError):
 class Unsent(LockError):
     """The request did not leave in time, for others were before it: it was not done."""
 
+    unsent = True
+
 
 async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: float) -> T:
     """Repeat ``attempt(until)`` while its outcome is unknown, not past ``end`` nor an outage.
@@ -87,6 +89,8 @@ async def ask(
     serial = next(port.serials)
     send = send or port.send
     script = lua.script(verb)
+    # Made before the request leaves: a cohort may pass the claim's identifier on meanwhile.
+    mark = f"{claim.identifier}:{serial}"
     request = (len(keys), *keys, claim.identifier, serial, *details)
     try:
         try:
@@ -103,7 +107,6 @@ async def ask(
             f"another name or prefix ({error})",
             claim.lock_name,
         ) from error
-    mark = f"{claim.identifier}:{serial}"
     if reply == mark or reply == mark.encode():
         return None
     if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):

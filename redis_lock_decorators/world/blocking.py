@@ -51,6 +51,7 @@ class BlockingPort:
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
+    was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
     def __init__(self, client: Any, facts: Facts[Lane]) -> None:

@@ -57,6 +57,11 @@ def is_unknown(error: Exception) -> bool:
     return bool(names & _CUT or _codes(error) & _PASSING)
 
 
+def was_sent(error: Exception) -> bool:
+    """Whether a byte of the request behind this error may have reached a server."""
+    return not getattr(error, "unsent", False)
+
+
 def is_reply(error: BaseException) -> bool:
     """Whether the error was the server's answer, so that the connection is in order."""
     return "ResponseError" in _client_names(error)

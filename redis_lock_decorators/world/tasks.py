@@ -50,6 +50,7 @@ class AsyncioPort:
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
+    was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
     def __init__(

@@ -83,6 +83,7 @@ class SimulatedPort:
         self.decoded = _text if text else (lambda reply: reply)
 
     is_unknown = staticmethod(failures.is_unknown)
+    was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
     def now(self) -> float:

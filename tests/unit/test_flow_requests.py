@@ -267,3 +267,18 @@ def test_lost_reply_is_raised_by_a_single_request() -> None:
         run(ask(port, "acquire", claim, claim.keys, 500, until=port.now() + 1))
 
     assert port.server.value(KEY) == claim.identifier
+
+
+def test_reply_is_told_by_the_identifier_that_was_sent() -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+
+    def passed_on_meanwhile(request: Any) -> Any:
+        reply = delivered(request)
+        claim.identifier = ""
+        return reply
+
+    port.faults = [passed_on_meanwhile]
+    refusal = run(ask(port, "acquire", claim, claim.keys, claim.ttl, until=port.now() + 1))
+
+    assert refusal is None
+    assert port.distrusted == 0
