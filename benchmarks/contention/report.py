@@ -22,6 +22,8 @@ HEADER = (
     "requests",
     "commands",
     "server CPU",
+    "client CPU",
+    "ratio",
     "connections",
 )
 #: Where the tables stand in the page.
@@ -47,6 +49,8 @@ def row(title: str, found: Found, base: Found) -> tuple[str, ...]:
         f"{found['reads']:.1f}",
         f"{found['commands']:.1f}",
         f"{found['cpu']:.2f}",
+        f"{found['client cpu']:.2f}",
+        ratio(found["client cpu"], base["client cpu"]),
         f"{found['connections']:.0f}",
     )
 

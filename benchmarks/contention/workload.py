@@ -109,9 +109,16 @@ def threads(
     parent.recv()
     for number in numbers:
         threading.Thread(target=one, args=(number,), daemon=True).start()
-    end = parent.recv()
+    end = told_the_end(parent)
     parent.send(record.result(end))
     parent.recv()
+
+
+def told_the_end(parent: Connection) -> Any:
+    """When the round ended; until that is told, answer how much processor time was used."""
+    while (told := parent.recv()) == "cpu":
+        parent.send(time.process_time())
+    return told
 
 
 def take(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
@@ -147,7 +154,7 @@ async def tasks(
     parent.send("ready")
     parent.recv()
     running = [asyncio.create_task(one(number)) for number in numbers]
-    end = await loop.run_in_executor(None, parent.recv)
+    end = await loop.run_in_executor(None, told_the_end, parent)
     parent.send(record.result(end))
     parent.recv()
     assert running
@@ -218,6 +225,13 @@ def read(server: redis.Redis) -> Reading:
     )
 
 
+def used(ends: list[Connection]) -> float:
+    """Seconds of processor time that the processes have used."""
+    for end in ends:
+        end.send("cpu")
+    return sum(answer(end) for end in ends)
+
+
 def measured(
     peer: Peer, workload: Workload, port: int, name: str, seconds: float, server: redis.Redis
 ) -> tuple[dict[str, float], list[str]]:
@@ -226,9 +240,9 @@ def measured(
         for end in ends:
             end.send("begin")
         time.sleep(WARM_UP)
-        begun, before = time.monotonic(), read(server)
+        begun, before, spent = time.monotonic(), read(server), used(ends)
         time.sleep(seconds)
-        ended, after = time.monotonic(), read(server)
+        ended, after, spent = time.monotonic(), read(server), used(ends) - spent
         for end in ends:
             end.send(ended)
         results = [answer(end) for end in ends]
@@ -242,6 +256,7 @@ def measured(
     found["reads"] = (after.reads - before.reads) / made
     found["commands"] = (after.commands - before.commands) / made
     found["cpu"] = (after.cpu - before.cpu) / made * 1000
+    found["client cpu"] = spent / made * 1000
     found["connections"] = after.connections
     return found, failures
 
