@@ -112,7 +112,7 @@ class Listener:
         elif not self._is_alive and self._turns:
             self._is_alive = True
             self._bell.wanted.add(self)
-            self._bell.start(self._live())
+            self._bell.start(self._live(), self._stop)
 
     def tick(self) -> None:
         """Do what is due."""
@@ -144,26 +144,27 @@ class Listener:
 
     async def _live(self) -> None:
         pauses = delays.recovering(self._bell.random)
-        try:
-            while self._turns and not self._is_deaf:
-                try:
-                    await self._listen()
-                    pauses = delays.recovering(self._bell.random)
-                except Exception as error:
-                    self._judge(error)
-                self.is_open = False
-                self._tell_all(News.AGAIN)  # to look by themselves meanwhile
-                if self._turns:
-                    await self._bell.sleep(next(pauses))
-        finally:
-            self.is_open = self._is_alive = False
-            self._bell.wanted.discard(self)
-            if not self._is_deaf:
-                self._end()
-            if self._turns and not self._is_deaf:  # somebody came in the last moment
-                self._bell.wanted.add(self)
-                self._bell.call(self.open)
-            self._bell.rest()
+        while self._turns and not self._is_deaf:
+            try:
+                await self._listen()
+                pauses = delays.recovering(self._bell.random)
+            except Exception as error:
+                self._judge(error)
+            self.is_open = False
+            self._tell_all(News.AGAIN)  # to look by themselves meanwhile
+            if self._turns:
+                await self._bell.sleep(next(pauses))
+
+    def _stop(self) -> None:
+        """Be over, after ``_live``, also if that was cancelled before its first step."""
+        self.is_open = self._is_alive = False
+        self._bell.wanted.discard(self)
+        if not self._is_deaf:
+            self._end()
+        if self._turns and not self._is_deaf:  # somebody came in the last moment
+            self._bell.wanted.add(self)
+            self._bell.call(self.open)
+        self._bell.rest()
 
     async def _listen(self) -> None:
         """Hear until the line breaks, or nobody is left."""

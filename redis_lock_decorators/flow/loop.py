@@ -17,8 +17,10 @@ class Loop(Protocol):
     def random(self) -> float:
         """A number from 0 to 1."""
 
-    def start(self, work: Coroutine[Any, Any, None], /) -> object:
-        """Do work in the background."""
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> object:
+        """Do work in the background; ``ended`` is called after it, also if it never began."""
 
     def port(self, port: Port) -> Port:
         """The port on this event loop to the client of a port."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, cast
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.flow.loop import Alarm
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.world.room import Alarm, Room
-from redis_lock_decorators.world.tasks import start
+from redis_lock_decorators.world.background import Background, are_threads_green, here
+from redis_lock_decorators.world.green import GreenRoom
+from redis_lock_decorators.world.room import LoopAlarm, Room, start
 
 #: The place of the one thread.
 PRESENT = "present"
@@ -27,20 +29,23 @@ class LoopBell:
     random = staticmethod(random.random)
     start = staticmethod(start)
     sleep = staticmethod(asyncio.sleep)
-    alarm = Alarm
+    alarm = LoopAlarm
 
     def __init__(self) -> None:
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
-        self._alarm = Alarm(self.keeper.tick)
+        self._alarm = LoopAlarm(self.keeper.tick)
 
     def ring(self, when: float) -> None:
         if when < math.inf:
             self._alarm.set(when)
 
+    def begin(self) -> None:
+        """The event loop is the program's own."""
+
     def call(self, function: Callable[[], object]) -> None:
-        asyncio.get_running_loop().call_soon(function)
+        asyncio.get_running_loop().call_soon(function, context=Context())
 
     def port(self, port: Port) -> Port:
         return port
@@ -50,25 +55,23 @@ class LoopBell:
 
 
 class ThreadBell:
-    """An event loop on the one background thread of a process, there while it is needed.
+    """The background of all threads of a process: a place that is there while it is needed.
 
     Attributes:
         wanted: the listeners that somebody waits for.
-        rooms: the thread under ``PRESENT``, if there is one.
+        rooms: the place under ``PRESENT``, if there is one.
     """
 
     now = staticmethod(time.monotonic)
     random = staticmethod(random.random)
-    start = staticmethod(start)
-    sleep = staticmethod(asyncio.sleep)
-    alarm = Alarm
 
     def __init__(self) -> None:
         self.process = process.number
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, Background] = {}
+        self._last: Background | None = None
 
     def ring(self, when: float) -> None:
         if when < math.inf:
@@ -79,33 +82,73 @@ class ThreadBell:
     def call(self, function: Callable[[], object]) -> None:
         self._reach(lambda room: room.call(function))
 
+    def begin(self) -> None:
+        """Have a thread for what was asked for while none could be started."""
+        room = self.rooms.get(PRESENT)
+        if room is not None:
+            room.begin()
+
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> object:
+        return _here().start(work, ended)
+
+    async def sleep(self, seconds: float) -> None:
+        await _here().sleep(seconds)
+
+    def alarm(self, ring: Callable[[], None]) -> Alarm:
+        return _here().alarm(ring)
+
     def port(self, port: Port) -> Port:
-        return cast(Room, threading.current_thread()).port(port)
+        return cast(Port, _here().port(port))
 
     def rest(self) -> None:
-        """By the room itself: end it, if there is nothing to do."""
-        if self.wanted or len(self.keeper) or not self.rooms:
-            return
-        self.rooms.pop(PRESENT).leave()
+        """By a place itself: end it, if there is nothing to do."""
+        if not self.wanted and not len(self.keeper):
+            room = here()
+            if room is not None and self.rooms.get(PRESENT) is room:
+                self.retire(room)
+                room.leave()
+
+    def retire(self, place: Background) -> None:
+        """By a place itself: send nothing more to it."""
+        if self.rooms.get(PRESENT) is place:
+            del self.rooms[PRESENT]
+
+    def go_on(self) -> None:
+        """By a place that ends, or begins: have done what one has left, or came just then."""
         self.keeper.mute()
-        # Who came just now called a room that leaves.
         for listener in list(self.wanted):
             self.call(listener.open)
         if len(self.keeper):
             self.ring(self.now())
 
-    def _reach(self, call: Callable[[Room], bool]) -> None:
-        while not call(self._present()):
+    def _reach(self, call: Callable[[Background], bool]) -> None:
+        # In a forked child a copy of the parent's greenlets may come by.
+        while self.process == process.number and not call(self._present()):
             pass
 
-    def _present(self) -> Room:
+    def _present(self) -> Background:
         room = self.rooms.get(PRESENT)
+        if room is not None and not room.is_fit() and here() is not room:
+            self.retire(room)
+            if room.dismiss():
+                self.go_on()
+            room = self.rooms.get(PRESENT)
         if room is None:
-            new = Room(self.keeper)
+            kind = GreenRoom if are_threads_green() else Room
+            new = kind(self, self._last)
             room = self.rooms.setdefault(PRESENT, new)
-            if room is not new:
-                new.close()
+            if room is new:
+                self._last = new
+            else:
+                new.dismiss()
         return room
+
+
+def _here() -> Background:
+    """The place that the current thread works for."""
+    return cast(Background, here())
 
 
 class _Bells:

@@ -97,7 +97,7 @@ class BlockingPort:
         return bool(listeners) and self._facts.listener(self, key).awaits(key)
 
     def waiter(self) -> ThreadWaiter:
-        return ThreadWaiter()
+        return ThreadWaiter(self.bell.begin)
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         return self._facts.cohort(key, ttl)

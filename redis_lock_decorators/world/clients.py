@@ -30,6 +30,9 @@ class Bell(ListenerBell, Protocol):
 
     keeper: Keeper
 
+    def begin(self) -> None:
+        """Have a thread for what was asked for while none could be started."""
+
 
 class Facts(Generic[T]):
     """What is known of one client in this process (or event loop), found out once.

@@ -77,9 +77,14 @@ async def task_line(client: Any, key: bytes) -> TaskLine:
 
 async def thread_line(client: Any, key: bytes) -> ThreadLine:
     """A line from a blocking client's connection parameters to the node of a key."""
-    kind, parameters = address_of(client, key)
-    connect = partial(opened, partial(_hearing, kind, parameters))
+    connect = partial(hearing_line, client, key)
     return ThreadLine(await in_thread(connect, lambda late: late.disconnect()))
+
+
+def hearing_line(client: Any, key: bytes) -> Any:
+    """A new connection to hear on, like a blocking client's to the node of a key."""
+    kind, parameters = address_of(client, key)
+    return opened(partial(_hearing, kind, parameters))
 
 
 def _hearing(kind: Any, parameters: dict[str, Any]) -> Any:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
-from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.world.background import Background, Owner, are_threads_green
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import Facts
 from redis_lock_decorators.world.courier import Carrier, Courier
 from redis_lock_decorators.world.lines import thread_line
 from redis_lock_decorators.world.relays import LineCarrier, ThreadCarrier
 from redis_lock_decorators.world.tasks import AsyncioPort
-
-log = logging.getLogger("redis_lock_decorators")
+from redis_lock_decorators.world.tasks import start as start_task
 
 #: Clients that a thread keeps a connection to; of more, those it met first are connected anew.
 MOST_PORTS = 64
+#: Seconds for works to end that were cancelled.
+PARTING = 1.0
 
 
-class Alarm:
-    """Calls a function of its event loop at the earliest of the times asked for."""
+class LoopAlarm:
+    """Calls a function of its event loop at the earliest of the times asked for.
+
+    Not in the context of who asks: it would be kept for as long as there is something to ring for.
+    """
 
     __slots__ = ("_at", "_handle", "_ring")
 
@@ -41,8 +43,8 @@ class Alarm:
         if when < self._at:
             if self._handle is not None:
                 self._handle.cancel()
-            loop = asyncio.get_running_loop()
-            self._handle = loop.call_later(max(0.0, when - time.monotonic()), self._go)
+            loop, delay = asyncio.get_running_loop(), max(0.0, when - time.monotonic())
+            self._handle = loop.call_later(delay, self._go, context=Context())
             self._at = when
 
     def _go(self) -> None:
@@ -50,41 +52,40 @@ class Alarm:
         self._ring()
 
 
-class Room(threading.Thread):
-    """A thread with an event loop, from its first ring until there is nothing to ring for."""
+def start(
+    work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
+) -> asyncio.Future[object]:
+    """Do work on the running event loop; ``ended`` is called though it never took a step."""
+    task = start_task(work)
+    if ended is not None:
+        task.add_done_callback(lambda _: ended(), context=Context())
+    return task
 
-    def __init__(self, keeper: Keeper) -> None:
-        super().__init__(name="redis_lock_decorators", daemon=True)
-        self._alarm = Alarm(keeper.tick)
+
+class PlacedLoop(asyncio.SelectorEventLoop):
+    """An event loop that knows whose it is."""
+
+    place: Background
+
+
+class Room(Background):
+    """A thread with an event loop, from its first call until there is nothing to ring for."""
+
+    start = staticmethod(start)
+    sleep = staticmethod(asyncio.sleep)
+    alarm = staticmethod(LoopAlarm)
+
+    def __init__(self, owner: Owner, before: Background | None = None) -> None:
+        super().__init__(owner, before)
         self._ports: OrderedDict[int, AsyncioPort] = OrderedDict()
-        self._loop = asyncio.SelectorEventLoop()
-        self._starting = threading.Lock()
-        self._made = time.monotonic()
+        self._loop = PlacedLoop()
+        self._loop.place = self
 
-    def ring(self, when: float) -> bool:
-        """Tick by this time, from any thread; False if the thread has ended."""
-        if threading.current_thread() is self:
-            self._alarm.set(when)
-            return True
-        return self.call(partial(self._alarm.set, when))
-
-    def call(self, function: Callable[[], object]) -> bool:
-        """Call a function on the event loop, from any thread; False if the thread has ended."""
-        if self.ident is None:
-            self._start()
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the event loop is closed
-            return False
-        return True
-
-    def close(self) -> None:
-        """Be no thread after all."""
-        self._loop.close()
+    def is_fit(self) -> bool:
+        return not are_threads_green()
 
     def leave(self) -> None:
-        """End the thread; from the thread itself."""
-        self._loop.stop()
+        self._accept(self._loop.stop)
 
     def port(self, port: Any) -> AsyncioPort:
         """The port on this event loop to the client of a blocking port."""
@@ -95,31 +96,31 @@ class Room(threading.Thread):
                 self._ports.popitem(last=False)[1].close()
         return found
 
-    def run(self) -> None:
-        """Be the thread."""
+    def _accept(self, function: Callable[[], object]) -> bool:
         try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._tidy())
-            self._loop.close()
+            self._loop.call_soon_threadsafe(function, context=Context())
+        except RuntimeError:  # the event loop is closed
+            return False
+        return True
 
-    def _start(self) -> None:
-        """Start the thread, once, whoever rings and whatever interrupts them."""
-        was_left = time.monotonic() > self._made + 1.0  # by who was interrupted at it
+    def _work(self) -> None:
+        self._loop.run_forever()
+
+    def _dismantle(self) -> None:
         try:
-            if (self._starting.acquire(blocking=False) or was_left) and self.ident is None:
-                self.start()
-        except RuntimeError as error:
-            if self.ident is None:  # too many threads, or the interpreter is going down
-                log.warning("held locks are not renewed and no loss is told: %s", error)
+            if self._is_working:
+                self._loop.run_until_complete(self._tidy())
+        finally:
+            self._loop.close()
 
     async def _tidy(self) -> None:
         works = asyncio.all_tasks() - {asyncio.current_task()}
         for work in works:
             work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
-        for port in self._ports.values():
-            port.close()
+        if works:
+            await asyncio.wait(works, timeout=PARTING)
+        while self._ports:
+            self._ports.popitem()[1].close()
 
 
 def beside(port: BlockingPort) -> AsyncioPort:

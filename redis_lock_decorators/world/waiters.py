@@ -6,31 +6,59 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from redis_lock_decorators.flow.turn import News
 
+#: The longest single wait: eventlet cannot wait for as long as Python's own locks.
+LONGEST = 86_400.0
 
-class ThreadWaiter:
-    """A thread that waits holds a lock, no connection; news come from any thread."""
 
-    __slots__ = ("_gate", "_news")
+class Gate:
+    """One thread waits until another opens it; then it is closed again."""
+
+    __slots__ = ("_lock",)
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let who waits, or waits next, go on; from any thread."""
+        try:
+            if self._lock.locked():
+                self._lock.release()
+        except RuntimeError:  # another has opened it
+            return
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is opened, for so many seconds at most."""
+        self._lock.acquire(timeout=max(0.0, min(seconds, LONGEST)))
+
+
+class ThreadWaiter:
+    """A thread that waits holds a lock, no connection; news come from any thread.
+
+    Args:
+        begin: called before each wait: has those who will tell the news begin, if they have not.
+    """
+
+    __slots__ = ("_begin", "_gate", "_news")
+
+    def __init__(self, begin: Callable[[], object]) -> None:
         self._news: deque[News] = deque()
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._gate = Gate()
+        self._begin = begin
 
     def tell(self, news: News) -> None:
         self._news.append(news)
-        try:
-            self._gate.release()
-        except RuntimeError:  # it is open
-            return
+        self._gate.open()
 
     async def wait(self, seconds: float) -> News | None:
         end = time.monotonic() + seconds
         while not self._news and (left := end - time.monotonic()) > 0:
-            self._gate.acquire(timeout=min(left, threading.TIMEOUT_MAX))
+            self._begin()
+            self._gate.wait(left)
         return self._news.popleft() if self._news else None
 
 

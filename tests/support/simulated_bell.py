@@ -49,8 +49,17 @@ class SimulatedBell:
             self.rings_at = when
             self._at(when, lambda: self._tick(when))
 
-    def start(self, work: Coroutine[Any, Any, None], /) -> None:
-        self._at(self.clock.now + self.lag, lambda: self._step(work))
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
+        async def whole() -> None:
+            try:
+                await work
+            finally:
+                if ended is not None:
+                    ended()
+
+        self._at(self.clock.now + self.lag, lambda: self._step(whole()))
 
     def port(self, port: Port) -> Any:
         return BackgroundPort(port, self)

@@ -34,14 +34,16 @@ class QueueBell(SimulatedBell):
         self.failures: list[BaseException] = []
         self.sleep = self.pause
 
-    def start(self, work: Coroutine[Any, Any, None], /) -> None:
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
         async def noted() -> None:
             try:
                 await work
             except (Exception, KeyboardInterrupt) as error:
                 self.failures.append(error)
 
-        super().start(noted())
+        super().start(noted(), ended)
 
     def call(self, function: Callable[[], object]) -> None:
         self._at(self.clock.now, function)  # type: ignore[arg-type]

@@ -1,0 +1,216 @@
+"""Where work for blocking programs is done in the background: a thread that comes and goes."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from functools import partial
+from types import BuiltinFunctionType
+from typing import Any, Protocol
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow import process
+from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.flow.loop import Alarm
+
+log = logging.getLogger("redis_lock_decorators")
+
+#: What the thread is called.
+NAME = "redis_lock_decorators"
+#: Seconds between two looks whether the thread before has ended.
+MOMENT = 0.001
+
+
+class Owner(Protocol):
+    """Who has the background work done.
+
+    Attributes:
+        keeper: looks after leases at the place.
+    """
+
+    keeper: Keeper
+
+    def retire(self, place: Background) -> None:
+        """Send nothing more to a place that ends."""
+
+    def go_on(self) -> None:
+        """Have done what a place that ended has left."""
+
+
+class Worker(threading.Thread):
+    """A thread that works for a place."""
+
+    def __init__(self, place: Background, work: Callable[[], object], name: str = NAME) -> None:
+        super().__init__(target=work, name=name, daemon=True)
+        self.place = place
+
+
+class Background:
+    """A place for background work. It has one thread, from the first call until it ends.
+
+    Only one place of a process works at a time: the next waits for the end of the one before.
+
+    Attributes:
+        has_ended: its thread does nothing any more.
+    """
+
+    def __init__(self, owner: Owner, before: Background | None = None) -> None:
+        self.has_ended = False
+        self._owner = owner
+        self._alarm = self.alarm(owner.keeper.tick)
+        self._before = before
+        self._process = process.number
+        self._is_working = False
+        self._has_complained = False
+        # Whoever takes it is the thread: of several that were started the others end at once.
+        self._ticket = deque([None])
+
+    def call(self, function: Callable[[], object]) -> bool:
+        """Call a function in the background, from any thread; False if the place has ended."""
+        if not self._accept(function):
+            return False
+        self.begin()
+        return True
+
+    def ring(self, when: float) -> bool:
+        """Have the keeper tick by this time, from any thread; False if the place has ended."""
+        if here() is self:
+            self._alarm.set(when)
+            return True
+        return self.call(partial(self._alarm.set, when))
+
+    def begin(self) -> None:
+        """Have a thread, if there is none yet."""
+        if not self._ticket or is_here_unfit():
+            return
+        try:
+            Context().run(Worker(self, self._be).start)
+        except RuntimeError as error:
+            self._owner.keeper.mute()  # the next lease asks again
+            if not self._has_complained:  # too many threads, or the interpreter is going down
+                self._has_complained = True
+                log.warning("held locks are not renewed and no loss is told: %s", error)
+
+    def dismiss(self) -> bool:
+        """End it, from any thread; whether its thread had not begun."""
+        try:
+            self._ticket.pop()
+        except IndexError:
+            self.leave()
+            return False
+        self._dismantle()
+        self.has_ended = True
+        return True
+
+    def is_fit(self) -> bool:
+        """Whether it can work with threads as they are now: greenlets may have come after it."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """End the thread; from any thread."""
+        raise NotImplementedError
+
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> object:
+        """Do work in the background; from there."""
+        raise NotImplementedError
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Pause a work."""
+        raise NotImplementedError
+
+    def alarm(self, ring: Callable[[], None]) -> Alarm:
+        """An alarm that rings here."""
+        raise NotImplementedError
+
+    def port(self, port: Any) -> Any:
+        """The port by which works here reach the client of a blocking port."""
+        raise NotImplementedError
+
+    def _be(self) -> None:
+        """Be the thread, if no other is."""
+        try:
+            self._ticket.pop()
+        except IndexError:
+            return
+        self._is_working = True
+        try:
+            self._follow()
+            self._work()
+        finally:
+            if self._process == process.number:
+                self._end()
+
+    def _follow(self) -> None:
+        """Take over from the place before, when it has ended."""
+        before, self._before = self._before, None
+        if before is not None:
+            while not before.has_ended:
+                self._pause(MOMENT)
+            self._accept(self._owner.go_on)
+
+    def _end(self) -> None:
+        self._owner.retire(self)
+        try:
+            self._dismantle()
+        finally:
+            try:
+                if self.is_fit():
+                    self._owner.go_on()
+            finally:
+                self.has_ended = True
+
+    def _accept(self, function: Callable[[], object]) -> bool:
+        """Have a function called by the thread; False if there will be none any more."""
+        raise NotImplementedError
+
+    def _work(self) -> None:
+        """Do what is asked for, until it is time to leave."""
+        raise NotImplementedError
+
+    def _dismantle(self) -> None:
+        """Cancel and close what is left."""
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def are_threads_green() -> bool:
+    """Whether new threads are greenlets, or something else that stands for threads."""
+    return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
+
+
+def here() -> Background | None:
+    """The place that the current thread, or its event loop, works for."""
+    # Where greenlets were put in the place of threads meanwhile, threads are not what they were.
+    loop = asyncio._get_running_loop()
+    found: Background | None = getattr(loop, "place", None)
+    return found or getattr(threading.current_thread(), "place", None)
+
+
+def is_here_unfit() -> bool:
+    """Whether greenlets came after the current thread: those that it started would end with it."""
+    place = here()
+    return place is not None and not place.is_fit()
+
+
+def refuse_threadless() -> None:
+    """Refuse to promise background work where Python allows no thread for it.
+
+    Raises:
+        ConfigurationError: this is an isolated subinterpreter.
+    """
+    try:
+        threading.Thread(daemon=True)
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"no thread can renew locks or wait for them in this interpreter ({error}): use "
+            'auto_renew=False, no on_lost, and wait="poll" here'
+        ) from error

@@ -1,0 +1,275 @@
+"""The background of programs whose threads are greenlets: gevent or eventlet put them there.
+
+No event loop of asyncio can run there: Python allows one to a system thread, and the program's
+own may be it. Greenlets cost little, so each work has one, which waits in the client's blocking
+methods as the program's own do. Works take turns by a baton: one runs at a time and gives it away
+only while it waits, as on an event loop. Right for real threads as well, if more costly.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from redis_lock_decorators.flow import process
+from redis_lock_decorators.flow.loop import Line
+from redis_lock_decorators.world.background import Background, Owner, Worker
+from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators.world.lines import hearing_line
+from redis_lock_decorators.world.waiters import Gate
+
+T = TypeVar("T")
+log = logging.getLogger("redis_lock_decorators")
+
+#: What works in the background are called.
+NAME = "redis_lock_decorators work"
+#: Seconds that a work waits for words before it looks whether it is to end.
+GLANCE = 0.25
+#: Seconds between two looks for words where waiting for them would stop all greenlets.
+LOOK = 0.005
+
+
+class Forked(BaseException):
+    """This work is a copy in a forked child: the parent's goes on."""
+
+
+class Stage:
+    """What the works of a process share.
+
+    Attributes:
+        baton: held by the one work that runs now.
+        calls: functions to be called.
+        alarms: when to ring.
+        gate: opened when there is something new to do.
+    """
+
+    def __init__(self) -> None:
+        self.baton = threading.Lock()
+        self.calls: deque[Callable[[], object]] = deque()
+        self.alarms: dict[GreenAlarm, float] = {}
+        self.gate = Gate()
+
+
+class GreenAlarm:
+    """Rings at the earliest of the times asked for."""
+
+    __slots__ = ("_stage", "ring")
+
+    def __init__(self, stage: Stage, ring: Callable[[], None]) -> None:
+        self._stage = stage
+        self.ring = ring
+
+    def set(self, when: float) -> None:
+        """Ring by this time."""
+        alarms = self._stage.alarms
+        if when < alarms.get(self, math.inf):
+            alarms[self] = when
+            self._stage.gate.open()
+
+
+class GreenRoom(Background):
+    """A greenlet that calls and rings, and starts others for what takes time."""
+
+    def __init__(self, owner: Owner, before: Background | None = None) -> None:
+        # Works of the one before go on, and set its alarms.
+        self._stage: Stage = before._stage if isinstance(before, GreenRoom) else Stage()
+        self._is_leaving = False
+        super().__init__(owner, before)
+
+    def is_fit(self) -> bool:
+        return True
+
+    def leave(self) -> None:
+        self._is_leaving = True
+        self._stage.gate.open()
+
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
+    ) -> object:
+        return self.worker(work, ended)
+
+    def worker(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
+    ) -> Worker | None:
+        """Who does a work; None if no thread can be started."""
+        worker = Worker(self, partial(self._do, work, ended), NAME)
+        try:
+            worker.start()
+        except RuntimeError as error:
+            work.close()
+            log.warning("no thread for work on locks in the background: %s", error)
+            if ended is not None:
+                self._stage.calls.append(ended)
+            return None
+        return worker
+
+    async def sleep(self, seconds: float) -> None:
+        with self.aside():
+            self._pause(seconds)
+
+    def alarm(self, ring: Callable[[], None]) -> GreenAlarm:
+        return GreenAlarm(self._stage, ring)
+
+    def port(self, port: BlockingPort) -> GreenPort:
+        return GreenPort(port, self)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let other works go on meanwhile."""
+        self._stage.baton.release()
+        try:
+            yield
+        finally:
+            self._stage.baton.acquire()
+            if self._process != process.number:
+                raise Forked
+
+    def _accept(self, function: Callable[[], object]) -> bool:
+        if self._is_leaving or self.has_ended:
+            return False
+        self._stage.calls.append(function)
+        self._stage.gate.open()
+        return True
+
+    def _work(self) -> None:
+        while not self._is_leaving and self._process == process.number:
+            with self._stage.baton:
+                self._catch_up()
+            now = time.monotonic()
+            first = min(list(self._stage.alarms.values()), default=math.inf)
+            if first > now and not self._stage.calls:
+                self._stage.gate.wait(first - now)
+
+    def _dismantle(self) -> None:
+        if self._is_leaving:  # there is nothing to ring for
+            self._stage.alarms.clear()
+
+    def _catch_up(self) -> None:
+        """Call what is to be called, and ring what is due."""
+        while self._stage.calls:
+            self._safely(self._stage.calls.popleft())
+        now, alarms = time.monotonic(), self._stage.alarms
+        for alarm in [alarm for alarm, when in list(alarms.items()) if when <= now]:
+            del alarms[alarm]
+            self._safely(alarm.ring)
+
+    def _do(self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None) -> None:
+        """Do a work, between others."""
+        with self._stage.baton:
+            try:
+                run(work)
+            except Forked:
+                return
+            except Exception as error:
+                log.info("work on locks failed: %s: %s", type(error).__name__, error)
+            finally:
+                if ended is not None and self._process == process.number:
+                    self._safely(ended)
+
+    def _safely(self, function: Callable[[], object]) -> None:
+        try:
+            function()
+        except Exception:
+            log.exception("work on locks in the background failed")
+
+    def _pause(self, seconds: float) -> None:
+        Gate().wait(seconds)  # time.sleep may stop all greenlets
+
+
+class GreenPort:
+    """A blocking client as works in the background see it: others go on while it is waited for."""
+
+    def __init__(self, port: BlockingPort, room: GreenRoom) -> None:
+        self._port = port
+        self._room = room
+        self.sleep = room.sleep
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    async def send(self, *command: Any, until: float) -> Any:
+        with self._room.aside():
+            return await self._port.send(*command, until=until)
+
+    async def hasten(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        with self._room.aside():
+            return await self._port.send_together(*commands, until=until)
+
+    async def distrust(self) -> None:
+        with self._room.aside():
+            await self._port.distrust()
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        if len(works) == 1:
+            return [await works[0]]
+        found: dict[int, T] = {}
+
+        async def one(place: int, work: Awaitable[T]) -> None:
+            found[place] = await work
+
+        workers = [self._room.worker(one(place, work)) for place, work in enumerate(works)]
+        with self._room.aside():
+            for worker in workers:
+                if worker is not None:
+                    worker.join()
+        if len(found) < len(works):
+            raise RuntimeError("some of the requests could not be made")
+        return [found[place] for place in range(len(works))]
+
+    async def line(self, key: bytes) -> Line:
+        with self._room.aside():
+            connection = hearing_line(self._port.client, key)
+        return GreenLine(connection, self._room)
+
+
+class GreenLine:
+    """Over a blocking connection that a work waits for."""
+
+    def __init__(self, connection: Any, room: GreenRoom) -> None:
+        self._connection = connection
+        self._room = room
+        self._is_closed = False
+        home = type(connection._sock).__module__
+        self._stops_all = home.partition(".")[0] in ("socket", "ssl")
+
+    async def send(self, *command: Any) -> None:
+        with self._room.aside():
+            self._connection.send_command(*command)
+
+    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+        try:
+            while not self._is_closed:
+                with self._room.aside():
+                    is_there = self._is_there()
+                    word = self._connection.read_response() if is_there else None
+                if word is not None and not self._is_closed:
+                    tell(word)
+        except Exception:
+            if not self._is_closed:
+                raise
+        finally:
+            self._connection.disconnect()
+
+    async def close(self) -> None:
+        self._is_closed = True
+        with self._room.aside():
+            self._connection.disconnect()
+
+    def _is_there(self) -> bool:
+        """Whether there is something to read, after a while."""
+        if not self._stops_all:
+            return bool(self._connection.can_read(timeout=GLANCE))
+        if self._connection.can_read(timeout=0):
+            return True
+        Gate().wait(LOOK)
+        return False

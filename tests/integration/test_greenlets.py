@@ -1,0 +1,53 @@
+"""Programs whose threads are greenlets: leases are renewed, waiters told, losses too."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from support.fronts import LEGACY
+from support.greenlets import KINDS
+
+#: Greenlets, and seconds of work: ``GREENLET_SECONDS=60`` for a long run of many.
+SECONDS = float(os.environ.get("GREENLET_SECONDS", "4"))
+COUNT = 200 if SECONDS > 10 else 40
+COMMAND = (sys.executable, "-W", "ignore", "-m", "support.greenlets")
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to the collector")
+
+
+def ran(kind: str, port: int) -> dict[str, int]:
+    """What happened in a program of a kind."""
+    paths = [pathlib.Path(__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
+    program = subprocess.run(
+        [*COMMAND, kind, str(port), str(SECONDS), str(COUNT)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS + 60,
+    )
+    assert program.returncode == 0, program.stderr
+    found: dict[str, int] = ast.literal_eval(program.stdout)
+    return found
+
+
+@pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.parametrize("kind", KINDS)
+def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_property):
+    library = kind.partition("-")[0]
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+
+    found = ran(kind, frail.port)
+
+    record_property("found", f"{kind}: {found}")
+    assert found.get("ended"), found
+    assert [fact for fact in found if fact.startswith(("failed", "lost"))] == []
+    assert (found["overlaps"], found["left"]) == (0, 0)
+    assert min(found[fact] for fact in ("queue", "cohort", "kept", "loops")) > 4, found
+    assert found["told in the block"] == found["told at the end"] == found["on_lost"] > 1

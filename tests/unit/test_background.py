@@ -1,0 +1,345 @@
+"""The background of threads comes, goes, dies and comes again, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.world import background
+from redis_lock_decorators.world.background import Background, refuse_threadless
+from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
+from redis_lock_decorators.world.green import GreenRoom
+from redis_lock_decorators.world.room import Room
+
+#: Seconds for what happens at once, on a busy machine.
+PATIENCE = 20
+#: A thread of ours that dies is what some tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+request: ContextVar[object] = ContextVar("request", default=None)
+
+
+class Keeper:
+    """Counts what it is asked for; it has ``leases`` to look after."""
+
+    def __init__(self) -> None:
+        self.leases = 0
+        self.muted = 0
+        self.ticked = threading.Event()
+        self.at_tick: Callable[[], object] = lambda: None
+
+    def __len__(self) -> int:
+        return self.leases
+
+    def mute(self) -> None:
+        self.muted += 1
+
+    def tick(self) -> None:
+        self.ticked.set()
+        self.at_tick()
+
+
+class Wanted:
+    """A listener that somebody waits for."""
+
+    def __init__(self, bell: ThreadBell) -> None:
+        self.opened = threading.Event()
+        bell.wanted.add(self)
+
+    def open(self) -> None:
+        self.opened.set()
+
+
+class Bell(ThreadBell):
+    """A bell whose keeper is a test's."""
+
+    keeper: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeper = Keeper()
+
+    @property
+    def place(self) -> Background:
+        return self.rooms[PRESENT]
+
+    def ends(self) -> None:
+        """Have it rest, and wait until nothing is there."""
+        place, self.keeper.leases = self.rooms.get(PRESENT), 0
+        if place is not None:
+            self.call(self.wanted.clear)
+            self.call(self.rest)
+            waits_for(lambda: place.has_ended)
+
+
+def waits_for(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(PATIENCE * 200):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture(params=[Room, GreenRoom])
+def bell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+    """A bell with each kind of place: on an event loop, and without."""
+    is_green = request.param is GreenRoom
+    for name in ("bells", "background", "room"):
+        module = f"redis_lock_decorators.world.{name}.are_threads_green"
+        monkeypatch.setattr(module, lambda: is_green)
+    bell = Bell()
+    yield bell
+    bell.ends()
+
+
+def dies(bell: Bell) -> Background:
+    """End the thread by an exception that nobody expects; the place that it was."""
+    place = bell.place
+
+    def die() -> None:
+        raise SystemExit
+
+    place.call(die)
+    waits_for(lambda: place.has_ended)
+    return place
+
+
+def test_first_call_makes_a_place_and_rest_ends_it(bell: Bell) -> None:
+    called = threading.Event()
+
+    bell.call(called.set)
+    assert called.wait(PATIENCE)
+    bell.ends()
+
+    assert bell.rooms == {}
+
+
+def test_place_stays_while_there_is_something_to_do(bell: Bell) -> None:
+    bell.keeper.leases = 1
+    rested = threading.Event()
+
+    bell.call(bell.rest)
+    bell.call(rested.set)
+
+    assert rested.wait(PATIENCE)
+    assert not bell.place.has_ended
+
+
+def test_place_that_dies_is_followed_without_being_called(bell: Bell) -> None:
+    bell.keeper.leases = 1
+    listener = Wanted(bell)
+    bell.call(lambda: None)
+
+    dead = dies(bell)
+
+    assert listener.opened.wait(PATIENCE)
+    assert bell.keeper.ticked.wait(PATIENCE)
+    assert bell.keeper.muted > 0
+    assert bell.place is not dead
+
+
+def test_place_whose_event_loop_is_stopped_is_followed(bell: Bell) -> None:
+    bell.keeper.leases = 1
+    bell.call(lambda: None)
+    place = bell.place
+
+    place.leave()
+    waits_for(lambda: place.has_ended)
+
+    assert bell.keeper.ticked.wait(PATIENCE)
+    assert bell.place is not place
+
+
+def test_failing_tick_or_call_ends_nothing(bell: Bell) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    called = threading.Event()
+    bell.keeper.at_tick = fail
+    bell.ring(bell.now())
+    assert bell.keeper.ticked.wait(PATIENCE)
+    place = bell.place
+
+    place.call(called.set)
+
+    assert called.wait(PATIENCE)
+    assert bell.place is place
+
+
+def test_next_place_begins_when_the_one_before_has_ended(bell: Bell) -> None:
+    is_over, began, order = threading.Event(), threading.Event(), []
+    bell.call(lambda: None)
+    first = bell.place
+    dismantle = first._dismantle
+
+    def slow() -> None:
+        assert began.wait(PATIENCE)
+        dismantle()
+        order.append("end")
+
+    def go() -> None:
+        order.append("begin")
+        is_over.set()
+
+    first._dismantle = slow  # type: ignore[method-assign]
+    bell.call(bell.rest)
+    waits_for(lambda: PRESENT not in bell.rooms)
+    bell.call(go)
+    began.set()
+
+    assert is_over.wait(PATIENCE)
+    assert order == ["end", "begin"]
+
+
+def test_thread_that_cannot_start_once_is_started_later(
+    bell: Bell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = threading.Event()
+
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background.Worker, "start", full)
+        bell.call(called.set)
+    assert not called.is_set()
+    assert bell.keeper.muted == 1  # so that the next lease rings
+
+    bell.begin()  # as who waits does
+
+    assert called.wait(PATIENCE)
+
+
+def test_several_that_start_it_make_one_thread(bell: Bell) -> None:
+    bell.call(lambda: None)
+    place, calls = bell.place, []
+    done = threading.Event()
+    place._ticket.append(None)
+    place._ticket.clear()
+
+    place._be()  # as the second of two threads would
+    place.call(lambda: calls.append(1))
+    place.call(done.set)
+
+    assert done.wait(PATIENCE)
+    assert calls == [1]
+    assert not place.has_ended
+
+
+def test_call_that_came_to_a_place_that_ends_is_not_lost(bell: Bell) -> None:
+    bell.call(lambda: None)
+    place = bell.place
+    listeners: list[Wanted] = []
+    retire = bell.retire
+
+    def late(ending: Background) -> None:
+        retire(ending)
+        if ending is place and not listeners:  # another thread found it present a moment ago
+            listeners.append(Wanted(bell))
+            place.call(listeners[0].open)
+
+    bell.retire = late  # type: ignore[method-assign]
+    dies(bell)
+
+    waits_for(lambda: bool(listeners))
+    assert listeners[0].opened.wait(PATIENCE)
+
+
+def test_copy_of_the_parents_bell_does_nothing_in_a_child(bell: Bell) -> None:
+    bell.process -= 1
+
+    bell.call(lambda: None)
+    bell.ring(bell.now())
+
+    assert bell.rooms == {}
+    bell.process += 1
+
+
+def test_works_end_though_they_never_began(bell: Bell) -> None:
+    ended = threading.Event()
+
+    async def work() -> None:
+        raise ValueError
+
+    bell.call(lambda: bell.start(work(), ended.set))
+
+    assert ended.wait(PATIENCE)
+
+
+def test_works_alternate_only_where_they_wait(bell: Bell) -> None:
+    steps: list[str] = []
+    done = [threading.Event(), threading.Event()]
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            steps.append(name)
+            for _ in range(1000):  # while another could take its turn
+                pass
+            steps.append(name)
+            await bell.sleep(0.001)
+
+    def begin() -> None:
+        bell.start(work("a"), done[0].set)
+        bell.start(work("b"), done[1].set)
+
+    bell.call(begin)
+
+    assert all(one.wait(PATIENCE) for one in done)
+    assert steps[::2] == steps[1::2]
+
+
+def test_nothing_runs_in_the_context_of_who_rang(bell: Bell) -> None:
+    seen: list[object] = []
+    done = threading.Event()
+
+    async def work() -> None:
+        seen.append(request.get())
+
+    def look() -> None:
+        seen.append(request.get())
+        bell.start(work(), done.set)
+
+    bell.keeper.at_tick = look
+    token = request.set(object())
+    try:
+        bell.ring(bell.now())
+        bell.call(lambda: seen.append(request.get()))
+        assert done.wait(PATIENCE)
+        waits_for(lambda: len(seen) == 3)
+    finally:
+        request.reset(token)
+
+    assert seen == [None] * 3
+
+
+def test_a_loops_keeper_does_not_tick_in_the_context_of_a_task() -> None:
+    seen: list[object] = []
+
+    async def main() -> None:
+        bell: Any = LoopBell()
+        bell._alarm._ring = lambda: seen.append(request.get())
+        request.set(object())
+        bell.ring(bell.now())
+        bell.call(lambda: seen.append(request.get()))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+    assert seen == [None, None]
+
+
+def test_interpreter_without_daemon_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
+
+    refuse_threadless()
+    monkeypatch.setattr(threading, "Thread", refuse)
+
+    with pytest.raises(ConfigurationError, match="in this interpreter"):
+        refuse_threadless()
