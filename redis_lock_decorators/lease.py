@@ -94,11 +94,14 @@ class Lease(LeaseFacts):
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port, options = self._port, self._options
+        watches = options.auto_renew or options.on_lost is not None
+        if watches:
+            port.bell.check()
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, options.delta, options.way))
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
-        if options.auto_renew or options.on_lost is not None:
+        if watches:
             self._watch = Watch(self, THREADS, self._claim, port, options)
             port.keeper.keep(self._watch)
         return None

@@ -14,7 +14,12 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.loop import Alarm
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.world.background import Background, are_threads_green, here
+from redis_lock_decorators.world.background import (
+    Background,
+    are_threads_green,
+    here,
+    refuse_threadless,
+)
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.room import LoopAlarm, Room, start
 
@@ -40,6 +45,9 @@ class LoopBell:
     def ring(self, when: float) -> None:
         if when < math.inf:
             self._alarm.set(when)
+
+    def check(self) -> None:
+        """The event loop is there."""
 
     def begin(self) -> None:
         """The event loop is the program's own."""
@@ -72,6 +80,7 @@ class ThreadBell:
         self.wanted: set[Any] = set()
         self.rooms: dict[str, Background] = {}
         self._last: Background | None = None
+        self._has_threads = False
 
     def ring(self, when: float) -> None:
         if when < math.inf:
@@ -80,7 +89,18 @@ class ThreadBell:
             self.rest()
 
     def call(self, function: Callable[[], object]) -> None:
+        self.check()
         self._reach(lambda room: room.call(function))
+
+    def check(self) -> None:
+        """Refuse leases that need a thread, and waiting, where Python allows none.
+
+        Raises:
+            ConfigurationError: this is an isolated subinterpreter.
+        """
+        if not self._has_threads:
+            refuse_threadless()
+            self._has_threads = True
 
     def begin(self) -> None:
         """Have a thread for what was asked for while none could be started."""

@@ -30,6 +30,9 @@ class Bell(ListenerBell, Protocol):
 
     keeper: Keeper
 
+    def check(self) -> None:
+        """Refuse to work in the background where that cannot be: ConfigurationError."""
+
     def begin(self) -> None:
         """Have a thread for what was asked for while none could be started."""
 

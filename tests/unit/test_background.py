@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.world import background
-from redis_lock_decorators.world.background import Background, refuse_threadless
+from redis_lock_decorators.world.background import Background
 from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.room import Room
+from redis_lock_decorators.world.waiters import TaskWaiter
 
 #: Seconds for what happens at once, on a busy machine.
 PATIENCE = 20
@@ -338,8 +341,58 @@ def test_interpreter_without_daemon_threads_is_refused(monkeypatch: pytest.Monke
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
 
-    refuse_threadless()
     monkeypatch.setattr(threading, "Thread", refuse)
+    bell = Bell()
 
-    with pytest.raises(ConfigurationError, match="in this interpreter"):
-        refuse_threadless()
+    for ask in (bell.check, lambda: bell.call(print)):
+        with pytest.raises(ConfigurationError, match="in this interpreter"):
+            ask()
+
+
+class Node:
+    """A client of a node, as far as a listener needs one."""
+
+    slotted = False
+    is_unknown = staticmethod(lambda error: False)
+
+    def __init__(self) -> None:
+        self.client = self
+        self.lines = 0
+
+    async def line(self, key: bytes) -> Node:
+        self.lines += 1
+        return self
+
+    async def send(self, *command: Any, until: float = 0) -> int:
+        return 1
+
+    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+        tell([b"subscribe", b"channel", 1])
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_listener_whose_tasks_are_all_cancelled_is_open_soon(steps: int) -> None:
+    async def main() -> list[News | None]:
+        bell, node = LoopBell(), Node()
+        port: Any = node
+        listener = Listener(bell, port, "channel", b"key", lambda: None)
+        turn = Turn(b"key", "identifier", TaskWaiter())
+        listener.join(turn)
+        while not (others := asyncio.all_tasks() - {asyncio.current_task()}):
+            await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in others:
+            task.cancel()
+        heard = []
+        while News.OPEN not in heard or not listener.is_open:
+            heard.append(await turn.waiter.wait(PATIENCE))
+            assert heard[-1] is not None
+        listener.leave(turn)
+        return heard
+
+    assert asyncio.run(main())[-1] is News.OPEN
