@@ -2,7 +2,8 @@
 
 While none of them holds the lock, one, the leader, competes for it with other processes. Who holds
 it passes it on to the others here, in their order and a bounded number of times; then it goes to
-the queue again. After Dice, Marathe, Shavit: Lock Cohorting (2012), who pass on 64 times too.
+the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
+before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe, Shavit: Lock Cohorting (2012), who pass on 64 times too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.flow.turn import News, Waiter
 
-#: How often, and for how many seconds, a lease is passed on before other processes have their turn.
-MOST_PASSES, MOST_SECONDS = 64, 2.5
+#: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
+#: there still, and other processes have their turn.
+MOST_PASSES, MOST_SECONDS = 64, 0.25
+#: The same as a part of its length, if that is less: as often as it is renewed.
+MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must be left of a lease to pass it on.
 ENOUGH = 0.3
 #: Seconds after which a waiter looks by itself whether somebody leads.
@@ -49,7 +53,7 @@ class Cohort:
 
     Attributes:
         holder: whose claim held the lock last.
-        since: when the lock came from another process.
+        since: when the lock came from Redis, or word of it.
     """
 
     __slots__ = ("_leader", "_waiting", "holder", "since")
@@ -177,7 +181,7 @@ async def _wait(
                     continue
                 refusal = await compete()
                 if refusal is None:
-                    cohort.holder, cohort.since = claim, claim.since
+                    cohort.holder, cohort.since = claim, port.now()
                 return refusal
             left = stop - port.now()
             if left <= 0 and cohort.go(local):
@@ -190,9 +194,10 @@ async def _wait(
 
 
 def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
-    """Whether another here may have the lock, which came ``since``, before other processes."""
+    """Whether another here may have the lock, which came ``since``, before Redis is asked."""
     if not claim.is_live(now) or claim.rest > now:
         return False
-    if claim.passes >= MOST_PASSES or now >= since + MOST_SECONDS:
+    longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.ttl / 1000)
+    if claim.passes >= MOST_PASSES or now >= since + longest:
         return False
     return claim.deadline - now >= ENOUGH * claim.grant / 1000

@@ -89,9 +89,17 @@ class World:
             order.append(taking)
             self.passes(hold)
             taking.ends()
-            self.passes(SOON)
+            self.passes(0)
+            self._awaits_the_next()
             assert not taking.is_live
         return order
+
+    def _awaits_the_next(self) -> None:
+        """Let as little time pass as it takes: a lock is passed on for a moment only."""
+        for _ in range(20):
+            if self.inside() is not None:
+                return
+            self.passes(SOON / 20)
 
     def is_empty(self) -> bool:
         """Whether nothing is left, in Redis or in a cohort."""
@@ -137,7 +145,7 @@ def test_waiters_enter_in_the_order_they_came_by_two_requests_in_all(world: Worl
 def test_heir_has_what_the_holder_had(world: World) -> None:
     holder, (heir, _) = held_with(world)
     identifier, deadline = holder.claim.identifier, holder.claim.deadline
-    world.passes(2)
+    world.passes(0.2)
 
     holder.ends()
     world.passes(0)
@@ -152,7 +160,7 @@ def test_heir_has_what_the_holder_had(world: World) -> None:
 
 def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> None:
     holder, (heir, _) = held_with(world)
-    world.passes(2)
+    world.passes(0.2)
 
     holder.ends()
     world.passes(0)
@@ -257,6 +265,7 @@ def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     holder, (heir, _) = held_with(world, expire=2.4, grant=2.4)
     identifier = holder.claim.identifier
     world.passes(holder.claim.deadline - left - world.clock.now)
+    holder.claim.cohort.since = world.clock.now  # type: ignore[union-attr]
 
     holder.ends()
     world.passes(SOON)
@@ -266,20 +275,64 @@ def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     assert ("release" in verbs(holder)) is not is_passed
 
 
-@pytest.mark.parametrize(("seconds", "is_passed"), [(-0.1, True), (0.1, False)])
+@pytest.mark.parametrize(("seconds", "is_passed"), [(-0.02, True), (0.02, False)])
 def test_lock_is_passed_on_for_a_time_then_it_is_the_turn_of_other_processes(
     world: World, seconds: float, is_passed: bool
 ) -> None:
     holder, (heir, last) = held_with(world)
-    world.passes(1)
+    came: float = holder.claim.cohort.since  # type: ignore[union-attr]
+    world.passes(0.1)
     holder.ends()
-    world.passes(MOST_SECONDS - 1 + seconds)
+    world.passes(came + MOST_SECONDS + seconds - world.clock.now)
 
     heir.ends()
     world.passes(SOON)
 
     assert world.inside() is last
     assert ("release" in verbs(heir)) is not is_passed
+
+
+@pytest.mark.parametrize(("expire", "hold"), [(10, 0.03), (10, 0.4), (0.6, 0.01), (10, 2)])
+def test_lock_that_was_deleted_is_passed_on_for_a_moment_then_its_loss_is_told(
+    world: World, expire: float, hold: float
+) -> None:
+    crowd = world.crowd(world.process(), 30, expire=expire)
+    other = world.process()
+    world.passes(SOON)
+    world.server.drop(KEY)
+    deleted = world.clock.now
+    elsewhere = Taking(other, "a", 0)
+    world.passes(0.01)
+    assert elsewhere.held
+
+    beside = []
+    while crowd[len(beside)].is_live and not crowd[0].process.bell.failures:
+        beside.append(crowd[len(beside)])
+        world.passes(hold)
+        beside[-1].ends()
+        world.passes(0.002)
+    told = world.clock.now
+
+    assert [type(error) for error in crowd[0].process.bell.failures] == [LockLostError]
+    assert beside[-1].claim.lost_to is not None
+    assert told - deleted <= min(MOST_SECONDS, expire / 3) + hold + SOON
+    assert world.server.value(KEY) == elsewhere.claim.identifier
+    assert not any(taking.held for taking in crowd[len(beside) :])
+
+
+def test_lock_that_word_came_of_is_passed_on_for_as_long_as_one_that_was_asked_for(
+    world: World,
+) -> None:
+    holder, (heir, last) = stranded(world)
+    world.passes(0.35)  # since the last PING that tells how old word may be
+
+    holder.ends()
+    world.passes(SOON)
+    heir.ends()
+    world.passes(SOON)
+
+    assert world.inside() is last
+    assert last.claim.passes == 1
 
 
 def lose(world: World, holder: Taking) -> None:
