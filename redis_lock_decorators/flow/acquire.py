@@ -86,7 +86,10 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     """Let go what a failed acquisition may hold: a request may be run though no reply came."""
     if not claim.is_of_this_process():
         return
+    cohort.settle(claim)
     end(port, claim)
+    if not claim.identifier:  # it was passed on
+        return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
     until = port.now() + (PARTING if cut else ROUND_TRIP)
     await port.shield(let_go(port, claim, "script", until))

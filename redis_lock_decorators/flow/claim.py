@@ -10,7 +10,7 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules import durations, keys, term
 
 if TYPE_CHECKING:
-    from redis_lock_decorators.flow.cohort import Cohort
+    from redis_lock_decorators.flow.cohort import Cohort, Local
 
 
 class Claim:
@@ -34,6 +34,8 @@ class Claim:
         place: where it waits in a queue, so that letting go begins there; None if it does not.
         has_queued: it was waited for in a queue, so others may wait too.
         cohort: with whom it shares a place in the queue, if it does.
+        local: how it waits there, until it holds what it was given.
+        heir: to whom its lease is passed on there, until that is done.
         passes: how often its lease was passed on within the process.
         rest: until when the lock stands after its holder has let it go.
         parting: how often it was asked to be let go: after that, gone keys are its own work.
@@ -50,9 +52,11 @@ class Claim:
         "fencing",
         "grant",
         "has_queued",
+        "heir",
         "identifier",
         "keys",
         "lasts",
+        "local",
         "lock_names",
         "lost_to",
         "owner",
@@ -93,6 +97,8 @@ class Claim:
         self.replicas = 0
         self.place: str | None = None
         self.cohort: Cohort | None = None
+        self.local: Local | None = None
+        self.heir: Local | None = None
         self.has_queued = False
         self.passes = 0
         self.parting = 0

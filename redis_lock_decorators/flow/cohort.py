@@ -2,8 +2,10 @@
 
 While none of them holds the lock, one, the leader, competes for it with other processes. Who holds
 it passes it on to the others here, in their order and a bounded number of times; then it goes to
-the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
-before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe, Shavit: Lock Cohorting (2012), who pass on 64 times too.
+the queue again. Nobody asks Redis meanwhile: who
+passes a lock on is not told that it was lost before, so that is bounded by a time too, and the
+next to let it go is told. After Dice, Marathe, Shavit: Lock Cohorting (2012), who pass on 64
+times too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
@@ -28,22 +31,52 @@ ENOUGH = 0.3
 LOOK = 0.25
 #: The place of the one leader.
 LEADER = "leader"
+#: The place of what becomes of a waiter: what it is given, or None.
+FATE = "fate"
+
+
+class Gift(NamedTuple):
+    """A held lock that is passed on; the names are those of a claim."""
+
+    identifier: str
+    since: float
+    deadline: float
+    lasts: float
+    passes: int
+    has_queued: bool
 
 
 class Local:
-    """One waiter of a cohort.
+    """One waiter of a cohort: it is given the lock, or goes without, whichever comes first.
 
-    Attributes:
-        has_turn: the lock was passed to its claim.
-        is_gone: it waits no more, so nothing can be passed to it.
+    That is decided in one operation, so that neither another thread nor an exception from outside
+    can come between: whoever is given the lock has it, though neither of the two knows yet.
     """
 
-    __slots__ = ("claim", "has_turn", "is_gone", "waiter")
+    __slots__ = ("_fate", "claim", "waiter")
 
     def __init__(self, claim: Claim, waiter: Waiter) -> None:
         self.claim = claim
         self.waiter = waiter
-        self.has_turn = self.is_gone = False
+        self._fate: dict[str, Gift | None] = {}
+
+    @property
+    def gift(self) -> Gift | None:
+        """What it was given, if it was."""
+        return self._fate.get(FATE)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it waits no more, and was given nothing."""
+        return FATE in self._fate and self._fate[FATE] is None
+
+    def give(self, gift: Gift) -> bool:
+        """Have it hold the lock; False if it is gone."""
+        return self._fate.setdefault(FATE, gift) is gift
+
+    def go(self) -> None:
+        """Be given nothing any more."""
+        self._fate.setdefault(FATE, None)
 
 
 class Cohort:
@@ -92,8 +125,7 @@ class Cohort:
 
     def go(self, local: Local) -> bool:
         """Wait no more; False if the lock was passed to it."""
-        if not local.has_turn:  # without a call before the next line: nothing comes between
-            local.is_gone = True
+        local.go()
         if local in self._waiting:
             with suppress(ValueError):  # it was taken away this moment
                 self._waiting.remove(local)
@@ -122,7 +154,11 @@ class Cohort:
         return leader is not None
 
     def _is_held(self, now: float) -> bool:
-        return self.holder is not None and self.holder.is_live(now)
+        holder = self.holder
+        if holder is None:
+            return False
+        gift = None if holder.local is None else holder.local.gift
+        return holder.is_live(now) or (gift is not None and now < gift.deadline)
 
 
 async def acquire(
@@ -141,28 +177,46 @@ async def acquire(
 
 
 def pass_on(port: Port, claim: Claim) -> bool:
-    """Pass a held lock to the next one here, if it may be and there is one."""
+    """Pass a held lock to the next one here, if it may be and there is one, or was before."""
+    settle(claim)  # it may have been interrupted at it
+    if not claim.identifier:
+        return True
     cohort, now = claim.cohort, port.now()
-    left = claim.deadline - now
     if cohort is None or not _may_be_passed(claim, cohort.since, now):
         return False
-    mine, listener = claim.identifier, None
+    gift = _gift_of(claim, now)
     while (heir := cohort.next()) is not None:
-        to = heir.claim
-        if claim.has_queued:  # word that it is our turn may still be on the way
-            listener = port.listener(to.keys[0])
-            listener.enter(mine, to)
-        # Without a call until the heir has its turn: nothing comes between, no signal either.
-        if not (heir.is_gone or heir.has_turn or to.ended):
-            to.since, to.deadline, to.lasts, to.passes = now, claim.deadline, left, claim.passes + 1
-            # In one step: from here on this claim is of a lock that nobody holds, and let go.
-            to.identifier, claim.identifier, claim.parting, heir.has_turn = mine, "", 1, True
-            cohort.holder, to.has_queued = to, claim.has_queued
+        if heir.is_gone or heir.claim.ended:
+            continue
+        if gift.has_queued:  # word that it is our turn may still be on the way
+            port.listener(claim.keys[0]).enter(gift.identifier, heir.claim)
+        claim.heir = heir
+        if heir.give(gift):
+            cohort.holder = heir.claim
+            settle(claim)
             heir.waiter.tell(News.TURN)
             return True
-    if listener is not None:
-        listener.enter(mine, claim)
+        if gift.has_queued:
+            port.listener(claim.keys[0]).enter(gift.identifier, claim)
     return False
+
+
+def settle(claim: Claim) -> None:
+    """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
+    local, heir = claim.local, claim.heir
+    if local is not None:
+        local.go()
+        if (gift := local.gift) is not None:
+            claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
+            claim.passes, claim.has_queued = gift.passes, gift.has_queued
+            claim.identifier, claim.local = gift.identifier, None
+    if heir is not None and (gift := heir.gift) is not None and gift.identifier == claim.identifier:
+        claim.identifier, claim.parting, claim.heir = "", 1, None
+
+
+def _gift_of(claim: Claim, now: float) -> Gift:
+    end, passes = claim.deadline, claim.passes + 1
+    return Gift(claim.identifier, now, end, end - now, passes, claim.has_queued)
 
 
 async def _wait(
@@ -172,9 +226,9 @@ async def _wait(
     compete: Callable[[], Awaitable[Refusal | None]],
     stop: float,
 ) -> Refusal | None:
-    local = Local(claim, port.waiter())
+    local = claim.local = Local(claim, port.waiter())
     try:
-        while not local.has_turn:
+        while local.gift is None:
             cohort.stand(local)
             if cohort.lead(local, port.now()):
                 if not cohort.go(local):
@@ -190,6 +244,7 @@ async def _wait(
         return None
     finally:
         cohort.go(local)
+        settle(claim)
         cohort.step_down(local, port.now())
 
 

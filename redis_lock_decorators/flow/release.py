@@ -38,8 +38,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     if claim.ended:
         return
     refuse_fork(claim)
-    # Without an identifier it was passed on before, by a call that was interrupted.
-    if claim.cohort is not None and (not claim.identifier or pass_on(port, claim)):
+    if claim.cohort is not None and pass_on(port, claim):
         end(port, claim)
         return
     in_time = port.now() < claim.deadline

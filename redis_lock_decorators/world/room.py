@@ -78,7 +78,7 @@ class Room(Background):
     def __init__(self, owner: Owner, before: Background | None = None) -> None:
         super().__init__(owner, before)
         self._ports: OrderedDict[int, AsyncioPort] = OrderedDict()
-        self._loop = PlacedLoop()
+        self._loop = Context().run(PlacedLoop)  # it has a handle of its own
         self._loop.place = self
 
     def is_fit(self) -> bool:

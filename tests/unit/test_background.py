@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -319,6 +321,28 @@ def test_nothing_runs_in_the_context_of_who_rang(bell: Bell) -> None:
         request.reset(token)
 
     assert seen == [None] * 3
+
+
+class Request:
+    """What a context holds."""
+
+
+def test_nothing_is_kept_of_who_rang_first(bell: Bell) -> None:
+    refs = []
+
+    def serve() -> None:
+        served = Request()
+        refs.append(weakref.ref(served))
+        request.set(served)
+        bell.ring(bell.now() + 100)
+
+    bell.keeper.leases = 1
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    del thread
+
+    waits_for(lambda: gc.collect() >= 0 and refs[0]() is None)
 
 
 def test_a_loops_keeper_does_not_tick_in_the_context_of_a_task() -> None:

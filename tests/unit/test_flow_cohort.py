@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from redis_lock_decorators.flow.cohort import (
     Cohort,
     Local,
     pass_on,
+    settle,
 )
 from redis_lock_decorators.flow.extend import extend
 from redis_lock_decorators.flow.keeper import Watch
@@ -665,7 +667,7 @@ def test_late_word_to_one_that_passed_the_lock_on_does_not_let_it_go(world: Worl
 class Racing(Cohort):
     """Something happens after the first was taken away, before it is given anything."""
 
-    happens: Any
+    happens: Any = staticmethod(lambda heir: None)
 
     def next(self) -> Local | None:
         heir = super().next()
@@ -683,6 +685,7 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
     cohort.holder, cohort.since = holder.claim, holder.claim.since
     waiting = [Local(new_claim("a", owner=object()), port.waiter()) for _ in range(2)]
     for local in waiting:
+        local.claim.cohort, local.claim.local = cohort, local
         cohort.stand(local)
     return port, holder.claim, cohort, waiting
 
@@ -693,6 +696,7 @@ def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) ->
     cohort.happens = lambda heir: left.append(cohort.go(heir)) if heir is gone else None
 
     passed = pass_on(port, holder)
+    settle(second.claim)
 
     assert passed
     assert left == [True]
@@ -709,6 +713,75 @@ def test_thread_that_lines_up_while_it_is_passed_the_lock_leaves_no_place(world:
     left = cohort.go(heir)
 
     assert passed
-    assert heir.has_turn
+    assert heir.gift is not None
     assert not left
     assert [cohort.next(), cohort.next()] == [second, None]
+
+
+def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
+    """A trace function that acts once, before the n-th line of cohorts, as another thread may."""
+    left = iter(range(number, -1, -1))
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        if frame.f_globals["__name__"] != pass_on.__module__:
+            return None
+        if event == "line" and next(left, None) == 0:
+            sys.settrace(None)
+            action()
+        return trace
+
+    return trace
+
+
+def test_waiter_that_leaves_at_any_line_of_a_pass_has_the_lock_or_is_passed_over() -> None:
+    outcomes = set()
+    for number in range(60):
+        world = World()
+        port, holder, cohort, (first, second) = racing(world)
+        identifier, left = holder.identifier, []
+
+        def leave(cohort: Cohort = cohort, first: Local = first, left: Any = left) -> None:
+            left.append(cohort.go(first))
+
+        before = sys.gettrace()
+        sys.settrace(at_line(number, leave))
+        try:
+            assert pass_on(port, holder)
+        finally:
+            sys.settrace(before)
+        for local in (first, second):
+            settle(local.claim)
+        holders = [
+            claim for claim in (holder, first.claim, second.claim) if claim.identifier == identifier
+        ]
+
+        assert holders == [second.claim if left == [True] else first.claim], number
+        outcomes.add(tuple(left))
+
+    assert outcomes == {(True,), (False,), ()}
+
+
+def test_pass_that_is_interrupted_at_any_line_leaves_one_holder() -> None:
+    for number in range(60):
+        world = World()
+        port, holder, _, waiting = racing(world)
+        identifier = holder.identifier
+
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        before = sys.gettrace()
+        sys.settrace(at_line(number, fail))
+        try:
+            pass_on(port, holder)
+        except KeyboardInterrupt:
+            sys.settrace(None)
+            is_passed = pass_on(port, holder)  # as leaving the block does next
+            assert is_passed
+        finally:
+            sys.settrace(before)
+        for local in waiting:
+            settle(local.claim)
+
+        assert [local.claim.identifier for local in waiting].count(identifier) == 1, number
+        assert holder.identifier == "", number
