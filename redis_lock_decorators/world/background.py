@@ -36,6 +36,9 @@ class Owner(Protocol):
 
     keeper: Keeper
 
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+
     def retire(self, place: Background) -> None:
         """Send nothing more to a place that ends."""
 
@@ -111,6 +114,10 @@ class Background:
     def is_fit(self) -> bool:
         """Whether it can work with threads as they are now: greenlets may have come after it."""
         raise NotImplementedError
+
+    def works_for(self, other: Background) -> bool:
+        """Whether what this place has begun goes on at the other."""
+        return other is self
 
     def leave(self) -> None:
         """End the thread; from any thread."""

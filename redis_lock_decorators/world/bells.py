@@ -124,16 +124,19 @@ class ThreadBell:
 
     def rest(self) -> None:
         """By a place itself: end it, if there is nothing to do."""
-        if not self.wanted and not len(self.keeper):
-            room = here()
-            if room is not None and self.rooms.get(PRESENT) is room:
-                self.retire(room)
-                room.leave()
+        room, mine = self.rooms.get(PRESENT), here()
+        if self.is_idle() and room is not None and mine is not None and mine.works_for(room):
+            self.retire(room)
+            room.leave()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done in the background."""
+        return not self.wanted and not len(self.keeper)
 
     def retire(self, place: Background) -> None:
         """By a place itself: send nothing more to it."""
         if self.rooms.get(PRESENT) is place:
-            del self.rooms[PRESENT]
+            self.rooms.pop(PRESENT, None)
 
     def go_on(self) -> None:
         """By a place that ends, or begins: have done what one has left, or came just then."""

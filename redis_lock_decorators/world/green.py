@@ -86,6 +86,9 @@ class GreenRoom(Background):
     def is_fit(self) -> bool:
         return True
 
+    def works_for(self, other: Background) -> bool:
+        return isinstance(other, GreenRoom) and other._stage is self._stage
+
     def leave(self) -> None:
         self._is_leaving = True
         self._stage.gate.open()
@@ -148,7 +151,7 @@ class GreenRoom(Background):
                 self._stage.gate.wait(first - now)
 
     def _dismantle(self) -> None:
-        if self._is_leaving:  # there is nothing to ring for
+        if self._owner.is_idle():  # alarms refer to who set them
             self._stage.alarms.clear()
 
     def _catch_up(self) -> None:
