@@ -26,6 +26,9 @@ _NO_COMMAND = ("unknown command", "command doesn't exist")
 _PASSING = frozenset(
     {"BUSY", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 )
+#: What a server replies that is no master, not any more, or not yet.
+_ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"})
+_ELSEWHERE_NAMES = frozenset({"ReadOnlyError", "MasterDownError", "BusyLoadingError"})
 
 
 def part_of(client: object, module: str) -> Any:
@@ -38,6 +41,18 @@ def part_of(client: object, module: str) -> Any:
 def no_reply(client: object) -> Exception:
     """The TimeoutError of the library that a client, a pool or a connection comes from."""
     error: Exception = part_of(client, "exceptions").TimeoutError("no reply came in time")
+    return error
+
+
+def closed(client: object, why: str = "the connection was closed") -> Exception:
+    """The ConnectionError of the library that a client, a pool or a connection comes from."""
+    error: Exception = part_of(client, "exceptions").ConnectionError(why)
+    return error
+
+
+def garbled(client: object, why: str) -> Exception:
+    """The InvalidResponse of that library, for bytes that are no reply."""
+    error: Exception = part_of(client, "exceptions").InvalidResponse(why)
     return error
 
 
@@ -57,6 +72,11 @@ def is_unknown(error: Exception) -> bool:
     return bool(names & _CUT or _codes(error) & _PASSING)
 
 
+def mark_unsent(error: BaseException) -> None:
+    """Note that no byte of the request behind this error has left."""
+    error.unsent = True  # type: ignore[attr-defined]
+
+
 def was_sent(error: Exception) -> bool:
     """Whether a byte of the request behind this error may have reached a server."""
     return not getattr(error, "unsent", False)
@@ -65,6 +85,24 @@ def was_sent(error: Exception) -> bool:
 def is_reply(error: BaseException) -> bool:
     """Whether the error was the server's answer, so that the connection is in order."""
     return "ResponseError" in _client_names(error)
+
+
+def is_elsewhere(error: BaseException) -> bool:
+    """Whether the server answered that it is not the one to ask, at least not now.
+
+    After a failover behind one address, a new connection may reach the one that is.
+    """
+    return bool(_client_names(error) & _ELSEWHERE_NAMES or _codes(error) & _ELSEWHERE)
+
+
+def keeps_connection(reply: Any) -> bool:
+    """Whether the connection that a reply came over is in order, and to the right server."""
+    return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))
+
+
+def is_of_socket(error: OSError) -> bool:
+    """Whether a socket raised this, and no signal handler meanwhile: its errors are the user's."""
+    return error.errno is not None or str(error).endswith("timed out")
 
 
 def is_used_up(error: Exception) -> bool:
@@ -91,7 +129,7 @@ def _client_names(error: BaseException) -> set[str]:
     }
 
 
-def _codes(error: Exception) -> set[str]:
+def _codes(error: BaseException) -> set[str]:
     # Redis 6.2 and 7.0 tell of a failed call inside a script in the middle of a sentence.
     if not _client_names(error):
         return set()

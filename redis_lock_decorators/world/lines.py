@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators.world import own
 from redis_lock_decorators.world.clients import address_of
-from redis_lock_decorators.world.lane import opened
 from redis_lock_decorators.world.relays import in_thread
+from redis_lock_decorators.world.wire import packed
+from redis_lock_decorators.world.wires import LoopWire
 
 
 class TaskLine:
@@ -30,42 +33,39 @@ class TaskLine:
 
 
 class ThreadLine:
-    """Over a blocking connection that an event loop waits on."""
+    """Over a blocking client's connection, on an event loop."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection = connection
+        self._wire = LoopWire(connection)
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, *command: Any) -> None:
-        self._connection.send_command(*command)
+        self._wire.send(packed(command))
 
     async def hear(self, tell: Callable[[list[Any]], None]) -> None:
-        loop, socket = asyncio.get_running_loop(), self._connection._sock
-        loop.add_reader(socket, self._drain, tell)
-        try:
-            self._drain(tell)
-            await self._end
-        finally:
-            loop.remove_reader(socket)
+        self._wire.start(partial(_tell, tell), self._fail)
+        await self._end
 
     async def close(self) -> None:
+        self._wire.close()
         if not self._end.done():
             self._end.set_result(None)
-        self._connection.disconnect()
 
-    def _drain(self, tell: Callable[[list[Any]], None]) -> None:
-        try:
-            while not self._end.done() and self._connection.can_read(timeout=0):
-                tell(self._connection.read_response())
-        except Exception as error:
-            if not self._end.done():
-                self._end.set_exception(error)
+    def _fail(self, error: Exception) -> None:
+        if not self._end.done():
+            self._end.set_exception(error)
+
+
+def _tell(tell: Callable[[list[Any]], None], message: Any) -> None:
+    if isinstance(message, Exception):
+        raise message
+    tell(message)
 
 
 async def task_line(client: Any, key: bytes) -> TaskLine:
     """A line from an asyncio client's connection parameters to the node of a key."""
     kind, parameters = address_of(client, key)
-    connection = _hearing(kind, parameters)
+    connection = own.made(kind, parameters)
     connection.socket_timeout = None
     try:
         await connection.connect()
@@ -83,17 +83,4 @@ async def thread_line(client: Any, key: bytes) -> ThreadLine:
 
 def hearing_line(client: Any, key: bytes) -> Any:
     """A new connection to hear on, like a blocking client's to the node of a key."""
-    kind, parameters = address_of(client, key)
-    return opened(partial(_hearing, kind, parameters))
-
-
-def _hearing(kind: Any, parameters: dict[str, Any]) -> Any:
-    """A connection that gives bytes, and messages as replies."""
-    # What redis-py 8 adds to be told of maintenance needs RESP3 and a pool.
-    others = ("maint_", "orig_", "oss_cluster_maint_")
-    own = {name: value for name, value in parameters.items() if not name.startswith(others)}
-    own["decode_responses"] = False
-    try:
-        return kind(**{**own, "protocol": 2})
-    except TypeError:  # before redis-py 5 there was no other
-        return kind(**own)
+    return own.opened(*address_of(client, key), time.monotonic() + own.PATIENCE)

@@ -3,58 +3,163 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from redis_lock_decorators.world import failures
+from redis_lock_decorators.world import failures, own
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
-from redis_lock_decorators.world.lane import connected, read
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
+from redis_lock_decorators.world.wires import LoopWire
 
 T = TypeVar("T")
 
+#: Seconds after which a connection that is being opened may never be.
+OVERDUE = 1.0
+#: The most connections that are being opened at once for one client.
+MOST_OPENINGS = 3
+
 
 class LineCarrier:
-    """Over a blocking connection of our own that the event loop waits on."""
+    """Over a connection of our own, opened when it is needed or a little before.
+
+    One that is opened too late for a request serves the next: where the way is long, there may be
+    no time to open another.
+    """
 
     resends = False
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
-        self._connection: Any = None
+        self._exchanges: Exchanges | None = None
+        self._openings: dict[asyncio.Future[Any], float] = {}
+        self._is_closed = False
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        data, exchanges = b"".join(map(packed, commands)), None
         try:
             async with timeout(until - time.monotonic()):
-                if self._connection is None:
-                    connect = partial(connected, self.pool, until)
-                    self._connection = await in_thread(connect, lambda late: late.disconnect())
-                connection = self._connection
-                connection.send_packed_command([b"".join(map(packed, commands))])
-                return [await _reply(connection) for _ in commands]
-        except asyncio.TimeoutError:
-            self.close()
-            raise self.no_reply() from None
-        except BaseException:
-            self.close()
-            raise
+                exchanges = await self._opened()
+                replies = await exchanges.exchange(data, len(commands))
+        except BaseException as error:
+            self._drop(exchanges)
+            if not isinstance(error, asyncio.TimeoutError):
+                raise
+            failure = self.no_reply()
+            if exchanges is None:
+                failures.mark_unsent(failure)
+            raise failure from None
+        if not all(map(failures.keeps_connection, replies)):
+            self._drop(exchanges)
+        return replies
+
+    def prepare(self) -> None:
+        """Have a connection soon."""
+        self._is_closed = False
+        if self._exchanges is None and not self._openings:
+            self._open()
 
     def no_reply(self) -> Exception:
         return failures.no_reply(self.pool)
 
     async def distrust(self) -> None:
-        self.close()
+        self._drop(self._exchanges)
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.disconnect()
+        self._is_closed = True
+        self._drop(self._exchanges)
+
+    def _drop(self, exchanges: Exchanges | None) -> None:
+        if exchanges is not None:
+            exchanges.close()
+            if self._exchanges is exchanges:
+                self._exchanges = None
+
+    async def _opened(self) -> Exchanges:
+        if self._exchanges is not None and not self._exchanges.serves(self.pool):
+            self._drop(self._exchanges)
+        if self._exchanges is None and self._needs_another():
+            self._open()
+        while (exchanges := self._exchanges) is None:
+            openings = list(self._openings)
+            await asyncio.wait(openings, return_when=asyncio.FIRST_COMPLETED)
+            if self._exchanges is None and not self._openings:
+                raise next(filter(None, map(_failure, openings)))
+        return exchanges
+
+    def _needs_another(self) -> bool:
+        """Whether to open a connection beside those that are being opened.
+
+        What hangs may lead to a server that is gone, where a new one would lead to its successor.
+        """
+        last = max(self._openings.values(), default=-math.inf)
+        return len(self._openings) < MOST_OPENINGS and time.monotonic() >= last + OVERDUE
+
+    def _open(self) -> None:
+        until = time.monotonic() + own.PATIENCE
+        connect = partial(
+            own.opened, self.pool.connection_class, self.pool.connection_kwargs, until
+        )
+        self._is_closed = False
+        opening = asyncio.ensure_future(in_thread(connect, lambda late: late.disconnect()))
+        self._openings[opening] = time.monotonic()
+        opening.add_done_callback(self._take)
+
+    def _take(self, opening: asyncio.Future[Any]) -> None:
+        self._openings.pop(opening, None)
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        if self._is_closed or self._exchanges is not None:
+            opening.result().disconnect()
+            return
+        self._exchanges = Exchanges(opening.result())
+
+
+class Exchanges:
+    """Requests and their replies over one connection, on an event loop."""
+
+    def __init__(self, connection: Any) -> None:
+        self._wire = LoopWire(connection)
+        self._awaited: deque[asyncio.Future[Any]] = deque()
+        self._wire.start(self._tell, self._fail)
+
+    def serves(self, pool: Any) -> bool:
+        """Whether the connection is open, to the server that the pool leads to now."""
+        return self._wire.is_open and not own.is_elsewhere(self._wire.connection, pool)
+
+    async def exchange(self, data: bytes, count: int) -> list[Any]:
+        """Send requests and return their replies; an error reply is an item."""
+        loop = asyncio.get_running_loop()
+        answers = [loop.create_future() for _ in range(count)]
+        self._awaited.extend(answers)
+        self._wire.send(data)
+        if not self._wire.is_open:
+            self._fail(failures.closed(self._wire.connection))
+        return await asyncio.gather(*answers)
+
+    def close(self) -> None:
+        """Close the connection; who waits for a reply is told."""
+        self._wire.close()
+        self._fail(failures.closed(self._wire.connection))
+
+    def _tell(self, reply: Any) -> None:
+        if not self._awaited:
+            raise failures.closed(self._wire.connection, "a reply came that nobody awaited")
+        answer = self._awaited.popleft()
+        if not answer.done():
+            answer.set_result(reply)
+
+    def _fail(self, error: Exception) -> None:
+        while self._awaited:
+            answer = self._awaited.popleft()
+            if not answer.done():
+                answer.set_exception(error)
 
 
 class ThreadCarrier:
@@ -125,23 +230,16 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
             value = work()
         except BaseException as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+        try:
             loop.call_soon_threadsafe(tell, value, failure)
+        except RuntimeError:  # the event loop is closed: nobody waits any more
+            if value is not None and unwanted is not None:
+                unwanted(value)
 
     threading.Thread(target=call, name="redis_lock_decorators call", daemon=True).start()
     return await result
 
 
-async def _reply(connection: Any) -> Any:
-    while not connection.can_read(timeout=0):
-        await _readable(connection._sock)
-    return read(connection)
-
-
-async def _readable(socket: Any) -> None:
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(socket, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(socket)
+def _failure(work: asyncio.Future[Any]) -> BaseException | None:
+    """Why a work failed that has ended."""
+    return asyncio.CancelledError() if work.cancelled() else work.exception()

@@ -16,24 +16,20 @@ else:
 KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 
 
-def leave_to_kernel(connection: Any) -> None:
+def leave_to_kernel(connection: Any) -> bool:
     """Have the kernel end each wait of a connection after its ``socket_timeout``, if it can.
 
-    Python's own time-outs cost a system call more each way. Not of TLS, which reads more than once
-    for a reply, nor of sockets that an event loop such as gevent's has put in place of Python's:
-    those wait in their own ways.
+    Returns whether it does. Python's own time-outs cost a system call more each way. Not of TLS,
+    which reads more than once for a reply, nor of sockets that an event loop such as gevent's has
+    put in place of Python's: those wait in their own ways.
     """
     plain = getattr(connection, "_sock", None)
     kind = type(plain)
     if not KNOWN or plain is None or (kind.__module__, kind.__name__) != ("socket", "socket"):
-        return
+        return False
     seconds, rest = divmod(connection.socket_timeout, 1)
     limit = struct.pack("ll", int(seconds), int(rest * 1e6) or 1)
     for way in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         plain.setsockopt(socket.SOL_SOCKET, way, limit)
     plain.settimeout(None)
-
-
-def was_ended_by_kernel(error: BaseException) -> bool:
-    """Whether the library made this error of a wait that the kernel ended."""
-    return isinstance(error.__context__, BlockingIOError)
+    return True

@@ -45,12 +45,12 @@ def test_the_clients_time_out_ends_the_wait_for_a_reply(server, name, keeper_of_
 
 def test_a_time_out_is_kept_by_one_of_the_two(server, keeper_of_time):
     pool = server.client(socket_timeout=2.5).connection_pool
-    connection = connected(pool, time.monotonic() + 60)
+    wire = connected(pool, time.monotonic() + 60)
     try:
-        kept = connection._sock.gettimeout()
+        kept = wire.connection._sock.gettimeout()
         assert kept == (None if timeouts.KNOWN else 2.5)
     finally:
-        connection.disconnect()
+        wire.close()
 
 
 def test_sockets_of_another_kind_keep_their_own_time_outs(server, name):
@@ -59,9 +59,9 @@ def test_sockets_of_another_kind_keep_their_own_time_outs(server, name):
         connection_class=OnCooperativeSockets, **client.connection_pool.connection_kwargs
     )
     until = time.monotonic() + 60
-    connection = connected(pool, until)
-    assert connection._sock.gettimeout() == 0.1
-    connection.disconnect()
+    wire = connected(pool, until)
+    assert wire.connection._sock.gettimeout() == 0.1
+    wire.close()
 
     with pytest.raises(redis.exceptions.TimeoutError):
         Lane().exchange(pool, ("BLPOP", f"{name}:nothing", 0), until)

@@ -1,0 +1,72 @@
+"""Connections of our own, made like those of a client."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from redis_lock_decorators.world import failures
+
+#: The longest wait for a reply, in seconds, where the client itself would wait for ever.
+PATIENCE = 5.0
+#: What redis-py 8 adds to be told of maintenance; it needs RESP3 and a pool.
+_OTHERS = ("maint_", "orig_", "oss_cluster_maint_")
+#: What redis-py tells the server about itself, in a round trip each.
+_INTRODUCTION = ("driver_info", "lib_name", "lib_version")
+
+
+def made(kind: Any, parameters: dict[str, Any]) -> Any:
+    """A connection like those of a pool, not opened yet.
+
+    In RESP2, where messages are plain replies and opening takes a round trip less; texts stay
+    bytes, for what lies in a key may be no text; and it never sends a PING by itself, whose reply
+    would be read as another's.
+    """
+    own = {name: value for name, value in parameters.items() if not name.startswith(_OTHERS)}
+    own["decode_responses"] = False
+    try:
+        connection = kind(**{**own, "protocol": 2})
+    except TypeError:  # before redis-py 5 there was no other
+        connection = kind(**own)
+    connection.health_check_interval = 0
+    for fact in _INTRODUCTION:
+        if hasattr(connection, fact):
+            setattr(connection, fact, None)
+    return connection
+
+
+def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
+    """A connection like those of a pool, of a blocking client, opened by ``until``.
+
+    It is tried once. The error of one that cannot be opened is marked: no request has left.
+    """
+    connection = made(kind, parameters)
+    if hasattr(connection, "retry"):  # not before redis-py 4
+        connection.retry = _no_retry(connection)
+    patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
+    try:
+        _limit(connection, min(patience, max(0.001, until - time.monotonic())))
+        connection.connect()
+    except BaseException as error:
+        connection.disconnect()
+        failures.mark_unsent(error)
+        raise
+    connection.socket_timeout = patience
+    return connection
+
+
+def is_elsewhere(connection: Any, pool: Any) -> bool:
+    """Whether a Sentinel pool has learned of another master since the connection was opened."""
+    master = getattr(pool, "master_address", None)
+    return master is not None and (connection.host, connection.port) != master
+
+
+def _limit(connection: Any, seconds: float) -> None:
+    for limit in ("socket_timeout", "socket_connect_timeout"):
+        if hasattr(connection, limit):  # a Unix socket lacks the second
+            setattr(connection, limit, min(getattr(connection, limit) or seconds, seconds))
+
+
+def _no_retry(connection: Any) -> Any:
+    retry, backoff = (failures.part_of(connection, part) for part in ("retry", "backoff"))
+    return retry.Retry(backoff.NoBackoff(), 0)
