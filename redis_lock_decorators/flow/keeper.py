@@ -14,7 +14,7 @@ from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
-from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.flow.requests import Refusal, ask
 from redis_lock_decorators.rules import delays, term
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.rules.wheel import Wheel
@@ -45,6 +45,9 @@ class Bell(Loop, Protocol):
     """
 
     phase: float
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function on the event loop; from any thread."""
 
     def ring(self, when: float) -> None:
         """Call the keeper's ``tick`` by this time; from any thread. Infinity: for nothing."""
@@ -96,6 +99,11 @@ class Watch:
         when, grain = self.next_look()
         return not self.under_way and when < self.claim.deadline and now >= when - grain
 
+    def is_far(self, now: float) -> bool:
+        """Whether its server is so far away that a new connection may cost a renewal its time."""
+        claim = self.claim
+        return term.is_far(now, claim.deadline, claim.lasts) and not self.port.slotted
+
     def renewal(self, sent: float) -> Renewal:
         """The renewal that leaves at ``sent``."""
         return Renewal(self.claim, min(self.options.lease, self._last - sent))
@@ -137,6 +145,8 @@ class Keeper:
         if when < self._rings_at:
             self._bell.ring(when)
             self._rings_at = when
+        if watch.options.auto_renew and watch.is_far(self._bell.now()):
+            self._bell.call(lambda: self._bell.start(self._prepare(watch)))
 
     def drop(self, watch: Watch) -> None:
         """Leave a lease alone that is about to be released; from any thread."""
@@ -184,6 +194,14 @@ class Keeper:
         when, grain = (end, EARLY) if watch.under_way else watch.next_look()
         self._put(watch, when, grain)  # told lost in time though a renewal hangs
         return renews
+
+    async def _prepare(self, watch: Watch) -> None:
+        """Have a connection, and the script on the server, before the first renewal is due."""
+        port, until = self._bell.port(watch.port), watch.claim.deadline
+        try:
+            await ask(port, "renew", watch.claim, (), until=until)
+        except Exception as error:
+            log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
 
     async def _renew(self, trip: list[Watch]) -> None:
         port, sent = self._bell.port(trip[0].port), self._bell.now()

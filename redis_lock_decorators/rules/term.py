@@ -7,6 +7,9 @@ import math
 #: A lease is renewed when this share of it is over, counted from when its last request was sent.
 SHARE = 1 / 3
 
+#: A server is far away if its replies take more than this share of a lease.
+FAR = 1 / 50
+
 
 def drift_margin(expire: float) -> float:
     """What a lease is shortened by, because two clocks never run alike.
@@ -32,6 +35,11 @@ def grain(expire: float) -> float:
 def renewal_due(end: float, expire: float) -> float:
     """When to renew a lease that ends at ``end``: a third after the request that gave it left."""
     return end + drift_margin(expire) - expire * (1 - SHARE)
+
+
+def is_far(now: float, end: float, expire: float) -> bool:
+    """Whether the request that gave a lease, known ``now``, took a large share of it."""
+    return now - (end + drift_margin(expire) - expire) > FAR * expire
 
 
 def is_last(end: float, expire: float, last: float) -> bool:

@@ -13,7 +13,7 @@ from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
+from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
@@ -72,7 +72,7 @@ class BlockingPort:
     async def send(self, *command: Any, until: float) -> Any:
         if self._lane is not None:
             return self._lane.exchange(self.client.connection_pool, command, until)
-        return self.client.execute_command(*command)
+        return self.client.execute_command(*command, **undecoded(self.client))
 
     async def hasten(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
@@ -135,7 +135,10 @@ class WatchedPipeline:
 
     async def holder(self, key: bytes) -> Any:
         self._pipeline.watch(key)
-        return self._pipeline.get(key)
+        try:
+            return self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
+        except UnicodeDecodeError as error:  # redis-py 3.5 decodes all the same
+            return error.object
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()

@@ -18,6 +18,7 @@ from redis_lock_decorators.flow.listener import Bell as ListenerBell
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators.world.failures import part_of
 
 T = TypeVar("T")
 
@@ -135,15 +136,26 @@ def address_of(client: Any, key: bytes) -> tuple[Any, dict[str, Any]]:
     return pool.connection_class, dict(pool.connection_kwargs)
 
 
+def undecoded(client: Any) -> dict[str, bool]:
+    """The option by which a client that decodes replies leaves one as it is.
+
+    The value in a key may be no text, and that of another lock is no reason to fail.
+    """
+    if not hasattr(part_of(client, "client"), "NEVER_DECODE"):  # before redis-py 4
+        return {}
+    encoder = getattr(client, "get_encoder", None)
+    return {"NEVER_DECODE": True} if encoder and encoder().decode_responses else {}
+
+
 def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
     """A pipeline of commands; in a cluster, one without a key goes to the node of the first."""
-    pipeline = client.pipeline(transaction=False)
+    pipeline, options = client.pipeline(transaction=False), undecoded(client)
     for command in commands:
         if command[0] == "WAIT" and hasattr(client, "nodes_manager"):
             node = client.get_node_from_key(commands[0][3])
-            pipeline.execute_command(*command, target_nodes=node)
+            pipeline.execute_command(*command, target_nodes=node, **options)
         else:
-            pipeline.execute_command(*command)
+            pipeline.execute_command(*command, **options)
     return pipeline
 
 

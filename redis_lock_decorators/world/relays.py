@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures, own
-from redis_lock_decorators.world.clients import Facts, disconnect, pipelined
+from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
 from redis_lock_decorators.world.wires import LoopWire
@@ -202,7 +202,7 @@ class ThreadCarrier:
             replies: list[Any] = pipelined(self._client, commands).execute(raise_on_error=False)
             return replies
         try:
-            return [self._client.execute_command(*commands[0])]
+            return [self._client.execute_command(*commands[0], **undecoded(self._client))]
         except Exception as error:
             return [error]
 

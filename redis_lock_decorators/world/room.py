@@ -5,25 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
 from redis_lock_decorators.world.background import Background, Owner, are_threads_green
-from redis_lock_decorators.world.blocking import BlockingPort
-from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.courier import Carrier, Courier
-from redis_lock_decorators.world.lines import thread_line
-from redis_lock_decorators.world.relays import LineCarrier, ThreadCarrier
+from redis_lock_decorators.world.ports import Ports
 from redis_lock_decorators.world.tasks import AsyncioPort
 from redis_lock_decorators.world.tasks import start as start_task
 
-#: Clients that a thread keeps a connection to; of more, those it met first are connected anew.
-MOST_PORTS = 64
 #: Seconds for works to end that were cancelled.
 PARTING = 1.0
-
 
 class LoopAlarm:
     """Calls a function of its event loop at the earliest of the times asked for.
@@ -77,7 +69,7 @@ class Room(Background):
 
     def __init__(self, owner: Owner, before: Background | None = None) -> None:
         super().__init__(owner, before)
-        self._ports: OrderedDict[int, AsyncioPort] = OrderedDict()
+        self._ports = Ports()
         self._loop = Context().run(PlacedLoop)  # it has a handle of its own
         self._loop.place = self
 
@@ -89,12 +81,7 @@ class Room(Background):
 
     def port(self, port: Any) -> AsyncioPort:
         """The port on this event loop to the client of a blocking port."""
-        found = self._ports.get(id(port.client))
-        if found is None:
-            found = self._ports[id(port.client)] = beside(port)
-            if len(self._ports) > MOST_PORTS:
-                self._ports.popitem(last=False)[1].close()
-        return found
+        return self._ports.beside(port)
 
     def _accept(self, function: Callable[[], object]) -> bool:
         try:
@@ -119,15 +106,4 @@ class Room(Background):
             work.cancel()
         if works:
             await asyncio.wait(works, timeout=PARTING)
-        while self._ports:
-            self._ports.popitem()[1].close()
-
-
-def beside(port: BlockingPort) -> AsyncioPort:
-    """A port on the running event loop to the client of a blocking port."""
-    client = port.client
-    facts = Facts(client, Courier(), port.bell)
-    facts.serials = port.serials
-    carrier: Carrier
-    carrier = ThreadCarrier(client, facts) if port.resends else LineCarrier(client.connection_pool)
-    return AsyncioPort(client, facts, carrier, thread_line)
+        self._ports.close()

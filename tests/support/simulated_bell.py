@@ -49,6 +49,9 @@ class SimulatedBell:
             self.rings_at = when
             self._at(when, lambda: self._tick(when))
 
+    def call(self, function: Callable[[], object]) -> None:
+        self._at(self.clock.now, function)
+
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> None:
