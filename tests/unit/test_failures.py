@@ -8,7 +8,14 @@ import pytest
 import redis.exceptions as client
 
 from redis_lock_decorators.errors import LockError
-from redis_lock_decorators.world.failures import is_reply, is_unknown, lacks
+from redis_lock_decorators.world.failures import (
+    is_reply,
+    is_unknown,
+    keeps_connection,
+    lacks,
+    mark_unsent,
+    was_sent,
+)
 
 #: What servers reply, as they write it.
 UNKNOWN_REPLIES = [
@@ -255,3 +262,31 @@ def test_command_that_the_cluster_client_does_not_know_is_lacking() -> None:
 @pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES, DEFINITE_REPLIES[0]], ids=first_word)
 def test_other_replies_tell_of_nothing_lacking(reply: str) -> None:
     assert lacks(parsed(reply)) == ""
+
+
+# What a connection is good for after a reply
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES[2:5], ids=first_word)
+def test_server_that_is_no_master_now_is_asked_over_another_connection(reply: str) -> None:
+    assert not keeps_connection(parsed(reply))
+    assert not keeps_connection(client.ResponseError(reply))
+    assert not keeps_connection(client.ResponseError(IN_SCRIPT.format(reply)))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"OK", [1], client.ResponseError("ERR x"), client.NoScriptError("No matching script.")],
+    ids=str,
+)
+def test_other_replies_leave_the_connection_in_use(reply: Any) -> None:
+    assert keeps_connection(reply)
+
+
+def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
+    error = client.ConnectionError("refused")
+    assert was_sent(error)
+
+    mark_unsent(error)
+
+    assert not was_sent(error)

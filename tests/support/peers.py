@@ -1,0 +1,91 @@
+"""Connections whose other end a test plays, in place of a server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Any
+
+import redis
+
+
+class Peers:
+    """A pool whose connections lead to the test.
+
+    Attributes:
+        ends: the other ends of the connections, in the order they were opened.
+        script: what is replied to the requests on the next connections, in turn; after an empty
+            reply the connection is closed.
+        error: raised in place of the next connections.
+    """
+
+    def __init__(self, *script: bytes, **parameters: Any) -> None:
+        self.connection_kwargs = parameters
+        self.ends: list[socket.socket] = []
+        self.script = list(script)
+        self.error: BaseException | None = None
+        self._ours: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+
+    def connection_class(self, **parameters: Any) -> Connection:
+        return Connection(self, **parameters)
+
+    def opened(self) -> socket.socket:
+        """Our end of a new connection."""
+        if self.error is not None:
+            raise self.error
+        ours, theirs = socket.socketpair()
+        self.ends.append(theirs)
+        self._ours.append(ours)
+        if self.script:
+            script, self.script = self.script, []
+            self._threads.append(threading.Thread(target=_play, args=(theirs, script)))
+            self._threads[-1].start()
+        return ours
+
+    def __enter__(self) -> Peers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+        for one in (*self.ends, *self._ours):
+            one.close()
+
+
+class Connection:
+    """What is used of a client library's connection."""
+
+    def __init__(
+        self, pool: Peers, socket_timeout: float | None = None, host: str = "one", **others: Any
+    ) -> None:
+        self.host, self.port = host, 6379
+        self.others = others
+        self.socket_timeout = socket_timeout
+        self._pool = pool
+        self._parser = redis.Connection()._parser
+        self._sock: socket.socket | None = None
+
+    def connect(self) -> None:
+        self._sock = self._pool.opened()
+        self._sock.settimeout(self.socket_timeout)
+
+    def disconnect(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+def _play(end: socket.socket, script: list[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        for reply in script:
+            if not end.recv(65536):
+                return
+            if not reply:
+                end.shutdown(socket.SHUT_RDWR)
+                return
+            end.sendall(reply)

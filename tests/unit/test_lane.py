@@ -1,0 +1,231 @@
+"""Connections of our own: which are kept, which are looked at first, and what has left by when."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import redis.exceptions as client
+from support.peers import Peers
+
+from redis_lock_decorators.world import failures, timeouts
+from redis_lock_decorators.world.lane import Lane
+
+READONLY = b"-READONLY You can't write against a read only replica.\r\n"
+IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY no\r\n"
+
+
+@pytest.fixture(autouse=True, params=["kernel", "python"])
+def keeper_of_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+
+
+def ask(lane: Lane, pool: Peers, seconds: float = 60) -> Any:
+    return lane.exchange(pool, ("PING",), time.monotonic() + seconds)
+
+
+def test_a_connection_in_order_is_used_again() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n", b"-ERR wrong\r\n", b"+4\r\n") as pool:
+        lane = Lane()
+
+        assert [ask(lane, pool), ask(lane, pool)] == [b"1", b"2"]
+        with pytest.raises(client.ResponseError):
+            ask(lane, pool)
+        assert ask(lane, pool) == b"4"
+
+        assert len(pool.ends) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        READONLY,
+        IN_SCRIPT,
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-NOREPLICAS Not enough good replicas to write.\r\n",
+    ],
+)
+def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(said: bytes) -> None:
+    with Peers(said, b"+from the old one\r\n") as pool:
+        lane = Lane()
+
+        with pytest.raises(client.RedisError):
+            ask(lane, pool)
+        pool.script = [b"+from the new one\r\n"]
+
+        assert ask(lane, pool) == b"from the new one"
+
+
+def test_idle_connections_to_it_are_dropped_too() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        lane, until = Lane(), time.monotonic() + 60
+        ask(lane, pool)
+        first = lane._take(pool)  # as if another thread used it now
+        pool.script = [b"+1\r\n", READONLY]
+        ask(lane, pool)
+        lane._idle.insert(0, first)  # type: ignore[arg-type]
+
+        with pytest.raises(client.ReadOnlyError):
+            ask(lane, pool)
+        pool.script = [b"+new\r\n"]
+
+        assert lane.exchange(pool, ("PING",), until) == b"new"
+
+
+def test_a_connection_that_the_server_closed_is_not_written_to() -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        pool.ends[0].close()
+        pool.script = [b"+2\r\n"]
+
+        assert ask(lane, pool) == b"2"
+
+
+def test_a_reply_that_nobody_asked_for_is_nobodys() -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        pool.ends[0].sendall(b"+late\r\n")
+        pool.script = [b"+2\r\n"]
+
+        assert ask(lane, pool) == b"2"
+
+
+def test_more_replies_than_requests_are_nobodys() -> None:
+    with Peers(b"+1\r\n+late\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        pool.script = [b"+2\r\n"]
+
+        assert ask(lane, pool) == b"2"
+
+
+def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
+    with Peers(b"+old\r\n", b"+old\r\n", host="old") as pool:
+        lane = Lane()
+        pool.master_address = ("old", 6379)  # type: ignore[attr-defined]
+        assert ask(lane, pool) == b"old"
+
+        pool.master_address = ("new", 6379)  # type: ignore[attr-defined]
+        pool.connection_kwargs, pool.script = {"host": "new"}, [b"+new\r\n"]
+
+        assert ask(lane, pool) == b"new"
+
+
+# What may have reached a server
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        client.ConnectionError("Error 111 connecting to localhost:6379. Connection refused."),
+        client.ConnectionError("Error -2 connecting to nowhere:6379. Name or service not known."),
+        client.TimeoutError("Timeout connecting to server"),
+        client.AuthenticationError("invalid username-password pair"),
+        client.BusyLoadingError("Redis is loading the dataset in memory"),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_nothing_is_sent_where_no_connection_was_opened(error: BaseException) -> None:
+    pool = Peers()
+    pool.error = error
+
+    with pytest.raises(type(error)) as caught:
+        ask(Lane(), pool)
+
+    assert not failures.was_sent(caught.value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("said", [b"", b"+half", b"what?\r\n"], ids=repr)
+def test_a_request_that_left_was_sent(said: bytes) -> None:
+    with Peers(said, socket_timeout=0.05) as pool:
+        with pytest.raises(client.RedisError) as caught:
+            ask(Lane(), pool)
+
+        assert failures.is_unknown(caught.value)
+        assert failures.was_sent(caught.value)
+
+
+def test_a_request_that_broke_at_its_first_byte_counts_as_sent() -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        wire = lane._take(pool)
+        pool.ends[0].close()
+
+        assert wire is not None
+        with pytest.raises(client.ConnectionError) as caught:
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+        assert failures.was_sent(caught.value)
+
+
+def test_a_request_for_which_there_was_no_room_was_not_sent() -> None:
+    with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
+        lane = Lane()
+        ask(lane, pool)
+        wire = lane._take(pool)
+        assert wire is not None
+        filled = wire.connection._sock
+        filled.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                filled.send(b"x" * 65536)
+        filled.settimeout(None if timeouts.KNOWN else 0.05)
+
+        with pytest.raises(client.TimeoutError) as caught:
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+        assert not failures.was_sent(caught.value)
+
+
+def test_a_part_of_a_request_counts_as_sent() -> None:
+    with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
+        lane = Lane()
+
+        with pytest.raises(client.TimeoutError) as caught:
+            lane.exchange(pool, ("ECHO", b"x" * 10_000_000), time.monotonic() + 60)
+
+        assert failures.was_sent(caught.value)
+
+
+def test_the_callers_time_ends_the_wait_for_the_rest_of_a_reply() -> None:
+    with Peers(b"$5\r\nab", socket_timeout=60) as pool:
+        started = time.monotonic()
+
+        with pytest.raises(client.TimeoutError):
+            ask(Lane(), pool, 0.05)
+
+        assert time.monotonic() < started + 4
+
+
+def test_a_signal_handlers_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        wire = lane._take(pool)
+        assert wire is not None
+
+        class Interrupted:
+            def send(self, data: bytes) -> int:
+                raise TimeoutError("the user's")
+
+        monkeypatch.setattr(wire, "_sock", Interrupted())
+
+        with pytest.raises(TimeoutError, match="the user's"):
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+
+def test_our_connections_leave_texts_as_they_are_and_send_nothing_by_themselves() -> None:
+    with Peers(b"$2\r\n\xff\xfe\r\n", decode_responses=True, health_check_interval=1) as pool:
+        lane = Lane()
+
+        assert ask(lane, pool) == b"\xff\xfe"
+
+        [wire] = lane._idle
+        assert wire.connection.others["decode_responses"] is False
+        assert wire.connection.health_check_interval == 0
