@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.errors import shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
-from redis_lock_decorators.flow.requests import Refusal, ask
+from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules import delays, term
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.rules.wheel import Wheel
@@ -197,9 +198,12 @@ class Keeper:
 
     async def _prepare(self, watch: Watch) -> None:
         """Have a connection, and the script on the server, before the first renewal is due."""
-        port, until = self._bell.port(watch.port), watch.claim.deadline
+        port, script = self._bell.port(watch.port), lua.script("renew")
+        if port is watch.port:  # it has just been used
+            return
+        request = ("EVAL", script.text, 0, "", next(port.serials))
         try:
-            await ask(port, "renew", watch.claim, (), until=until)
+            await port.send(*request, until=watch.claim.deadline)
         except Exception as error:
             log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
 

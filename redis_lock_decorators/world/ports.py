@@ -18,6 +18,16 @@ from redis_lock_decorators.world.tasks import AsyncioPort
 UNUSED = 60.0
 
 
+class Direct(Courier):
+    """Where a connection takes requests while others are under way, none waits for another."""
+
+    async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
+        (reply,) = await carrier.carry([command], until)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
 class Ports:
     """A port to each client that is in use: each has a connection, and keeps the client alive."""
 
@@ -49,7 +59,7 @@ class Ports:
 def beside(port: BlockingPort) -> AsyncioPort:
     """A port on the running event loop to the client of a blocking port."""
     client = port.client
-    facts = Facts(client, Courier(), port.bell)
+    facts = Facts(client, Courier() if port.resends else Direct(), port.bell)
     facts.serials = port.serials
     carrier: Carrier
     carrier = ThreadCarrier(client, facts) if port.resends else LineCarrier(client.connection_pool)

@@ -6,16 +6,15 @@ import asyncio
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures, own
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
+from redis_lock_decorators.world.exchanges import Exchanges
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
-from redis_lock_decorators.world.wires import LoopWire
 
 T = TypeVar("T")
 
@@ -28,8 +27,9 @@ MOST_OPENINGS = 3
 class LineCarrier:
     """Over a connection of our own, opened when it is needed or a little before.
 
-    One that is opened too late for a request serves the next: where the way is long, there may be
-    no time to open another.
+    Requests leave at once, also while others are under way. A connection that is opened too late
+    for a request serves the next, and so does one whose reply came too late, unless another is
+    opened before: where the way is long, there may be no time for more.
     """
 
     resends = False
@@ -46,23 +46,17 @@ class LineCarrier:
             async with timeout(until - time.monotonic()):
                 exchanges = await self._opened()
                 replies = await exchanges.exchange(data, len(commands))
-        except BaseException as error:
-            self._drop(exchanges)
-            if not isinstance(error, asyncio.TimeoutError):
-                raise
+        except asyncio.TimeoutError:
             failure = self.no_reply()
             if exchanges is None:
                 failures.mark_unsent(failure)
             raise failure from None
+        except Exception:
+            self._drop(exchanges)
+            raise
         if not all(map(failures.keeps_connection, replies)):
             self._drop(exchanges)
         return replies
-
-    def prepare(self) -> None:
-        """Have a connection soon."""
-        self._is_closed = False
-        if self._exchanges is None and not self._openings:
-            self._open()
 
     def no_reply(self) -> Exception:
         return failures.no_reply(self.pool)
@@ -82,16 +76,22 @@ class LineCarrier:
                 self._exchanges = None
 
     async def _opened(self) -> Exchanges:
+        """A connection that answers, as far as is known."""
+        if self._usable() is None and self._needs_another():
+            self._open()
+        while (usable := self._usable()) is None:
+            changes: list[asyncio.Future[Any]] = list(self._openings)
+            if self._exchanges is not None:
+                changes.append(self._exchanges.change)
+            await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
+            if self._exchanges is None and not self._openings:
+                raise next(filter(None, map(_failure, changes)), self.no_reply())
+        return usable
+
+    def _usable(self) -> Exchanges | None:
         if self._exchanges is not None and not self._exchanges.serves(self.pool):
             self._drop(self._exchanges)
-        if self._exchanges is None and self._needs_another():
-            self._open()
-        while (exchanges := self._exchanges) is None:
-            openings = list(self._openings)
-            await asyncio.wait(openings, return_when=asyncio.FIRST_COMPLETED)
-            if self._exchanges is None and not self._openings:
-                raise next(filter(None, map(_failure, openings)))
-        return exchanges
+        return None if self._exchanges is None or self._exchanges.is_late else self._exchanges
 
     def _needs_another(self) -> bool:
         """Whether to open a connection beside those that are being opened.
@@ -115,51 +115,12 @@ class LineCarrier:
         self._openings.pop(opening, None)
         if opening.cancelled() or opening.exception() is not None:
             return
-        if self._is_closed or self._exchanges is not None:
+        if self._is_closed or (self._exchanges is not None and not self._exchanges.is_late):
             opening.result().disconnect()
             return
+        if self._exchanges is not None:
+            self._exchanges.retire()
         self._exchanges = Exchanges(opening.result())
-
-
-class Exchanges:
-    """Requests and their replies over one connection, on an event loop."""
-
-    def __init__(self, connection: Any) -> None:
-        self._wire = LoopWire(connection)
-        self._awaited: deque[asyncio.Future[Any]] = deque()
-        self._wire.start(self._tell, self._fail)
-
-    def serves(self, pool: Any) -> bool:
-        """Whether the connection is open, to the server that the pool leads to now."""
-        return self._wire.is_open and not own.is_elsewhere(self._wire.connection, pool)
-
-    async def exchange(self, data: bytes, count: int) -> list[Any]:
-        """Send requests and return their replies; an error reply is an item."""
-        loop = asyncio.get_running_loop()
-        answers = [loop.create_future() for _ in range(count)]
-        self._awaited.extend(answers)
-        self._wire.send(data)
-        if not self._wire.is_open:
-            self._fail(failures.closed(self._wire.connection))
-        return await asyncio.gather(*answers)
-
-    def close(self) -> None:
-        """Close the connection; who waits for a reply is told."""
-        self._wire.close()
-        self._fail(failures.closed(self._wire.connection))
-
-    def _tell(self, reply: Any) -> None:
-        if not self._awaited:
-            raise failures.closed(self._wire.connection, "a reply came that nobody awaited")
-        answer = self._awaited.popleft()
-        if not answer.done():
-            answer.set_result(reply)
-
-    def _fail(self, error: Exception) -> None:
-        while self._awaited:
-            answer = self._awaited.popleft()
-            if not answer.done():
-                answer.set_exception(error)
 
 
 class ThreadCarrier:

@@ -90,6 +90,8 @@ class FaultProxy:
 
     `delay` is added before each reply, in seconds. While `black_hole` is true
     connections are accepted, and nothing gets through in either direction, for good.
+    While `halves` is true each connection gives the first half of one reply and nothing
+    after it. While `says` is not None it stands in place of every reply.
     """
 
     host = HOST
@@ -97,6 +99,8 @@ class FaultProxy:
     def __init__(self, host: str, port: int) -> None:
         self.delay = 0.0
         self.black_hole = False
+        self.halves = False
+        self.says: bytes | None = None
         self.server = (host, port)
         self.stopped = threading.Event()
         self._commands: list[Command] = []
@@ -189,6 +193,7 @@ class Connection:
         self._replies = bytearray()
         self._pending: collections.deque[Fate] = collections.deque()
         self._has_subscribed = False
+        self._is_mute = False
 
     def run(self) -> None:
         """Carry commands and replies until either side leaves or a fault cuts it."""
@@ -241,9 +246,15 @@ class Connection:
         if fate is Fate.DROP_REPLY:
             return self._cut()
         self._proxy.stopped.wait(self._proxy.delay)
-        if not self._proxy.black_hole:
-            self._client.sendall(frame)
+        if not self._proxy.black_hole and not self._is_mute:
+            self._client.sendall(self._distorted(frame))
         return True
+
+    def _distorted(self, frame: bytes) -> bytes:
+        if self._proxy.halves:
+            self._is_mute = True
+            return frame[: len(frame) // 2]
+        return frame if self._proxy.says is None else self._proxy.says
 
     def _is_push(self, frame: bytes) -> bool:
         if frame.startswith(b">"):

@@ -170,6 +170,55 @@ async def test_after_a_failed_opening_another_is_tried() -> None:
         carrier.close()
 
 
+@on_a_loop
+async def test_a_late_reply_is_nobodys_and_the_connection_serves_on() -> None:
+    with Peers() as pool:
+        carrier = LineCarrier(pool)
+        end = await opened(pool, carrier)
+        with pytest.raises(client.TimeoutError):
+            await carrier.carry(PING, soon(0.02))
+        await received(end)
+        pool.error = client.ConnectionError("the way there is too long")
+
+        waiting = asyncio.ensure_future(carrier.carry(PING, soon()))
+        await asyncio.sleep(0.02)
+        end.sendall(b"+late\r\n")
+        await received(end)
+        end.sendall(b"+2\r\n")
+
+        assert await waiting == [b"2"]
+        carrier.close()
+
+
+@on_a_loop
+async def test_a_silent_connection_is_left_for_another() -> None:
+    with Peers() as pool:
+        carrier = LineCarrier(pool)
+        await opened(pool, carrier)
+        with pytest.raises(client.TimeoutError):
+            await carrier.carry(PING, soon(0.02))
+
+        assert await opened(pool, carrier) is pool.ends[1]
+        assert await received(pool.ends[0]) != b""
+        assert await received(pool.ends[0]) == b""  # it was closed
+        carrier.close()
+
+
+@on_a_loop
+async def test_requests_leave_though_others_are_under_way() -> None:
+    with Peers() as pool:
+        carrier = LineCarrier(pool)
+        end = await opened(pool, carrier)
+        first = asyncio.ensure_future(carrier.carry([("GET", "a")], soon()))
+        second = asyncio.ensure_future(carrier.carry([("GET", "b")], soon()))
+        await asyncio.sleep(0.01)
+
+        assert (await received(end)).count(b"GET") == 2
+        end.sendall(b"+a\r\n+b\r\n")
+        assert await asyncio.gather(first, second) == [[b"a"], [b"b"]]
+        carrier.close()
+
+
 @pytest.mark.parametrize("said", [b"-READONLY no\r\n", b"-LOADING wait\r\n", b"-MASTERDOWN x\r\n"])
 def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(said: bytes) -> None:
     @on_a_loop
