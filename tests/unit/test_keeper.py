@@ -50,6 +50,32 @@ def assert_told_once_at_its_deadline(lease: Kept) -> None:
 # While all is well
 
 
+def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:
+    _, port = new_bell()
+    port.latency = 0.5
+    taken = port.now()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(1)
+
+    (prepared,) = [sent for sent in port.log if sent.command[0] == "EVAL" and sent.command[2] == 0]
+
+    assert prepared.at < taken + 2
+    port.clock.advance(9)
+    assert lease.is_live()
+
+
+@pytest.mark.parametrize(("latency", "options"), [(0.05, {}), (0.5, {"auto_renew": False})])
+def test_no_connection_is_asked_for_early_where_none_is_wanted(
+    latency: float, options: dict[str, Any]
+) -> None:
+    _, port = new_bell()
+    port.latency = latency
+    Kept(port, "a", expire=10, **options)
+    port.clock.advance(1)
+
+    assert not [sent for sent in port.log if sent.command[2] == 0]
+
+
 def test_lease_is_renewed_every_third_of_it_for_hours() -> None:
     _, port = new_bell()
     lease = Kept(port, "a", expire=30)

@@ -9,7 +9,7 @@ import pytest
 import redis.exceptions as client
 from support.peers import Peers
 
-from redis_lock_decorators.world import failures, timeouts
+from redis_lock_decorators.world import failures, own, timeouts
 from redis_lock_decorators.world.lane import Lane
 
 READONLY = b"-READONLY You can't write against a read only replica.\r\n"
@@ -229,3 +229,18 @@ def test_our_connections_leave_texts_as_they_are_and_send_nothing_by_themselves(
         [wire] = lane._idle
         assert wire.connection.others["decode_responses"] is False
         assert wire.connection.health_check_interval == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"protocol": "3"}], ids=str)
+@pytest.mark.parametrize("home", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])
+def test_whatever_a_client_is_told_our_connections_are_plain(
+    home: str, options: dict[str, Any]
+) -> None:
+    kind = pytest.importorskip(home).Connection
+    told = {"decode_responses": True, "health_check_interval": 0.2, "db": 3, **options}
+
+    connection = own.made(kind, told)
+
+    assert (connection.db, connection.health_check_interval) == (3, 0)
+    assert not connection.encoder.decode_responses
+    assert str(getattr(connection, "protocol", 2)) == "2"
