@@ -38,7 +38,9 @@ class Claim:
         heir: to whom its lease is passed on there, until that is done.
         passes: how often its lease was passed on within the process.
         rest: until when the lock stands after its holder has let it go.
-        parting: how often it was asked to be let go: after that, gone keys are its own work.
+        leaving: it is being let go, so nothing may lengthen it.
+        doubtful: keys that a request without an answer, sent in time, may have let go already.
+        freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
     """
@@ -46,21 +48,23 @@ class Claim:
     __slots__ = (
         "cohort",
         "deadline",
+        "doubtful",
         "ended",
         "expire",
         "fence",
         "fencing",
+        "freed",
         "grant",
         "has_queued",
         "heir",
         "identifier",
         "keys",
         "lasts",
+        "leaving",
         "local",
         "lock_names",
         "lost_to",
         "owner",
-        "parting",
         "passes",
         "place",
         "process",
@@ -101,7 +105,9 @@ class Claim:
         self.heir: Local | None = None
         self.has_queued = False
         self.passes = 0
-        self.parting = 0
+        self.leaving = False
+        self.doubtful: tuple[bytes, ...] = ()
+        self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
 
@@ -143,7 +149,7 @@ class Claim:
 
     def is_over(self) -> bool:
         """Whether it was let go, is being let go, or was told lost."""
-        return self.ended or self.parting > 0 or self.lost_to is not None
+        return self.ended or self.leaving or self.lost_to is not None
 
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""

@@ -211,7 +211,7 @@ def settle(claim: Claim) -> None:
             claim.passes, claim.has_queued = gift.passes, gift.has_queued
             claim.identifier, claim.local = gift.identifier, None
     if heir is not None and (gift := heir.gift) is not None and gift.identifier == claim.identifier:
-        claim.identifier, claim.parting, claim.heir = "", 1, None
+        claim.identifier, claim.leaving, claim.heir = "", True, None
 
 
 def _gift_of(claim: Claim, now: float) -> Gift:

@@ -157,7 +157,7 @@ async def _unsettle(port: Port, wish: Wish, cause: BaseException | None = None) 
         names.append(wish.token)
     for claim.identifier in names:
         await lease.undo(port, claim, cause)
-    claim.parting = 0
+    claim.leaving, claim.doubtful = False, ()
 
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:

@@ -6,8 +6,10 @@ import logging
 import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
+from typing import Any
 
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, shortened, shown
+from redis_lock_decorators.flow import doubt
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.port import Port
@@ -46,17 +48,19 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         work = partial(let_go, port, claim, method)
         if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
             work = partial(let_go, port, claim, method, send=port.hasten)
-        refusal = await persist(port, work, claim.deadline)
+        failed = partial(_doubt, port, claim, method)
+        refusal = await persist(port, work, claim.deadline, failed)
     except Exception:
         raise
     except BaseException:
+        claim.doubtful = claim.keys  # it may have been sent
         await port.shield(let_go(port, claim, method, port.now() + ROUND_TRIP))
         end(port, claim)
         raise
     end(port, claim)
     if claim.lost_to is not None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
-    if refusal is not None and not (in_time and _is_our_work(port, claim, refusal)):
+    if refusal is not None and not _is_explained(port, claim, method, refusal, in_time):
         raise lost(port, claim, refusal)
 
 
@@ -88,11 +92,16 @@ def let_go(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
     """Let the claim's keys go where they hold its identifier. None: all were let go."""
-    claim.parting += 1
-    parts = groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
+    claim.leaving = True
+    parts = _parts(port, claim, method)
     if len(parts) == 1:
         return let_go_part(port, claim, parts[0], method, until, send)
     return _let_go_parts(port, claim, parts, method, until)
+
+
+def _parts(port: Port, claim: Claim, method: ReleaseMethod) -> list[tuple[bytes, ...]]:
+    """The keys, as many together as one request may let go."""
+    return groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
 
 
 async def _let_go_parts(
@@ -102,15 +111,23 @@ async def _let_go_parts(
     method: ReleaseMethod,
     until: float,
 ) -> Refusal | None:
-    refusals, failures = [], []
+    found, failures = [], []
     for part in parts:
+        if part[0] in claim.freed:
+            continue
+        sent = port.now()
         try:
-            refusals.append(await let_go_part(port, claim, part, method, until))
+            refusal = await let_go_part(port, claim, part, method, until)
         except Exception as error:  # one sick node does not keep the keys of a healthy one
+            doubt.note(port, claim, part, error, sent)
             failures.append(error)
+            continue
+        if refusal is None or doubt.explains(port, claim, part, refusal, sent < claim.deadline):
+            claim.freed += part
+        else:
+            found.append(refusal)
     if failures:
         raise failures[0]
-    found = [refusal for refusal in refusals if refusal is not None]
     return max(found, key=lambda refusal: refusal.holder or "", default=None)
 
 
@@ -125,30 +142,44 @@ def let_go_part(
     """Let those keys of the claim go that one request may touch."""
     if claim.place is not None:
         return cancel(port, claim, claim.place, until)
+    if claim.doubtful:
+        send = partial(doubt.send_warily, port, claim, part, send or port.send)
     if method == "script":
         if claim.rest > -math.inf:
-            return _lay_down(port, claim, part, until)
+            return _lay_down(port, claim, part, until, send)
         return ask(port, "release", claim, with_queue(part), until=until, send=send)
     one = transaction if method == "transaction" else native
     return one(port, claim, part[0], until)
 
 
 async def _lay_down(
-    port: Port, claim: Claim, part: tuple[bytes, ...], until: float
+    port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
 ) -> Refusal | None:
     """Let go, but let the lock stand until its least time is over."""
     left = claim.rest - port.now()
     if left <= 0:
-        return await ask(port, "release", claim, with_queue(part), until=until)
+        return await ask(port, "release", claim, with_queue(part), until=until, send=send)
     milliseconds = durations.milliseconds(left)
-    return await ask(port, "rest", claim, with_queue(part), milliseconds, until=until)
+    return await ask(port, "rest", claim, with_queue(part), milliseconds, until=until, send=send)
 
 
-def _is_our_work(port: Port, claim: Claim, refusal: Refusal) -> bool:
-    """Whether the keys may be gone by our own earlier request, whose reply was lost."""
-    if claim.parting > 1:
-        return True  # another may even have taken the lock since
-    return port.resends and refusal.holder is None
+def _doubt(port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float) -> None:
+    """Note that all keys may be gone by one request of ours, ``sent`` and not answered."""
+    if len(_parts(port, claim, method)) == 1:
+        doubt.note(port, claim, claim.keys, error, sent)
+
+
+def _is_explained(
+    port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal, in_time: bool
+) -> bool:
+    """Whether what a release found is no loss; of several parts each was judged by itself."""
+    parts = _parts(port, claim, method)
+    if len(parts) == 1 and doubt.explains(port, claim, parts[0], refusal, in_time):
+        return True
+    if refusal.holder is not None and claim.doubtful:
+        why = f"{refused(refusal)}, and whether it was let go before is not known"
+        claim.lost_to = claim.lost_to or why
+    return False
 
 
 def end(port: Port, claim: Claim) -> None:
@@ -182,7 +213,7 @@ def refuse_over(claim: Claim) -> None:
     """Refuse a claim that was let go, or that is known to be lost."""
     if claim.lost_to is not None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
-    if claim.ended or claim.parting > 0:
+    if claim.ended or claim.leaving:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 
 

@@ -18,6 +18,8 @@ from redis_lock_decorators.rules import keys as keys_rules
 T = TypeVar("T")
 #: ``Port.send`` or what stands for it.
 Send = Callable[..., Awaitable[Any]]
+#: Called with the error of an attempt and the time at which that began.
+Failed = Callable[[Exception, float], object]
 
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
@@ -43,10 +45,16 @@ class Unsent(LockError):
     unsent = True
 
 
-async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: float) -> T:
+async def persist(
+    port: Port,
+    attempt: Callable[[float], Awaitable[T]],
+    end: float,
+    failed: Failed | None = None,
+) -> T:
     """Repeat ``attempt(until)`` while its outcome is unknown, not past ``end`` nor an outage.
 
-    Every request here may be sent twice: the server does it once.
+    Every request here may be sent twice: the server does it once. ``failed`` is told the error of
+    every attempt, and when that began.
     """
     started = port.now()
     outage, least = started + OUTAGE, started + ROUND_TRIP
@@ -55,14 +63,21 @@ async def persist(port: Port, attempt: Callable[[float], Awaitable[T]], end: flo
     try:
         return await attempt(until)
     except Exception as error:
+        if failed is not None:
+            failed(error, started)
         if not is_unknown(port, error):
             raise
-        return await _repeat(port, attempt, until, end, error)
+        return await _repeat(port, attempt, until, end, error, failed)
 
 
 def is_unknown(port: Port, error: Exception) -> bool:
     """Whether it is not known if the server did what it was asked, or could do it later."""
     return isinstance(error, (Misheard, Unsent)) or port.is_unknown(error)
+
+
+def may_have_run(port: Port, error: Exception) -> bool:
+    """Whether a server may have done, or may do yet, what was asked with this outcome."""
+    return is_unknown(port, error) and port.was_sent(error)
 
 
 def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
@@ -138,6 +153,7 @@ async def _repeat(
     until: float,
     end: float,
     error: Exception,
+    failed: Failed | None,
 ) -> T:
     """Attempt again after an ``error`` for which the outcome is unknown."""
     stop = min(end, until)
@@ -147,14 +163,17 @@ async def _repeat(
         if now >= until or (pause > 0 and now + pause >= stop):
             break
         await port.sleep(pause)
+        began = port.now()
         try:
             return await attempt(until)
         except Exception as failure:
+            if failed is not None:
+                failed(failure, began)
             # Of several outcomes, one that is unknown is told rather than one that is known.
-            if not isinstance(failure, Unsent) or isinstance(error, Unsent):
+            if port.was_sent(failure) or not port.was_sent(error):
                 error = failure
             if not is_unknown(port, failure):
                 break
     if isinstance(error, Unsent) and port.now() < end:
-        return await persist(port, attempt, end)  # no outage: the server answers others
+        return await persist(port, attempt, end, failed)  # no outage: the server answers others
     raise error

@@ -27,7 +27,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
         while done is None and port.now() < until:
             holder = text(await watched.holder(key))
             if holder != claim.identifier:
-                return Refusal(holder)
+                return await _found(port, claim, key, holder, until)
             _, queue, facts = with_queue((key,))
             others = (("HDEL", facts, "granted"), ("EXISTS", queue))
             done = await watched.execute(_parting_command(port, claim, key), *others)
@@ -54,7 +54,8 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
             await port.distrust()
             raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
         if not deleted:
-            return Refusal(text(await port.send("GET", key, until=until)))
+            holder = text(await port.send("GET", key, until=until))
+            return await _found(port, claim, key, holder, until)
         if claim.has_queued:
             await port.send("HDEL", with_queue((key,))[2], "granted", until=until)
         if awaited:
@@ -67,11 +68,27 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     )
 
 
+async def _found(
+    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
+) -> Refusal | None:
+    """What it means that a key does not hold the identifier. None: it stands as it was left."""
+    if holder == _resting(claim):
+        return None
+    if holder is None and (key in claim.doubtful or port.resends):
+        await _nudge(port, claim, key, until)  # an earlier request may have come only so far
+    return Refusal(holder)
+
+
+def _resting(claim: Claim) -> str:
+    """What a key holds that its holder let go, and that stands for a while yet."""
+    return f"{claim.identifier}:rest"
+
+
 def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
     left = claim.rest - port.now()
     if left <= 0:
         return "DEL", key
-    return "SET", key, f"{claim.identifier}:rest", "PX", durations.milliseconds(left)
+    return "SET", key, _resting(claim), "PX", durations.milliseconds(left)
 
 
 async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:

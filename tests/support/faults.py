@@ -76,6 +76,14 @@ def unsent(request: Request) -> Any:
     raise Unsent("others were before it")
 
 
+def refused(request: Request) -> Any:
+    """No connection could be made, so nothing was sent."""
+    request.travel()
+    error: Any = request.cut("the connection was refused")
+    error.unsent = True
+    raise error
+
+
 def request_lost(request: Request) -> Any:
     """The connection breaks before the server has read the request."""
     request.travel()

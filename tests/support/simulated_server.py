@@ -197,9 +197,9 @@ class SimulatedServer:
         return -1 if left == math.inf else int(left * 1000)
 
     def _set(self, key: bytes, value: str, *options: Any) -> bytes | None:
-        nx, px, milliseconds = options
-        assert (nx, px) == ("NX", "PX")
-        if self._get(key) is not None:
+        *condition, px, milliseconds = options
+        assert px == "PX"
+        if condition == ["NX"] and self._get(key) is not None:
             return None
         self.put(key, value, _seconds(milliseconds))
         return b"OK"

@@ -12,10 +12,12 @@ from support.faults import (
     interrupted,
     misheard,
     raising,
+    refused,
     reply_lost,
     request_lost,
     resent,
     swallowed,
+    unsent,
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
@@ -190,20 +192,201 @@ def test_delete_that_the_client_sent_twice_is_our_own(method: ReleaseMethod) -> 
 
 
 @every_method
-def test_lock_that_another_takes_after_our_delete_was_not_lost(method: ReleaseMethod) -> None:
-    def reply_lost_and_lock_taken(request: Request) -> Any:
-        request.execute()
+@pytest.mark.parametrize("resends", [False, True])
+@pytest.mark.parametrize("is_run", [False, True])
+def test_lock_of_another_after_a_release_without_a_reply_may_have_been_lost(
+    method: ReleaseMethod, resends: bool, is_run: bool
+) -> None:
+    def no_reply_and_lock_taken(request: Request) -> Any:
+        if is_run:
+            request.execute()
         port.server.put(KEY, "another", 60)
+        return request_lost(request)
+
+    port = new_port(resends=resends)
+    claim = taken(port, "a")
+    fate = no_reply_and_lock_taken
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    with pytest.raises(LockLostError, match="whether it was let go before is not known"):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) == "another"
+    assert claim.is_lost(port.now())
+
+
+# Requests that were not sent
+
+
+@every_method
+@pytest.mark.parametrize("fate", [refused, unsent])
+@pytest.mark.parametrize("holder", [None, "another"])
+def test_request_that_did_not_leave_is_no_excuse_for_a_lost_key(
+    method: ReleaseMethod, fate: Any, holder: str | None
+) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    if holder is None:
+        port.server.drop(KEY)
+    else:
+        port.server.put(KEY, holder, 60)
+    port.faults = [fate, fate]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, method))
+
+    assert claim.is_lost(port.now())
+    assert port.server.value(KEY) == holder
+
+
+@every_method
+def test_releases_called_again_count_only_what_left(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = refused
+    for _ in range(2):
+        with pytest.raises(Disconnected, match="refused"):
+            run(release(port, claim, method))
+    port.usual = delivered
+    port.server.drop(KEY)
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+
+@every_method
+def test_one_request_that_left_is_an_excuse_whatever_came_after_it(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    fates: list[Any] = [reply_lost, refused, refused]
+    port.faults = fates if method != "transaction" else [None, *fates]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+def test_unknown_outcome_is_told_rather_than_a_connection_that_was_refused() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.faults, port.usual = [request_lost], refused
+
+    with pytest.raises(Disconnected, match="the request was lost"):
+        run(release(port, claim, "script"))
+
+
+def test_release_that_was_refused_is_no_excuse_for_the_next_one() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = raising(NoPermissionError("this user has no permissions"))
+    with pytest.raises(NoPermissionError):
+        run(release(port, claim, "script"))
+    port.usual = delivered
+    port.server.drop(KEY)
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
+def test_server_that_lost_the_script_is_not_the_one_that_ran_the_release() -> None:
+    def restarted(request: Request) -> Any:
+        port.server.flush()
+        port.server.loaded.clear()
         return request_lost(request)
 
     port = new_port()
     claim = taken(port, "a")
-    fate = reply_lost_and_lock_taken
-    port.faults = [fate] if method != "transaction" else [None, fate]
+    port.faults = [restarted]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
+def test_client_that_repeats_by_itself_may_have_deleted_the_key() -> None:
+    port = new_port(resends=True)
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+
+    run(release(port, claim, "script"))
+
+    assert not claim.is_lost(port.now())
+
+
+def test_part_that_was_let_go_is_not_taken_for_lost_when_another_is_asked_again() -> None:
+    port = cluster_port()
+    claim = taken(port, "a", "b")
+    port.faults = [None, refused]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
+    assert port.verbs == ["release"] * 3
+
+
+@pytest.mark.parametrize("method", ["script", "native"])
+@pytest.mark.parametrize("lost", [FIRST, SECOND])
+def test_part_that_was_not_asked_for_is_told_lost(method: ReleaseMethod, lost: bytes) -> None:
+    def cut_off_from_the_other(request: Request) -> Any:
+        if lost in request.command[:5] or request.command[0] == "EXISTS":
+            return delivered(request)
+        port.usual = delivered
+        return reply_lost(request)
+
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True, natives=["DELIFEQ"]))
+    claim = taken(port, "a", "b")
+    port.server.drop(lost)
+    port.usual = cut_off_from_the_other
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_block_whose_server_was_restarted_tells_so_at_its_end(failed: bool) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.flush()
+    port.faults = [refused]
+
+    if failed:
+        run(leave(port, claim, "script", failed))
+    else:
+        with pytest.raises(LockLostError):
+            run(leave(port, claim, "script", failed))
+    assert claim.is_lost(port.now())
+
+
+# Waiters whose lock is deleted by a request without an answer
+
+
+@pytest.mark.parametrize("method", ["transaction", "native"])
+@pytest.mark.parametrize("resends", [False, True])
+def test_deletion_without_a_reply_is_made_up_for_to_those_who_wait(
+    method: ReleaseMethod, resends: bool
+) -> None:
+    port = new_port(resends=resends)
+    claim = taken(port, "a", expire=60)
+    fate = resent if resends and method == "native" else reply_lost
+    port.faults = [fate] if method == "native" else [None, fate]
 
     run(release(port, claim, method))
 
-    assert port.server.value(KEY) == "another"
+    assert port.verbs[-1] == "poke"
+    assert port.server.value(KEY) is None
+
+
+def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    claim.rest = port.now() + 5
+    port.faults = [None, reply_lost]
+
+    run(release(port, claim, "transaction"))
+
+    assert port.server.value(KEY) == f"{claim.identifier}:rest"
     assert not claim.is_lost(port.now())
 
 

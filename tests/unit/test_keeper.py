@@ -435,7 +435,7 @@ def let_go(lease: Kept) -> None:
 
 def let_go_in_vain(lease: Kept) -> None:
     lease.port.keeper.drop(lease.watch)
-    lease.claim.parting = 1
+    lease.claim.leaving = True
 
 
 def die(lease: Kept) -> None:
