@@ -57,7 +57,7 @@ class Cell:
         self.claim = claim
 
     def keep(self) -> None:
-        """Go on with the renewal, after the lock's end was moved."""
+        """Go on with the renewal, after the lock's end was moved, or may have been."""
         if self.anchor is not None:
             self.anchor.keeper.keep(self.anchor.watch)
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.keeper import Watch
-from redis_lock_decorators.flow.release import refuse_over
+from redis_lock_decorators.flow.release import RAN_OUT, refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
 
@@ -98,7 +98,7 @@ class LeaseFacts:
         """
         refuse_over(self._claim)
         if self.lost:
-            why = self._claim.lost_to or "its time ran out"
+            why = self._claim.lost_to or RAN_OUT
             if not self._claim.is_of_this_process():
                 why = f"it belongs to the parent process {self._claim.process}"
             raise LockLostError(self.lock_name, why=why)

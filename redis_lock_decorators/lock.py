@@ -104,9 +104,7 @@ class Lock(DropIn):
         cell = self.local._cell()
         claim = self._held(cell)
         self._refuse_endless()
-        run(flow.adjust(self._port(), claim, change))
-        cell.keep()
-        return True
+        return self._adjust(cell, claim, change)
 
     def reacquire(self) -> Literal[True]:
         """Let the lock have its timeout again, from now.
@@ -119,9 +117,7 @@ class Lock(DropIn):
         cell = self.local._cell()
         claim = self._held(cell)
         change = self._extension(self._refuse_endless(), replace_ttl=True)
-        run(flow.adjust(self._port(), claim, change))
-        cell.keep()
-        return True
+        return self._adjust(cell, claim, change)
 
     def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock."""
@@ -130,6 +126,13 @@ class Lock(DropIn):
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock."""
         return run(flow.is_owned(self._port(), self.local._cell().claim))
+
+    def _adjust(self, cell: Cell, claim: Claim, change: Callable[[float], float]) -> Literal[True]:
+        try:
+            run(flow.adjust(self._port(), claim, change))
+        finally:
+            cell.keep()
+        return True
 
     def _keep(self, cell: Cell, claim: Claim) -> None:
         """Renew the claim from now on, if that is wanted."""

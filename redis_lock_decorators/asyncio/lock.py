@@ -137,8 +137,10 @@ class Lock(DropIn):
         claim = await self._held(cell)
         timeout = self._refuse_endless()
         change = change or self._extension(timeout, replace_ttl=True)
-        await flow.adjust(self._port(), claim, change)
-        cell.keep()
+        try:
+            await flow.adjust(self._port(), claim, change)
+        finally:
+            cell.keep()
         return True
 
     async def _owned(self, cell: Cell) -> bool:

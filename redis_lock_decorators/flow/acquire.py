@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow import cohort
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, Clock
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.queue import Attempt, Deaf, step_out
 from redis_lock_decorators.flow.queue import wait as wait_in_queue
@@ -154,7 +154,16 @@ def _take(
 ) -> Awaitable[Refusal | None]:
     if claim.replicas or claim.fencing:
         return _take_surely(port, claim, group, until)
+    if claim.clock is not None:
+        read = partial(_timed, claim, port.now())
+        return ask(port, "acquire", claim, group, claim.ttl, 1, until=until, read=read)
     return ask(port, "acquire", claim, group, claim.ttl, until=until)
+
+
+def _timed(claim: Claim, sent: float, *facts: Any) -> Refusal | None:
+    *found, time = facts
+    claim.clock = Clock(sent, int(time), not found)
+    return refusal_of(*found) if found else None
 
 
 async def _take_surely(

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules import durations, keys, term
 
 if TYPE_CHECKING:
     from redis_lock_decorators.flow.cohort import Cohort, Local
+
+
+class Clock(NamedTuple):
+    """The server's clock, as an answer told it.
+
+    Attributes:
+        sent: when the request for it left, in monotonic seconds.
+        time: what it showed, in Unix milliseconds; None if that was not told yet.
+        took: the lock was taken by that request.
+    """
+
+    sent: float = -math.inf
+    time: int | None = None
+    took: bool = False
+
+    def latest(self, now: float, seconds: float) -> int:
+        """When a lease ends at the latest, that was given by ``now``; 0 if that is not known."""
+        if self.time is None:
+            return 0
+        return self.time + round(1000 * (seconds if self.took else seconds + now - self.sent))
+
+
+#: What is noted of a lease whose end was not moved: no request left before that.
+NOT_MOVED = (-math.inf, 0.0, -math.inf)
 
 
 class Claim:
@@ -43,9 +67,13 @@ class Claim:
         freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
+        clock: what is known of the server's clock; None if nobody wants to know.
+        strays: ends from which a request without an answer may yet move the lock.
+        moved: by when its end was moved last, be it nearer; then what it lasts, and its deadline.
     """
 
     __slots__ = (
+        "clock",
         "cohort",
         "deadline",
         "doubtful",
@@ -64,6 +92,7 @@ class Claim:
         "local",
         "lock_names",
         "lost_to",
+        "moved",
         "owner",
         "passes",
         "place",
@@ -71,6 +100,7 @@ class Claim:
         "replicas",
         "rest",
         "since",
+        "strays",
         "ttl",
         "unique",
     )
@@ -110,6 +140,9 @@ class Claim:
         self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
+        self.moved = NOT_MOVED
+        self.clock: Clock | None = None
+        self.strays: tuple[int, ...] = ()
 
     @property
     def lock_name(self) -> str:
@@ -126,10 +159,32 @@ class Claim:
         self.lasts = seconds
         self.deadline = term.deadline(sent, seconds)
 
+    def move(self, at: float, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, be that shorter: the end was moved by ``at``.
+
+        What left before that and is answered later says nothing of the end that the lock has now.
+        """
+        self._move(at, seconds, term.deadline(sent, seconds))
+
+    def may_move(self, at: float, sent: float, seconds: float) -> None:
+        """The same, where the end will be nearer by ``at`` or never: the nearer is believed."""
+        if term.deadline(sent, seconds) < self.deadline:
+            self.move(at, sent, seconds)
+        else:
+            self._move(at, self.lasts, self.deadline)
+
     def prolong(self, sent: float, seconds: float) -> None:
-        """The same, unless it lasts longer already."""
-        if term.deadline(sent, seconds) > self.deadline:
-            self.hold(sent, seconds)
+        """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
+        moved = self.moved
+        if sent <= moved[0] or term.deadline(sent, seconds) <= self.deadline:
+            return
+        self.hold(sent, seconds)
+        if self.moved is not moved:  # by another thread, between those lines
+            _, self.lasts, self.deadline = self.moved
+
+    def _move(self, at: float, lasts: float, deadline: float) -> None:
+        self.moved = (at, lasts, deadline)  # first: who prolongs looks at it last
+        self.lasts, self.deadline = lasts, deadline
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""

@@ -10,11 +10,11 @@ from typing import NamedTuple, NoReturn
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 from redis_lock_decorators.flow import acquire as lease
 from redis_lock_decorators.flow import release as parting
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, Clock
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist
-from redis_lock_decorators.rules import durations
+from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, may_have_run, persist
+from redis_lock_decorators.rules import durations, term
 
 #: The lease, in seconds, of a lock without an end until its holder knows that it holds it.
 PROVISIONAL = 10.0
@@ -46,14 +46,16 @@ async def acquire(port: Port, wish: Wish) -> bool:
     """
     claim = wish.claim
     stop = port.now() + wish.wait
+    is_settled = wish.token is None and not wish.endless
     while True:
+        claim.clock = None if is_settled else Clock()
         left = max(0.0, stop - port.now())
         if await lease.acquire(port, claim, left, wish.sleep, "queue") is not None:
             return False
         # Here a lock may be waited for by who holds it: its end may come.
         if port.held.get(claim.keys[0]) is claim:
             del port.held[claim.keys[0]]
-        if (wish.token is None and not wish.endless) or await _settle(port, wish):
+        if is_settled or await _settle(port, wish):
             return True
         claim.identify()
         claim.deadline = -math.inf
@@ -86,18 +88,43 @@ async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> 
         LockError: it has no end.
     """
     parting.refuse_fork(claim)
+    parting.refuse_over(claim)
     stop = port.now() + OUTAGE
     while (sent := port.now()) < stop:
         seen = await persist(port, partial(_left, port, claim), stop)
         if seen.free_in is None:
-            raise parting.lost(port, claim, seen)
+            raise _lost(port, claim, seen)
         if seen.free_in == math.inf:
             raise LockError(f"lock {shown(claim.lock_name)} has no end to move", claim.lock_name)
-        wanted = change(seen.free_in)
-        if await _move(port, claim, seen, wanted, stop):
-            claim.hold(sent, wanted)
+        if await _move(port, claim, _Move(claim, seen, change(seen.free_in), sent, stop)):
             return
     raise LockError(f"others keep moving the end of lock {shown(claim.lock_name)}", claim.lock_name)
+
+
+class _Move:
+    """One move of a lock's end. Times of the server are Unix milliseconds.
+
+    Attributes:
+        sent: when the look left that found the end, in monotonic seconds.
+        wanted: how many seconds the lock is to have from then on.
+        stop: until when to try, in monotonic seconds.
+        shortens: the wanted end is nearer than the one that was found.
+        ends: the end as it was found, the wanted end, and when it is too late to move it.
+    """
+
+    __slots__ = ("ends", "sent", "shortens", "stop", "wanted")
+
+    def __init__(
+        self, claim: Claim, seen: Refusal, wanted: float, sent: float, stop: float
+    ) -> None:
+        self.sent, self.wanted, self.stop = sent, wanted, stop
+        found = int(seen.holder or 0)
+        now = found - round(1000 * (seen.free_in or 0))
+        end = now + durations.milliseconds(wanted)
+        while end in claim.strays:  # from there a late request would take it elsewhere
+            end += 1
+        self.shortens = end < found
+        self.ends = (found, end, now + durations.milliseconds(stop - sent))
 
 
 async def is_owned(port: Port, claim: Claim | None) -> bool:
@@ -131,9 +158,17 @@ async def _settle(port: Port, wish: Wish) -> bool:
     claim = wish.claim
     name = wish.token or claim.identifier
 
+    latest = claim.clock.latest(port.now(), claim.lasts) if claim.clock is not None else 0
+
     async def attempt(until: float) -> Refusal | None:
+        nonlocal latest
         details = (name, int(wish.endless))
-        return await ask(port, "settle", claim, claim.keys, *details, until=until)
+        refusal = await ask(port, "settle", claim, claim.keys, *details, latest, until=until)
+        if refusal is None or refusal.free_in is None:
+            return refusal
+        # It is ours, but ends later than could be known here. Nobody else is told this end.
+        latest = round(1000 * refusal.free_in)
+        return await ask(port, "settle", claim, claim.keys, *details, latest, until=until)
 
     try:
         refusal = await persist(port, attempt, claim.deadline)
@@ -161,29 +196,43 @@ async def _unsettle(port: Port, wish: Wish, cause: BaseException | None = None) 
 
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:
-    """The server's time in place of the holder, and the seconds left; None if it is not ours."""
+    """The lock's end in place of the holder, and the seconds left; None if it is not ours."""
     found = await ask(port, "left", claim, claim.keys, until=until)
     return found or Refusal(None)
 
 
-async def _move(port: Port, claim: Claim, seen: Refusal, wanted: float, stop: float) -> bool:
+async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     """Move the end from where it was seen; False if another request has moved it since."""
-    now, left = int(seen.holder or 0), round(1000 * (seen.free_in or 0))
-    ends = (now + left, now + durations.milliseconds(wanted))
-    sent = 0
+    is_sent = port.resends
+    if move.shortens:
+        # Until no copy can be run any more: a renewal may find the old end far enough meanwhile.
+        long = move.stop - move.sent
+        claim.may_move(port.now() + long + term.drift_margin(long), move.sent, move.wanted)
 
     async def attempt(until: float) -> Refusal | None:
-        nonlocal sent
-        sent += 1
-        return await ask(port, "adjust", claim, claim.keys, *ends, until=until)
+        return await ask(port, "adjust", claim, claim.keys, *move.ends, until=until)
 
-    refusal = await persist(port, attempt, stop)
-    if refusal is None:
-        return True
-    if refusal.free_in is None:
-        raise parting.lost(port, claim, refusal)
-    # By an earlier copy of this request, or by another's that wanted the same.
-    return refusal.free_in == 0 and (sent > 1 or port.resends)
+    def failed(error: Exception, sent: float) -> None:
+        nonlocal is_sent
+        if may_have_run(port, error):
+            is_sent = True
+            claim.strays += move.ends[:1]
+
+    refusal = await persist(port, attempt, move.stop, failed)
+    if refusal is not None and refusal.free_in is None:
+        raise _lost(port, claim, refusal)
+    # It may be there already: by an earlier copy of this request, or by another's that wanted that.
+    if refusal is not None and (refusal.free_in != 0 or not is_sent):
+        return False
+    parting.refuse_over(claim)
+    claim.move(port.now(), move.sent, move.wanted)
+    return True
+
+
+def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:
+    """The error for a lock that Redis says is not ours, if it was not let go meanwhile."""
+    parting.refuse_over(claim)
+    return parting.lost(port, claim, refusal)
 
 
 async def _exists(port: Port, key: bytes, until: float) -> bool:

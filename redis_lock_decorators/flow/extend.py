@@ -5,10 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators.errors import LockLostError
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import lost, refuse_fork, refuse_over
-from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, groups, persist, text
+from redis_lock_decorators.flow.release import let_go, lost, refuse_fork, refuse_over, run_out
+from redis_lock_decorators.flow.requests import (
+    OUTAGE,
+    ROUND_TRIP,
+    Refusal,
+    ask,
+    groups,
+    persist,
+    text,
+)
 from redis_lock_decorators.rules import durations
 
 
@@ -16,15 +25,31 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
     """Let the lease last at least ``seconds`` from now.
 
     Raises:
-        LockLostError: the keys are not ours any more.
+        LockLostError: the keys are not ours any more, or the lease ended before the reply came.
         LockNotOwnedError: it was let go before, or it belongs to the process that this one was
             forked from.
     """
     refuse_fork(claim)
-    refuse_over(claim)
-    refusal = await persist(port, partial(_attempt, port, claim, seconds), port.now() + OUTAGE)
+    _refuse_late(port, claim)
+    sent, ttl = port.now(), durations.milliseconds(seconds)
+
+    async def attempt(until: float) -> Refusal | None:
+        nonlocal sent
+        sent = port.now()
+        return await _attempt(port, claim, ttl, until)
+
+    refusal = await persist(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
+        refuse_over(claim)  # it was let go meanwhile, or told lost
         raise lost(port, claim, refusal)
+    try:
+        _refuse_late(port, claim)
+        claim.prolong(sent, ttl / 1000)
+        refuse_over(claim)  # a keeper may have told the loss on another thread meanwhile
+    except LockLostError:
+        # What was given more time is nobody's any more: others need not wait for its end.
+        await port.shield(let_go(port, claim, "script", port.now() + ROUND_TRIP))
+        raise
 
 
 async def holders(port: Port, names: tuple[bytes, ...]) -> list[str | None]:
@@ -40,12 +65,16 @@ async def _value(port: Port, key: bytes, until: float) -> Any:
     return await port.send("GET", key, until=until)
 
 
-async def _attempt(port: Port, claim: Claim, seconds: float, until: float) -> Refusal | None:
-    sent = port.now()
-    ttl = durations.milliseconds(seconds)
+def _refuse_late(port: Port, claim: Claim) -> None:
+    """Refuse a claim that is over, or that its holder may not believe in any more."""
+    refuse_over(claim)
+    if port.now() >= claim.deadline:
+        raise run_out(port, claim)
+
+
+async def _attempt(port: Port, claim: Claim, ttl: int, until: float) -> Refusal | None:
     for group in groups(port, claim):
         refusal = await ask(port, "extend", claim, group, ttl, until=until)
         if refusal is not None:
             return refusal
-    claim.prolong(sent, ttl / 1000)
     return None

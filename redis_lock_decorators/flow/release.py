@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
-from typing import Any
 
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, shortened, shown
 from redis_lock_decorators.flow import doubt
@@ -26,6 +25,9 @@ from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
+
+#: Why a lease is lost that was not renewed in time.
+RAN_OUT = "its time ran out"
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -84,7 +86,7 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             *(shown(claim.lock_name), type(error).__name__, error),
         )
         if was_lost and not failed:
-            why = claim.lost_to or "its time ran out"
+            why = claim.lost_to or RAN_OUT
             raise LockLostError(claim.lock_name, why=why) from error
 
 
@@ -198,10 +200,22 @@ def forget(port: Port, claim: Claim) -> None:
 
 
 def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
-    """The error for a lease that Redis says is not ours, which is remembered."""
+    """The error for a lease that Redis says is not ours, which is remembered.
+
+    It is not for a token from elsewhere: by that the lock may be taken again.
+    """
     forget(port, claim)
-    claim.lost_to = claim.lost_to or refused(refusal)
-    return LockLostError(claim.lock_name, holder=refusal.holder, why=claim.lost_to)
+    why = claim.lost_to or refused(refusal)
+    if claim.unique:
+        claim.lost_to = why
+    return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
+
+
+def run_out(port: Port, claim: Claim) -> LockLostError:
+    """The error for a lease whose deadline has passed, which is remembered."""
+    forget(port, claim)
+    claim.lost_to = claim.lost_to or RAN_OUT
+    return LockLostError(claim.lock_name, why=claim.lost_to)
 
 
 def refused(refusal: Refusal) -> str:

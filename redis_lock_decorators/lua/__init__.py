@@ -15,14 +15,17 @@ class Script(NamedTuple):
     sha: bytes
 
 
-#: The verbs that may hand a lock on.
-PROMOTING = frozenset({"cancel", "enqueue", "poke", "release"})
+#: What stands before the scripts of some verbs: "promote" before those that may hand a lock on.
+BEFORE = {
+    **dict.fromkeys(("cancel", "enqueue", "poke", "release"), "promote"),
+    **dict.fromkeys(("adjust", "left", "settle"), "ends"),
+}
 
 
 @cache
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
-    parts = ("promote", verb) if verb in PROMOTING else (verb,)
+    parts = (BEFORE[verb], verb) if verb in BEFORE else (verb,)
     folder = Path(__file__).parent
     text = b"".join([folder.joinpath(f"{part}.lua").read_bytes() for part in parts])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

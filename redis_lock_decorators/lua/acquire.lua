@@ -1,22 +1,34 @@
 -- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice.
 -- KEYS  the lock keys
--- ARGV  identifier, serial number of the request, lease in milliseconds
--- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}
+-- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time (else nothing)
+-- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}.
+--       To who is told the time, always a list, at whose end it stands (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
+local function timed(...)
+  if not ARGV[4] then
+    return select('#', ...) > 0 and {mark, ...} or mark
+  end
+  local time, reply = redis.call('TIME'), {mark, ...}
+  reply[#reply + 1] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  return reply
+end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
-  return mark
+  return timed()
 end
 for _, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
   if holder and holder ~= ARGV[1] then
-    return {mark, holder, redis.call('PTTL', key)}
+    return timed(holder, redis.call('PTTL', key))
   end
 end
 for _, key in ipairs(KEYS) do
   -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
+  -- It is written all the same: where replicas are waited for, that is for the last write of this connection.
   local left = redis.call('PTTL', key)
-  if left ~= -1 and left < tonumber(ARGV[3]) then
+  if left == -1 or left > tonumber(ARGV[3]) then
+    redis.call('SET', key, ARGV[1], 'KEEPTTL')
+  else
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
 end
-return mark
+return timed()

@@ -262,13 +262,16 @@ class SimulatedServer:
     def _strangers(self, keys: Any, identifier: str) -> list[bytes]:
         return [key for key in keys if self.value(key) != identifier]
 
-    def _acquire(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
+    def _acquire(
+        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, is_timed: int = 0
+    ) -> Any:
         refusal = self._refusal(mark, keys, identifier)
-        if refusal is not None:
-            return refusal
-        for key in keys:
+        for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
-        return mark
+            self.writes[key] += 1  # where it is long enough too
+        if not is_timed:
+            return refusal or mark
+        return [*(refusal or [mark]), str(self.time() // 1000)]
 
     def _acquire_fenced(
         self, mark: bytes, keys: Any, identifier: str, milliseconds: int, kept: int
@@ -327,33 +330,43 @@ class SimulatedServer:
                 lost += (place, self._get(key) or b"")
         return [mark, *lost] if lost else mark
 
-    def _settle(self, mark: bytes, keys: Any, identifier: str, last: str, endless: int) -> Any:
+    def _settle(
+        self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
+    ) -> Any:
         (key,), holder = keys, self.value(keys[0])
-        if holder == identifier:
-            if endless == 1:
-                self.put(key, last)
-            elif last != holder:
-                self.put(key, last, max(1, self._pttl(key)) / 1000)
-        elif holder != last:
+        if holder == last and holder != identifier:
+            return mark
+        if holder != identifier:
             return [mark, self._get(key) or b""]
+        if self._end(key) > latest:
+            return [mark, holder, self._end(key)]
+        if endless == 1 or self._end(key) == -1:
+            self.put(key, last)
+        elif last != holder:
+            self.put(key, last, max(1, self._pttl(key)) / 1000)
         return mark
 
     def _left(self, mark: bytes, keys: Any, identifier: str) -> Any:
         (key,) = keys
         if self.value(key) != identifier:
             return [mark, self._get(key) or b""]
-        return [mark, _bytes(str(self.time() // 1000)), self._pttl(key)]
+        return [mark, str(self._end(key)), self._pttl(key)]
 
-    def _adjust(self, mark: bytes, keys: Any, identifier: str, seen: int, wanted: int) -> Any:
+    def _adjust(
+        self, mark: bytes, keys: Any, identifier: str, seen: int, wanted: int, latest: int
+    ) -> Any:
         (key,) = keys
         if self.value(key) != identifier:
             return [mark, self._get(key) or b""]
-        ends = self.time() // 1000 + self._pttl(key)
-        if abs(ends - seen) <= 20:
-            left = wanted - self.time() / 1000
-            self.put(key, identifier, left / 1000)
+        if self._end(key) == seen and self.time() / 1000 <= latest:
+            self.put(key, identifier, (wanted - EPOCH // 1000) / 1000 - self._now())
             return mark
-        return [mark, self._get(key), 0 if abs(ends - wanted) <= 20 else 1]
+        return [mark, self._get(key), 0 if self._end(key) == wanted else 1]
+
+    def _end(self, key: bytes) -> int:
+        """When a key ends, in Unix milliseconds; -1 if never."""
+        end = self._stored[key][1]
+        return -1 if end == math.inf else EPOCH // 1000 + round(end * 1000)
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._pttl(key) != -1 and self._pttl(key) < milliseconds:

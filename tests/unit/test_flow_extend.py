@@ -1,5 +1,6 @@
 """Giving a lease more time: from now, once, and never to a lease that is lost."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -9,9 +10,12 @@ from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError
 from support.faults import (
+    Request,
     delayed,
+    delivered,
     interrupted,
     misheard,
+    paused,
     raising,
     reply_lost,
     request_lost,
@@ -22,8 +26,9 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim,
 
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.release import release
+from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run
@@ -111,14 +116,77 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
     assert port.server.left(KEY) == pytest.approx(30, abs=0.01)
 
 
-def test_lease_whose_deadline_passed_is_extended_while_its_key_is_there() -> None:
+def test_lease_whose_deadline_passed_is_lost_though_its_key_is_there() -> None:
     port = SimulatedPort()
     claim = taken(port, "a", expire=10)
     port.clock.advance(9.95)
+    assert claim.is_lost(port.now())
 
-    run(extend(port, claim, 10))
+    with pytest.raises(LockLostError, match="its time ran out"):
+        run(extend(port, claim, 10))
 
-    assert claim.is_live(port.now() + 9)
+    assert claim.is_lost(port.now())
+    assert port.log == []
+    assert port.held == {}
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_extension_answered_after_the_deadline_brings_no_lease_back(told: bool) -> None:
+    def told_lost_meanwhile(request: Request) -> Any:
+        reply = paused(2)(request)
+        if told:
+            claim.lost_to = "its keeper said so"
+        return reply
+
+    port = SimulatedPort()
+    claim = taken(port, "a", expire=1)
+    port.faults = [told_lost_meanwhile]
+
+    with pytest.raises(LockLostError, match="its keeper said so" if told else "its time ran out"):
+        run(extend(port, claim, 60))
+
+    assert claim.is_lost(port.now())
+    assert not claim.is_live(port.now())
+    assert port.server.value(KEY) is None  # nobody waits for the end of what nobody holds
+    with pytest.raises(LockLostError):
+        run(leave(port, claim, "script", failed=False))
+
+
+def test_lease_told_lost_while_its_extension_was_believed_stays_lost() -> None:
+    class Told(Claim):
+        __slots__ = ()
+
+        def prolong(self, sent: float, seconds: float) -> None:
+            super().prolong(sent, seconds)
+            self.lost_to = "its keeper said so"
+
+    port = SimulatedPort()
+    claim = taken(port, "a")
+    claim.__class__ = Told
+
+    with pytest.raises(LockLostError, match="its keeper said so"):
+        run(extend(port, claim, 60))
+
+
+@pytest.mark.parametrize("is_run_first", [False, True])
+def test_extension_overtaken_by_the_release_is_no_loss(is_run_first: bool) -> None:
+    def released_meanwhile(request: Request) -> Any:
+        reply = request.execute() if is_run_first else None
+        run(release(port, claim, "script"))
+        return request.port.received(reply) if is_run_first else delivered(request)
+
+    port = SimulatedPort()
+    claim = taken(port, "a")
+    port.faults = [released_meanwhile]
+
+    with pytest.raises(LockNotOwnedError, match="released") as caught:
+        run(extend(port, claim, 60))
+
+    assert not isinstance(caught.value, LockLostError)
+    assert claim.lost_to is None
+    assert not claim.is_lost(port.now())
+    assert not claim.is_live(port.now())
+    assert port.server.value(KEY) is None
 
 
 def test_longer_lease_is_not_shortened() -> None:
@@ -406,7 +474,8 @@ def test_live_lease_is_always_in_the_server(
 
     for seconds in extensions:
         if claim.is_live(port.now()):
-            run(extend(port, claim, seconds))
+            with contextlib.suppress(LockLostError):
+                run(extend(port, claim, seconds))
     port.clock.advance(pause)
 
     assert not claim.is_live(port.now()) or port.server.value(KEY) == claim.identifier
