@@ -63,6 +63,8 @@ class Claim:
         passes: how often its lease was passed on within the process.
         rest: until when the lock stands after its holder has let it go.
         leaving: it is being let go, so nothing may lengthen it.
+        asking: it was asked to be let go, and what became of that was not noted: an exception from
+            outside may have come at any line.
         doubtful: keys that a request without an answer, sent in time, may have let go already.
         freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
@@ -73,6 +75,7 @@ class Claim:
     """
 
     __slots__ = (
+        "asking",
         "clock",
         "cohort",
         "deadline",
@@ -135,7 +138,7 @@ class Claim:
         self.heir: Local | None = None
         self.has_queued = False
         self.passes = 0
-        self.leaving = False
+        self.leaving = self.asking = False
         self.doubtful: tuple[bytes, ...] = ()
         self.freed: tuple[bytes, ...] = ()
         self.ended = False

@@ -192,7 +192,7 @@ async def _unsettle(port: Port, wish: Wish, cause: BaseException | None = None) 
         names.append(wish.token)
     for claim.identifier in names:
         await lease.undo(port, claim, cause)
-    claim.leaving, claim.doubtful = False, ()
+    claim.leaving, claim.asking, claim.doubtful = False, False, ()
 
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:

@@ -46,6 +46,8 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         end(port, claim)
         return
     in_time = port.now() < claim.deadline
+    if claim.asking:
+        claim.doubtful = claim.keys
     try:
         work = partial(let_go, port, claim, method)
         if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
@@ -94,7 +96,7 @@ def let_go(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
     """Let the claim's keys go where they hold its identifier. None: all were let go."""
-    claim.leaving = True
+    claim.leaving = claim.asking = True
     parts = _parts(port, claim, method)
     if len(parts) == 1:
         return let_go_part(port, claim, parts[0], method, until, send)
@@ -167,6 +169,7 @@ async def _lay_down(
 
 def _doubt(port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float) -> None:
     """Note that all keys may be gone by one request of ours, ``sent`` and not answered."""
+    claim.asking = False
     if len(_parts(port, claim, method)) == 1:
         doubt.note(port, claim, claim.keys, error, sent)
 

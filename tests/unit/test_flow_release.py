@@ -23,7 +23,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
 from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.release import leave, let_go, release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.rules.options import ReleaseMethod
@@ -548,6 +548,19 @@ def test_interrupt_in_the_middle_still_frees_the_lock(
     assert port.server.value(KEY) is None
     assert port.held == {}
     assert not claim.is_live(port.now())
+
+
+@every_method
+def test_release_interrupted_before_its_outcome_was_noted_can_be_called_again(
+    method: ReleaseMethod,
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    run(let_go(port, claim, method, port.now() + 1))  # and then an exception from outside
+
+    run(release(port, claim, method))
+
+    assert not claim.is_lost(port.now())
 
 
 @every_method
