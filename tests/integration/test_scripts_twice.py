@@ -1,0 +1,118 @@
+"""What scripts write, and what copies of them leave alone, in a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators import lua
+from redis_lock_decorators.testing import LocalServer
+
+MINE = "mine"
+
+
+class Server:
+    def __init__(self, server: LocalServer) -> None:
+        self.client = server.client(decode_responses=True)
+
+    def run(self, verb: str, *arguments: Any) -> Any:
+        return self.client.eval(lua.script(verb).text, 1, "lock", MINE, 1, *arguments)
+
+    def written(self) -> int:
+        """How many writes replicas would have to know of."""
+        return int(self.client.info("persistence")["rdb_changes_since_last_save"])
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[LocalServer]:
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture
+def real(local: LocalServer) -> Server:
+    real = Server(local)
+    real.client.flushall()
+    return real
+
+
+@pytest.mark.parametrize("lease", [1_000, 60_000, 600_000])
+@pytest.mark.parametrize("left", [60_000, None])
+def test_every_acquisition_that_holds_a_key_writes_it(
+    real: Server, lease: int, left: int | None
+) -> None:
+    real.client.set("lock", MINE, px=left)
+    before = real.written()
+
+    real.run("acquire", lease)
+
+    assert real.written() > before
+    if left is None:
+        assert real.client.pttl("lock") == -1
+    else:
+        assert real.client.pttl("lock") > max(left, lease) - 5_000
+
+
+def test_time_is_told_to_who_asks_for_it(real: Server) -> None:
+    seconds, _ = real.client.time()
+
+    mark, taken = real.run("acquire", 60_000, 1)
+    real.client.set("lock", "another", px=30_000)
+    again, holder, left, refused = real.run("acquire", 60_000, 1)
+
+    assert (mark, again, holder) == ("mine:1", "mine:1", "another")
+    assert 29_000 < left <= 30_000
+    assert seconds <= int(taken) / 1000 <= int(refused) / 1000 < seconds + 60
+
+
+def test_end_is_told_to_the_millisecond(real: Server) -> None:
+    real.run("acquire", 60_000)
+
+    found = {real.run("left")[1] for _ in range(200)}
+
+    assert len(found) == 1
+    real.client.persist("lock")
+    assert real.run("left")[1:] == ["-1", -1]
+
+
+@pytest.mark.parametrize("apart", [1, 15])
+def test_end_that_is_a_millisecond_elsewhere_is_not_moved(real: Server, apart: int) -> None:
+    real.run("acquire", 60_000)
+    end = int(real.run("left")[1])
+
+    assert real.run("adjust", end + apart, end - 30_000, end) == ["mine:1", MINE, 1]
+    assert real.run("adjust", end, end - 30_000, end) == "mine:1"
+    assert real.run("adjust", end, end - 30_000, end) == ["mine:1", MINE, 0]
+
+    assert int(real.run("left")[1]) == end - 30_000
+
+
+def test_move_after_its_time_is_refused(real: Server) -> None:
+    real.run("acquire", 60_000)
+    end = int(real.run("left")[1])
+
+    assert real.run("adjust", end, end - 30_000, end - 60_001) == ["mine:1", MINE, 1]
+
+    assert int(real.run("left")[1]) == end
+
+
+@pytest.mark.parametrize("last", [MINE, "token"])
+@pytest.mark.parametrize("endless", [0, 1])
+def test_last_form_is_given_once(real: Server, last: str, endless: int) -> None:
+    _, time = real.run("acquire", 10_000, 1)
+    ends = int(time) + 10_000
+
+    assert real.run("settle", last, endless, ends) == "mine:1"
+    assert real.run("settle", last, endless, ends) == "mine:1"
+
+    assert real.client.get("lock") == last
+    assert (real.client.pttl("lock") == -1) is bool(endless)
+    real.client.delete("lock")
+    while int(real.client.time()[1]) // 1000 == int(time) % 1000:
+        pass  # the next millisecond
+    real.run("acquire", 10_000)  # a late copy
+    assert real.run("settle", last, endless, ends)[:2] == ["mine:1", MINE]
+    assert real.client.get("lock") == MINE
+    assert 0 < real.client.pttl("lock") <= 10_000
