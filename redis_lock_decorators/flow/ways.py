@@ -13,6 +13,8 @@ from redis_lock_decorators.rules.keys import with_queue
 
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
+#: What is noted of a lock that was handed on: to whom, and by whom.
+NOTES = ("granted", "from")
 
 
 async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
@@ -29,7 +31,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             if holder != claim.identifier:
                 return await _found(port, claim, key, holder, until)
             _, queue, facts = with_queue((key,))
-            others = (("HDEL", facts, "granted"), ("EXISTS", queue))
+            others = (("HDEL", facts, *NOTES), ("EXISTS", queue))
             done = await watched.execute(_parting_command(port, claim, key), *others)
     if done is None:
         why = "its key changes faster than it can be read"
@@ -57,7 +59,7 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
             holder = text(await port.send("GET", key, until=until))
             return await _found(port, claim, key, holder, until)
         if claim.has_queued:
-            await port.send("HDEL", with_queue((key,))[2], "granted", until=until)
+            await port.send("HDEL", with_queue((key,))[2], *NOTES, until=until)
         if awaited:
             await _nudge(port, claim, key, until)
         return None

@@ -1,4 +1,5 @@
 -- Let go every key that holds this identifier: hand it to its first waiter, or delete it. Leave the others alone.
+-- Who handed a lock on is noted, so that a copy of the request that finds another there knows that it was let go.
 -- KEYS  the lock keys, then their queues, then their facts
 -- ARGV  identifier, serial number of the request
 -- reply "identifier:serial" when all were let go; else {"identifier:serial", identifier found instead or ''}
@@ -8,8 +9,13 @@ for i = 1, count do
   local key, queue, facts = KEYS[i], KEYS[count + i], KEYS[2 * count + i]
   local holder = redis.call('GET', key)
   if holder ~= ARGV[1] then
-    stranger = holder or stranger or ''
+    if redis.pcall('HGET', facts, 'from') ~= ARGV[1] then
+      stranger = holder or stranger or ''
+    end
   elseif redis.call('EXISTS', queue) == 1 then
+    if redis.pcall('HSET', facts, 'from', holder) == 1 then
+      redis.pcall('PEXPIRE', facts, 600000)
+    end
     promote(key, queue, facts, holder)
   else
     redis.call('DEL', key, facts)

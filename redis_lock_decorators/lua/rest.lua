@@ -9,7 +9,7 @@ for i = 1, count do
   local holder = redis.call('GET', KEYS[i])
   if holder == ARGV[1] then
     redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
-    redis.call('HDEL', KEYS[2 * count + i], 'granted')
+    redis.call('HDEL', KEYS[2 * count + i], 'granted', 'from')
   elseif holder ~= resting then
     stranger = holder or stranger or ''
   end

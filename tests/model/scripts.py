@@ -122,8 +122,11 @@ class Scripts:
             key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
             holder = redis.get(key)
             if holder != identifier:
-                stranger = holder or stranger or ""
+                if redis.hget(facts, "from") != identifier:
+                    stranger = holder or stranger or ""
             elif redis.exists(queue):
+                redis.hset(facts, "from", identifier)
+                redis.pexpire(facts, KEPT)
                 self.promote(key, queue, facts, identifier)
             else:
                 redis.delete(key, facts)

@@ -134,7 +134,11 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     real.run("release", KEYS, "stranger", 0)
 
     assert real.client.get("lock") == "d"
-    assert real.client.hgetall("waiters") == {"suspect:one": "1", "granted": "two|d"}
+    assert real.client.hgetall("waiters") == {
+        "suspect:one": "1",
+        "granted": "two|d",
+        "from": "stranger",
+    }
 
 
 @settings(

@@ -182,12 +182,12 @@ class SimulatedServer:
             raise ResponseError(WRONG_TYPE)
         return None if value is None else value.get(field)
 
-    def _hdel(self, key: bytes, field: str) -> int:
+    def _hdel(self, key: bytes, *fields: str) -> int:
         found = self._any(key) or {}
-        had = found.pop(field, None) is not None
+        had = [field for field in fields if found.pop(field, None) is not None]
         if had and not found:
             self.drop(key)
-        return int(had)
+        return len(had)
 
     def _pttl(self, key: bytes) -> int:
         """As Redis counts: -1 is for ever, -2 is no key."""

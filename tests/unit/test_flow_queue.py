@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from redis.exceptions import NoPermissionError
-from support.faults import Request, delivered, raising, slow
-from support.simulated_queue import Taking, Waiting
+from support.faults import Request, delivered, raising, reply_lost, slow
+from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer
 
 from redis_lock_decorators.flow.lookout import Awaited
+from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.rules.keys import with_queue
 
@@ -24,7 +25,7 @@ class World:
     """A server and the processes that wait there."""
 
     def __init__(self, cluster: bool = False) -> None:
-        self.server = SimulatedServer(Clock(), cluster=cluster)
+        self.server = SimulatedServer(Clock(), cluster=cluster, natives=["DELIFEQ"])
         self.clock = self.server.clock
         self.processes: list[Waiting] = []
 
@@ -61,6 +62,25 @@ def waiting(world: World, count: int = 1, **options: Any) -> list[Taking]:
         takings.append(world.process().takes(**options))
         world.passes(0.05)
     return takings
+
+
+@pytest.mark.parametrize("method", ["script", "native", "transaction"])
+def test_release_without_a_reply_that_handed_the_lock_on_is_no_loss(
+    world: World, method: Any
+) -> None:
+    holder = world.holder()
+    (first,) = waiting(world)
+    holder.process.port.faults = [reply_lost]
+
+    holder.ends()
+    world.passes(0.1)
+
+    assert first.is_live
+    assert not holder.claim.is_lost(world.clock.now)
+    assert holder.process.bell.failures == []
+    first.process.bell.start(release(QueuePort(first.process), first.claim, method))  # type: ignore[arg-type]
+    world.passes(0.1)
+    assert world.is_empty()
 
 
 def test_waiters_enter_in_the_order_they_came(world: World) -> None:
