@@ -21,8 +21,8 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
     try:
         taken = await persist(port, attempt, stop)
         pauses = delays.waiting(delta, port.random)
-        while not taken and port.now() < stop:
-            await port.sleep(min(next(pauses), stop - port.now()))
+        while not taken and (left := stop - port.now()) > 0:
+            await port.sleep(min(next(pauses), left))
             taken = await persist(port, attempt, stop)
         if not taken:
             await _undo(port, claim)

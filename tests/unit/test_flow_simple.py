@@ -107,6 +107,19 @@ def test_waiter_gives_up_neither_early_nor_late(
     assert all(delta / 2 <= pause <= delta * 1.5 for pause in port.pauses[:-1])
 
 
+def test_time_that_passes_between_two_lines_makes_no_pause_negative() -> None:
+    class Ticking(SimulatedPort):
+        def now(self) -> float:
+            self.clock.advance(0.001)
+            return super().now()
+
+    for tenths in range(10, 300):  # of a millisecond
+        port = Ticking()
+        port.server.put(KEY, "another", 60)
+
+        assert not attempt(port, new_claim("a"), wait=tenths / 10_000)
+
+
 def test_waiter_without_a_limit_waits_until_the_lock_is_free() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 86_400)
