@@ -49,6 +49,7 @@ class Claim:
         owner: the thread or task that acquires.
         process: the process that acquires; a forked child holds nothing.
         since: when the request was sent that took the lock.
+        entered: when its holder knew that it held the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
         lasts: how many seconds the last request gave it.
         grant: the milliseconds for which it is handed over in a queue, until it is renewed.
@@ -75,12 +76,14 @@ class Claim:
     """
 
     __slots__ = (
+        "__weakref__",
         "asking",
         "clock",
         "cohort",
         "deadline",
         "doubtful",
         "ended",
+        "entered",
         "expire",
         "fence",
         "fencing",
@@ -127,6 +130,7 @@ class Claim:
         self.owner = owner
         self.process = process.number
         self.since = self.deadline = self.rest = -math.inf
+        self.entered: float = -math.inf
         self.lasts = 0.0
         self.grant = ttl
         self.fencing = False
@@ -154,7 +158,7 @@ class Claim:
 
     def take(self, sent: float) -> None:
         """Become held by a request that left at ``sent``."""
-        self.since = sent
+        self.since = self.entered = sent
         self.hold(sent, self.ttl / 1000)
 
     def hold(self, sent: float, seconds: float) -> None:

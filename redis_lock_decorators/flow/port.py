@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, MutableMapping
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.held import Held
 
 if TYPE_CHECKING:
     from redis_lock_decorators.flow.cohort import Cohort
@@ -51,7 +51,7 @@ class Port(Protocol):
     resends: bool
     transacts: bool
     serials: Iterator[int]
-    held: MutableMapping[bytes, Claim]
+    held: Held
 
     def now(self) -> float:
         """Monotonic seconds."""

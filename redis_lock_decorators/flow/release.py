@@ -197,9 +197,7 @@ def end(port: Port, claim: Claim) -> None:
 
 def forget(port: Port, claim: Claim) -> None:
     """Let the claim's keys be taken again by its owner."""
-    for key in claim.keys:
-        if port.held.get(key) is claim:
-            del port.held[key]
+    port.held.forget(claim)
 
 
 def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:

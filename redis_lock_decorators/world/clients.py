@@ -11,8 +11,8 @@ from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.held import Held
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.listener import Bell as ListenerBell
 from redis_lock_decorators.flow.listener import Listener
@@ -78,7 +78,7 @@ class Facts(Generic[T]):
         self.listeners: dict[object, Listener] = {}
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.serials: Iterator[int] = itertools.count(1)
-        self.held: dict[bytes, Claim] = {}
+        self.held = Held()
 
     def listener(self, port: Port, key: bytes) -> Listener:
         """Who hears, at the node of a key."""

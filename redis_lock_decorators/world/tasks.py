@@ -6,10 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.loop import Line
@@ -64,7 +63,7 @@ class AsyncioPort:
         self.bell = facts.bell
         self.keeper = facts.bell.keeper
         self._facts = facts
-        self.held: MutableMapping[bytes, Claim] = facts.held
+        self.held = facts.held
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted

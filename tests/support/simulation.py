@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Awaitable, Iterator, MutableMapping
+from collections.abc import Awaitable, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.held import Held
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.blocking import run
@@ -69,7 +70,7 @@ class SimulatedPort:
         self.transacts = not server.cluster
         self.resends = resends
         self.serials: Iterator[int] = itertools.count(1)
-        self.held: MutableMapping[bytes, Claim] = {}
+        self.held = Held()
         self.random = random.Random(seed).random
         self.latency = 0.001
         self.patience = 5.0

@@ -744,11 +744,12 @@ def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
 def test_waiting_for_oneself_is_an_error_at_once(names: tuple[str, ...]) -> None:
     port = SimulatedPort()
-    taken(port, "a", owner="me")
+    mine = taken(port, "a", owner="me")
 
     with pytest.raises(LockError, match="would wait for itself") as caught:
         attempt(port, new_claim(*names, owner="me"))
 
+    assert mine.is_live(port.now())
     assert caught.value.lock_name == "a"
     assert port.log == []
     assert port.now() < 1000.01
@@ -777,12 +778,23 @@ def test_another_thread_waits_for_the_lock() -> None:
 
 def test_lease_that_ran_out_is_not_waited_for_as_ones_own() -> None:
     port = SimulatedPort()
-    taken(port, "a", owner="me", expire=1)
+    over = taken(port, "a", owner="me", expire=1)
     port.clock.advance(0.99)
 
     refusal = attempt(port, new_claim("a", owner="me"))
 
     assert refusal is None
+    assert not over.is_live(port.now())
+
+
+def test_lease_that_nobody_can_release_any_more_is_waited_for() -> None:
+    port = SimulatedPort()
+    taken(port, "a", owner="me", expire=1)
+
+    refusal = attempt(port, new_claim("a", owner="me"))
+
+    assert refusal is None
+    assert port.now() > 1000.9
 
 
 def test_block_that_could_not_let_go_is_not_waited_for_as_ones_own() -> None:
