@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
-from weakref import ref
+from typing import Protocol
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.errors import shown
-from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.loop import Loop
-from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
 from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.flow.watch import EARLY, Alone, Manners, Watch, note, popped
 from redis_lock_decorators.rules import delays, term
-from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.rules.wheel import Wheel
+
+__all__ = ["Bell", "Keeper", "Manners", "Watch"]
 
 log = logging.getLogger("redis_lock_decorators")
 
-#: A loss is told at most so many seconds early, so that many deadlines need few alarms.
-EARLY = 0.01
-
-
-class Manners(NamedTuple):
-    """How leases of one kind are treated.
-
-    Attributes:
-        is_abandoned: whether the holder of a lease is dead, so that nobody will ever release it.
-        tell: tells the holder that its lease is lost; called once.
-    """
-
-    is_abandoned: Callable[[Any], bool]
-    tell: Callable[[Any], None]
+#: So many leases taken back are left on the wheel until the next look.
+MOST_GONE = 256
+#: The least pause, in seconds, before what was cut short is begun again.
+CUT = 0.02
 
 
 class Bell(Loop, Protocol):
@@ -54,83 +42,23 @@ class Bell(Loop, Protocol):
         """Call the keeper's ``tick`` by this time; from any thread. Infinity: for nothing."""
 
 
-class Watch:
-    """A lease that is kept. It is not kept alive by that: nobody can release what nobody has.
-
-    Attributes:
-        due: when it is looked at next.
-        under_way: a renewal was sent and not answered.
-        pauses: between the tries of a renewal whose outcome is not known.
-    """
-
-    __slots__ = (
-        "_last",
-        "claim",
-        "due",
-        "lease",
-        "manners",
-        "options",
-        "pauses",
-        "port",
-        "under_way",
-    )
-
-    def __init__(
-        self, lease: object, manners: Manners, claim: Claim, port: Port, options: Options
-    ) -> None:
-        self.lease = ref(lease)
-        self.manners = manners
-        self.claim = claim
-        self.port = port
-        self.due = -math.inf
-        self.under_way = False
-        self.pauses: Iterator[float] | None = None
-        self.options = options
-        self._last = math.inf if options.max_hold is None else claim.since + options.max_hold
-
-    def next_look(self) -> tuple[float, float]:
-        """When the lease is to be renewed or told lost, and how much earlier it may be done."""
-        end, expire = self.claim.deadline, min(self.options.lease, self.claim.lasts)
-        if not self.options.auto_renew or term.is_last(end, expire, self._last):
-            return end, EARLY
-        return term.renewal_due(end, expire), self.options.grain
-
-    def is_due(self, now: float) -> bool:
-        """Whether it is time to send a renewal."""
-        when, grain = self.next_look()
-        return not self.under_way and when < self.claim.deadline and now >= when - grain
-
-    def is_far(self, now: float) -> bool:
-        """Whether its server is so far away that a new connection may cost a renewal its time."""
-        claim = self.claim
-        return term.is_far(now, claim.deadline, claim.lasts) and not self.port.slotted
-
-    def renewal(self, sent: float) -> Renewal:
-        """The renewal that leaves at ``sent``."""
-        return Renewal(self.claim, min(self.options.lease, self._last - sent))
-
-    def is_over(self) -> bool:
-        """Whether there is nothing left to look after."""
-        lease = self.lease()
-        return self.claim.is_over() or lease is None or self.manners.is_abandoned(lease)
-
-    def why_over(self) -> str:
-        """Why the lease ended, where Redis did not say."""
-        if term.is_last(self.claim.deadline, self.options.lease, self._last):
-            return f"its max_hold of {self.options.max_hold:.3g} s is over"
-        return "its time ran out"
-
-
 class Keeper:
     """Looks after the leases of one event loop, or of all threads of a process.
 
     Every rule of it is in ``tick`` and what that calls; it runs on the event loop alone. Other
-    threads only hand leases in, without a lock: an exception may come between any two lines.
+    threads only hand leases in and take them back, without a lock: an exception may come between
+    any two lines.
+
+    Only the event loop writes down when its alarm rings. Another thread first hands in, then reads
+    that time, and has the event loop tick at once if it is too late; the event loop, after putting
+    the alarm off, looks once more at what was handed in. So either the thread sees the new time or
+    the event loop sees what the thread handed in.
     """
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
         self._new: set[Watch] = set()
+        self._gone: set[Watch] = set()
         self._wheel: Wheel[Watch] = Wheel(bell.phase)
         self._rings_at = math.inf
 
@@ -139,62 +67,106 @@ class Keeper:
 
     def keep(self, watch: Watch) -> None:
         """Look after a lease from now on, or anew if its end was moved; from any thread."""
-        when = watch.claim.since + watch.options.first_look
-        if watch.claim.lasts < watch.options.lease:  # it is shorter than it will be
+        claim = watch.claim
+        when = claim.since + watch.options.first_look
+        if claim.lasts < watch.options.lease:  # it is shorter than it will be
             when = watch.next_look()[0] - watch.options.grain
+        watch.kept = True
         self._new.add(watch)
-        if when < self._rings_at:
-            self._bell.ring(when)
-            self._rings_at = when
+        # An alarm that should have rung before was interrupted when it was set.
+        if not claim.since <= self._rings_at <= when:
+            self._bell.ring(self._bell.now())
         if watch.options.auto_renew and watch.is_far(self._bell.now()):
             self._bell.call(lambda: self._bell.start(self._prepare(watch)))
 
     def drop(self, watch: Watch) -> None:
         """Leave a lease alone that is about to be released; from any thread."""
-        # One that is in the wheel is passed over when its time comes.
+        watch.kept = False
         self._new.discard(watch)
+        if watch.due > -math.inf:  # it is on the wheel, which the event loop alone touches
+            self._gone.add(watch)
+            if len(self._gone) >= MOST_GONE or self._rings_at == math.inf:
+                self._bell.ring(self._bell.now())
 
     def mute(self) -> None:
         """Know that the bell was taken away and rings no more until it is asked to again."""
         self._rings_at = math.inf
 
     def tick(self) -> None:
-        """Do what is due, and have the bell ring for the rest."""
-        now = self._bell.now()
-        self._absorb()
+        """Do what is due, and have the bell ring for the rest.
+
+        What one lease raises is logged and keeps nothing from the others. After a KeyboardInterrupt
+        or SystemExit the next tick goes on where this one ended.
+        """
+        due: list[Watch] = []
         trips: dict[int, list[Watch]] = {}
-        for watch in self._wheel.take(now):
-            if self._look(watch, now):
-                trips.setdefault(id(watch.port.client), []).append(watch)
-        for trip in trips.values():
-            self._bell.start(self._renew(trip))
+        try:
+            self._absorb()
+            now = self._bell.now()
+            due += self._wheel.take(now)
+            while due:
+                self._look(due[-1], now, trips)
+                due.pop()
+            while trips:
+                self._send(next(iter(trips.values())))
+                del trips[next(iter(trips))]
+        finally:
+            self._new.update(due, *trips.values())
+            self._arm()
+
+    def _arm(self) -> None:
+        """Have the bell ring for what is next; only here is the alarm put off."""
         self._rings_at = self._wheel.next()
-        while self._absorb():  # what came meanwhile may have trusted that this bell rings earlier
+        while self._absorb():  # who handed in before that trusted that this bell rings earlier
             self._rings_at = self._wheel.next()
         self._bell.ring(self._rings_at)
 
     def _absorb(self) -> bool:
-        """Take in what was handed in; whether that was anything."""
-        came = bool(self._new)
-        while self._new:
-            watch = self._new.pop()
-            self._wheel.drop(watch, watch.due)
-            watch.due = self._wheel.put(watch, *watch.next_look())
+        """Take in what was handed in and taken back; whether anything was handed in."""
+        while (watch := popped(self._gone)) is not None:
+            if not watch.kept:
+                self._take_off(watch)
+        came = False
+        while (watch := popped(self._new)) is not None:
+            came = True
+            with Alone(watch, self._put_soon):
+                self._put(watch, *watch.next_look())
         return came
 
-    def _look(self, watch: Watch, now: float) -> bool:
-        """Whether to renew it now; the other things that may be due are done."""
-        if watch.is_over():
-            return False
+    def _look(self, watch: Watch, now: float, trips: dict[int, list[Watch]]) -> None:
+        """Do what is due, or add it to the leases that its client renews now."""
         end = watch.claim.deadline
-        if now >= end - EARLY:
-            self._lose(watch, watch.why_over())
-            return False
-        renews = watch.is_due(now)
-        watch.under_way = watch.under_way or renews
-        when, grain = (end, EARLY) if watch.under_way else watch.next_look()
-        self._put(watch, when, grain)  # told lost in time though a renewal hangs
-        return renews
+        with Alone(watch, self._put_soon):
+            if watch.is_over():
+                self._take_off(watch)
+            elif now >= end - EARLY:
+                self._lose(watch, watch.why_over())
+            elif watch.is_due(now):
+                self._put(watch, end, EARLY)  # told lost in time though a renewal hangs
+                trips.setdefault(id(watch.port.client), []).append(watch)
+            else:
+                self._put(watch, *watch.next_look())
+
+    def _send(self, trip: list[Watch]) -> None:
+        """Renew leases of one client in the background."""
+        for watch in trip:
+            watch.trip = trip
+        work = self._renew(trip)
+        try:
+            self._bell.start(work, lambda: self._land(trip))
+        except BaseException as error:
+            work.close()
+            self._land(trip)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            note(trip[0], error)
+
+    def _land(self, trip: list[Watch]) -> None:
+        """Renew once more what a trip that is over, perhaps cut short, leaves unknown."""
+        for watch in trip:
+            if watch.trip is trip:
+                watch.trip = None
+                self._put_soon(watch)
 
     async def _prepare(self, watch: Watch) -> None:
         """Have a connection, and the script on the server, before the first renewal is due."""
@@ -215,10 +187,12 @@ class Keeper:
         renewals = [watch.renewal(sent) for watch in timely]
         outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
         for watch, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
-            watch.under_way = False
-            self._wheel.drop(watch, watch.due)
-            if not watch.claim.is_over():
-                self._conclude(watch, renewal, outcome, sent)
+            watch.trip = None
+            with Alone(watch, self._put_soon):
+                if not watch.is_over():
+                    self._conclude(watch, renewal, outcome, sent)
+            if watch.is_over():
+                self._take_off(watch)
 
     def _conclude(self, watch: Watch, renewal: Renewal, outcome: Outcome, sent: float) -> None:
         claim, now = watch.claim, self._bell.now()
@@ -234,23 +208,41 @@ class Keeper:
             self._repeat(watch, outcome, now)
 
     def _repeat(self, watch: Watch, error: Exception, now: float) -> None:
-        if watch.pauses is None:
-            watch.pauses = delays.recovering(self._bell.random)
+        is_first = watch.pauses is None
+        watch.pauses = watch.pauses or delays.recovering(self._bell.random)
+        self._put(watch, min(now + next(watch.pauses), watch.claim.deadline), EARLY)
+        if is_first:
             log.info(
                 "lock %s could not be renewed yet (%s: %s)",
                 *(shown(watch.claim.lock_name), type(error).__name__, error),
             )
-        self._put(watch, min(now + next(watch.pauses), watch.claim.deadline), EARLY)
 
     def _lose(self, watch: Watch, why: str) -> None:
         watch.claim.lost_to = why
+        self._take_off(watch)
         forget(watch.port, watch.claim)
         lease = watch.lease()
         if lease is not None:
             watch.manners.tell(lease)
 
+    def _put_soon(self, watch: Watch) -> None:
+        """Look again, after what was begun for a lease was cut short."""
+        if not watch.is_over():
+            watch.pauses = watch.pauses or delays.recovering(self._bell.random)
+            pause = max(CUT, next(watch.pauses))
+            self._put(watch, min(self._bell.now() + pause, watch.claim.deadline), EARLY)
+
     def _put(self, watch: Watch, when: float, grain: float) -> None:
-        watch.due = self._wheel.put(watch, when, grain)
-        if watch.due < self._rings_at:
+        """Put a lease on the wheel, or elsewhere on it, unless it was taken back."""
+        self._wheel.drop(watch, watch.due)
+        watch.due = self._wheel.put(watch, *term.look(self._bell.now(), when, grain))
+        if not watch.kept:  # either who takes it back sees that it is there, or it is seen here
+            self._wheel.drop(watch, watch.due)
+        elif watch.due < self._rings_at:
             self._bell.ring(watch.due)
             self._rings_at = watch.due
+
+    def _take_off(self, watch: Watch) -> None:
+        """Have a lease on the wheel no more."""
+        self._wheel.drop(watch, watch.due)
+        watch.due = -math.inf

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal, ask, text
 from redis_lock_decorators.rules import durations
-from redis_lock_decorators.rules.keys import by_slot
+from redis_lock_decorators.rules.keys import slot_of
 
 #: The most keys that one script renews: it keeps the server from everybody else.
 MOST_KEYS = 500
@@ -24,6 +24,10 @@ class Renewal(NamedTuple):
 
     claim: Claim
     seconds: float
+
+
+class Unasked(Exception):
+    """Nobody has asked the server about a key: what became of it is not known."""
 
 
 class _Key(NamedTuple):
@@ -41,55 +45,52 @@ async def renew(port: Port, renewals: list[Renewal], until: float) -> list[Outco
     """
     parts = list(_parts(port, renewals))
     found = await port.gather([_renew(port, part, until) for part in parts])
-    outcomes: list[Outcome] = [None] * len(renewals)
-    for part, answer in zip(parts, found, strict=True):
-        for place, outcome in answer.items() if isinstance(answer, dict) else _all(part, answer):
-            outcomes[place] = _worse(outcomes[place], outcome)
-    return outcomes
+    answers: list[list[Outcome]] = [[] for _ in renewals]
+    for part, outcomes in zip(parts, found, strict=True):
+        for key, outcome in zip(part, outcomes, strict=True):
+            answers[key.place].append(outcome)
+    return [_worst(*answer) for answer in zip(renewals, answers, strict=True)]
 
 
-async def _renew(port: Port, part: list[_Key], until: float) -> dict[int, Outcome] | Exception:
-    """What was lost, by the place of the renewal; or the error that leaves it unknown."""
+async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
+    """What became of keys that one script may touch, in their order."""
     details: list[int | str] = []
     for _, _, (claim, seconds) in part:
         details += (claim.identifier, durations.milliseconds(seconds))
-    keys, first = tuple([key.key for key in part]), part[0].renewal.claim
-    lost: dict[int, Outcome] = {}
+    keys = tuple([key.key for key in part])
+    # By an identifier of its own: a lease's may be passed on while this is under way.
+    request = claim_on(keys[0], 1.0)
+    outcomes: list[Outcome] = [None] * len(part)  # what the script does not name it has renewed
     try:
-        read = partial(_note_lost, lost, part)
-        await ask(port, "renew", first, keys, *details, until=until, read=read)
+        read = partial(_note_lost, outcomes)
+        await ask(port, "renew", request, keys, *details, until=until, read=read)
     except Exception as error:
-        return error
-    return lost
+        return [error] * len(part)
+    return outcomes
 
 
-def _note_lost(lost: dict[int, Outcome], part: list[_Key], *facts: Any) -> None:
+def _note_lost(outcomes: list[Outcome], *facts: Any) -> None:
     for at, holder in zip(facts[::2], facts[1::2], strict=True):
-        lost[part[at].place] = Refusal(text(holder))
+        outcomes[at] = Refusal(text(holder))
 
 
 def _parts(port: Port, renewals: list[Renewal]) -> Iterator[list[_Key]]:
-    """The keys, as many together as one script may touch."""
-    keys = [
-        _Key(place, key, renewal)
-        for place, renewal in enumerate(renewals)
-        for key in renewal.claim.keys
-    ]
-    slots: list[list[_Key]] = [keys]
-    if port.slotted:
-        found = {key.key: key for key in keys}
-        slots = [[found[key] for key in group] for group in by_slot(found)]
-    for slot in slots:
-        for start in range(0, len(slot), MOST_KEYS):
-            yield slot[start : start + MOST_KEYS]
+    """The keys, as many together as one script may touch; two leases may be of one key."""
+    slots: dict[int, list[_Key]] = {}
+    for place, renewal in enumerate(renewals):
+        for key in renewal.claim.keys:
+            slot = slot_of(key) if port.slotted else 0
+            slots.setdefault(slot, []).append(_Key(place, key, renewal))
+    for _, keys in sorted(slots.items()):
+        for start in range(0, len(keys), MOST_KEYS):
+            yield keys[start : start + MOST_KEYS]
 
 
-def _all(part: list[_Key], error: Exception) -> list[tuple[int, Outcome]]:
-    return [(key.place, error) for key in part]
-
-
-def _worse(one: Outcome, other: Outcome) -> Outcome:
+def _worst(renewal: Renewal, answers: list[Outcome]) -> Outcome:
     """The outcome of a lease with several keys: lost if any is, unknown if any is."""
-    if isinstance(one, Refusal) or other is None:
-        return one
-    return other
+    for answer in answers:
+        if isinstance(answer, Refusal):
+            return answer
+    if len(answers) != len(renewal.claim.keys):
+        return Unasked("no request was sent for it")
+    return next((answer for answer in answers if answer is not None), None)

@@ -71,7 +71,7 @@ class Options:
         object.__setattr__(self, "grant", durations.milliseconds(grant))
         grain = term.grain(lease)
         object.__setattr__(self, "grain", grain)
-        object.__setattr__(self, "first_look", lease * term.SHARE - grain)
+        object.__setattr__(self, "first_look", term.first_look(lease))
         object.__setattr__(self, "prefix", checked_prefix(self.prefix))
         durations.checked_delta(self.delta)
         checked_method(self.release_method)

@@ -6,6 +6,10 @@ import math
 
 #: A lease is renewed when this share of it is over, counted from when its last request was sent.
 SHARE = 1 / 3
+#: Every lease is looked at once in so many seconds, however long it is: whether somebody has it.
+LONGEST_LOOK = 60.0
+#: How much earlier than that, so that many are looked at together.
+LOOK_GRAIN = 8.0
 
 #: A server is far away if its replies take more than this share of a lease.
 FAR = 1 / 50
@@ -30,6 +34,18 @@ def grain(expire: float) -> float:
     A power of two, so that leases of different length meet; 1/48 to 1/24 of the lease.
     """
     return float(2.0 ** math.floor(math.log2(expire / 24)))
+
+
+def first_look(expire: float) -> float:
+    """How long after a lease was taken somebody must look at it, to renew it in time."""
+    return min(expire * SHARE - grain(expire), LONGEST_LOOK - LOOK_GRAIN)
+
+
+def look(now: float, when: float, grain: float) -> tuple[float, float]:
+    """When to look at a lease that is due at ``when`` or up to a ``grain`` earlier."""
+    if when > now + LONGEST_LOOK:
+        return now + LONGEST_LOOK, LOOK_GRAIN
+    return when, grain
 
 
 def renewal_due(end: float, expire: float) -> float:

@@ -12,49 +12,50 @@ T = TypeVar("T")
 class Wheel(Generic[T]):
     """Things by the time at which they are due; what is due at about the same time is due together.
 
+    An exception from outside (a Ctrl-C) may come between any two lines: a time is in the heap
+    before anything is due at it, and may be there without anything.
+
     Args:
         phase: from where times are rounded, so that not all processes of a machine act at once.
     """
 
-    __slots__ = ("_count", "_heap", "_phase", "_rims")
+    __slots__ = ("_heap", "_phase", "_rims")
 
     def __init__(self, phase: float = 0.0) -> None:
         self._phase = phase
         self._rims: dict[float, set[T]] = {}
         self._heap: list[float] = []
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return sum([len(rim) for rim in self._rims.values()])
 
     def put(self, thing: T, when: float, grain: float) -> float:
         """Add a thing; returns the time by which it is kept, up to a ``grain`` before ``when``."""
         due = when - (when - self._phase) % grain
         rim = self._rims.get(due)
         if rim is None:
-            rim = self._rims[due] = set()
             heapq.heappush(self._heap, due)
+            rim = self._rims[due] = set()
         rim.add(thing)
-        self._count += 1
         return due
 
     def drop(self, thing: T, due: float) -> None:
         """Take a thing away, if it is still there."""
         rim = self._rims.get(due)
-        if rim is not None and thing in rim:
-            rim.remove(thing)
-            self._count -= 1
+        if rim is not None:
+            rim.discard(thing)
 
     def take(self, now: float) -> list[T]:
         """Take away what is due."""
         taken: list[T] = []
         while self._heap and self._heap[0] <= now:
-            taken += self._rims.pop(heapq.heappop(self._heap))
-        self._count -= len(taken)
+            taken += self._rims.pop(self._heap[0], ())
+            heapq.heappop(self._heap)
         return taken
 
     def next(self) -> float:
         """When something is due next; infinity if the wheel is empty."""
-        while self._heap and not self._rims[self._heap[0]]:
-            del self._rims[heapq.heappop(self._heap)]
+        while self._heap and not self._rims.get(self._heap[0]):
+            self._rims.pop(self._heap[0], None)
+            heapq.heappop(self._heap)
         return self._heap[0] if self._heap else math.inf

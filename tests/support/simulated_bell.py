@@ -29,6 +29,7 @@ class SimulatedBell:
     Attributes:
         rings_at: when the alarm rings next; infinity if it does not.
         lag: seconds between the start of a work and its first step.
+        works: what was started and is not over.
     """
 
     def __init__(self, clock: Clock, *, phase: float = 0.0) -> None:
@@ -38,6 +39,7 @@ class SimulatedBell:
         self.keeper = Keeper(self)
         self.rings_at = math.inf
         self.lag = 0.0
+        self.works: list[SimulatedWork] = []
         self._still_until = -math.inf
         self._ticks = (-math.inf, 0)
 
@@ -50,19 +52,15 @@ class SimulatedBell:
             self._at(when, lambda: self._tick(when))
 
     def call(self, function: Callable[[], object]) -> None:
-        self._at(self.clock.now, function)
+        self._at(self.clock.now, function)  # type: ignore[arg-type]
 
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
-    ) -> None:
-        async def whole() -> None:
-            try:
-                await work
-            finally:
-                if ended is not None:
-                    ended()
-
-        self._at(self.clock.now + self.lag, lambda: self._step(whole()))
+    ) -> SimulatedWork:
+        begun = SimulatedWork(self, work, ended)
+        self.works.append(begun)
+        self._at(self.clock.now + self.lag, begun.step)
+        return begun
 
     def port(self, port: Port) -> Any:
         return BackgroundPort(port, self)
@@ -100,13 +98,6 @@ class SimulatedBell:
         assert count < MOST_TICKS, "the bell rings on and on"
         self.keeper.tick()
 
-    def _step(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            arrange = work.send(None)
-        except StopIteration:
-            return
-        arrange(lambda: self._step(work))
-
     def _at(self, when: float, action: Resume) -> None:
         def act() -> None:
             if self.clock.now < self._still_until:
@@ -115,6 +106,46 @@ class SimulatedBell:
                 action()
 
         self.clock.at(when, act)
+
+
+class SimulatedWork:
+    """A coroutine that runs as the clock goes, and what is called after it."""
+
+    def __init__(
+        self,
+        bell: SimulatedBell,
+        work: Coroutine[Any, Any, None],
+        ended: Callable[[], object] | None,
+    ) -> None:
+        self._bell = bell
+        self._work = work
+        self._ended = ended
+        self._is_over = False
+
+    def step(self) -> None:
+        """Go on until it gives way."""
+        if self._is_over:
+            return
+        try:
+            arrange = self._work.send(None)
+        except StopIteration:
+            self._end()
+        except BaseException:
+            self._end()
+            raise
+        else:
+            arrange(self.step)
+
+    def cancel(self) -> None:
+        """End it where it is, be it before its first step."""
+        self._work.close()
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._bell.works.remove(self)
+        if self._ended is not None:
+            self._bell._at(self._bell.now(), self._ended)  # type: ignore[arg-type]
 
 
 class _Turn:
@@ -207,7 +238,7 @@ class Kept:
         self.told.append((self.port.now(), self.claim.lost_to))
 
 
-MANNERS = Manners(lambda lease: lease.dead, Kept.tell)
+MANNERS = Manners(lambda lease: getattr(lease, "dead", False), Kept.tell)
 
 
 def keeping_port(bell: SimulatedBell | None = None, **arguments: Any) -> SimulatedPort:

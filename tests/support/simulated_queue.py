@@ -36,14 +36,14 @@ class QueueBell(SimulatedBell):
 
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
-    ) -> None:
+    ) -> Any:
         async def noted() -> None:
             try:
                 await work
             except (Exception, KeyboardInterrupt) as error:
                 self.failures.append(error)
 
-        super().start(noted(), ended)
+        return super().start(noted(), ended)
 
     def call(self, function: Callable[[], object]) -> None:
         self._at(self.clock.now, function)  # type: ignore[arg-type]

@@ -323,11 +323,14 @@ class SimulatedServer:
         lost: list[Any] = []
         for place, key in enumerate(keys):
             identifier, milliseconds = leases[2 * place : 2 * place + 2]
-            if self.value(key) == identifier:
+            found = self._any(key)
+            if isinstance(found, dict):
+                lost += (place, b"")
+            elif self.value(key) == identifier:
                 self._lengthen(key, identifier, milliseconds)
                 self.renewed.append((key, identifier))
             else:
-                lost += (place, self._get(key) or b"")
+                lost += (place, found or b"")
         return [mark, *lost] if lost else mark
 
     def _settle(

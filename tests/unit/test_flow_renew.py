@@ -18,7 +18,9 @@ from redis.exceptions import (
 )
 from support.faults import (
     Fate,
+    Request,
     delayed,
+    delivered,
     interrupted,
     misheard,
     raising,
@@ -30,6 +32,7 @@ from support.faults import (
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
+from redis_lock_decorators.flow import renew as flow_renew
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.renew import MOST_KEYS, Outcome, Renewal, renew
 from redis_lock_decorators.flow.requests import Misheard, Refusal
@@ -190,6 +193,65 @@ def test_lease_with_a_renewed_and_an_unknown_key_is_unknown(sick: int) -> None:
     (outcome,) = renewed(port, claim)
 
     assert isinstance(outcome, Exception)
+
+
+# Two leases of one key: one was lost, and the other took the lock since
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize("lost_first", [False, True])
+def test_two_leases_of_one_key_have_an_outcome_each(cluster: bool, lost_first: bool) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
+    lost = taken(port, "a")
+    port.server.drop(lost.keys[0])
+    successor = taken(port, "a", owner="another thread")
+    claims = [lost, successor] if lost_first else [successor, lost]
+
+    outcomes = renewed(port, *claims, seconds=30)
+
+    expected = [Refusal(successor.identifier), None]
+    assert outcomes == (expected if lost_first else expected[::-1])
+    assert port.server.left(successor.keys[0]) == pytest.approx(30, abs=0.01)
+
+
+def test_lease_that_was_not_asked_about_does_not_count_as_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = SimulatedPort()
+    claims = held(port, 3)
+    all_parts = flow_renew._parts
+    monkeypatch.setattr(flow_renew, "_parts", lambda *facts: [*all_parts(*facts)][0:0])
+
+    outcomes = renewed(port, *claims)
+
+    assert [type(outcome) for outcome in outcomes] == [flow_renew.Unasked] * 3
+
+
+# What is no lock
+
+
+def test_key_of_another_type_is_lost_and_leaves_the_others_renewed() -> None:
+    port = SimulatedPort()
+    claims = held(port, 3)
+    port.server._stored[claims[1].keys[0]] = ({"other": "data"}, math.inf)
+
+    outcomes = renewed(port, *claims, seconds=30)
+
+    assert outcomes == [None, Refusal(None), None]
+    assert port.server.left(claims[2].keys[0]) == pytest.approx(30, abs=0.01)
+
+
+def test_identifier_that_is_passed_on_meanwhile_does_not_make_the_reply_another_requests() -> None:
+    port = SimulatedPort()
+    claims = held(port, 2)
+
+    def passing_on(request: Request) -> Any:
+        claims[0].identifier = ""
+        return delivered(request)
+
+    port.usual = passing_on
+
+    assert renewed(port, *claims) == [None, None]
 
 
 # Many leases

@@ -1,0 +1,154 @@
+"""A lease that a keeper looks after: what is due for it, and when."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from weakref import ref
+
+from redis_lock_decorators.errors import shown
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.flow.renew import Renewal
+from redis_lock_decorators.rules import term
+from redis_lock_decorators.rules.options import Options
+
+log = logging.getLogger("redis_lock_decorators")
+
+#: A loss is told at most so many seconds early, so that many deadlines need few alarms.
+EARLY = 0.01
+
+
+class Manners(NamedTuple):
+    """How leases of one kind are treated.
+
+    Attributes:
+        is_abandoned: whether the holder of a lease is dead, though somebody refers to the lease:
+            it is not renewed, but still told lost.
+        tell: tells the holder that its lease is lost; called once.
+    """
+
+    is_abandoned: Callable[[Any], bool]
+    tell: Callable[[Any], None]
+
+
+class Watch:
+    """A lease that is kept. It is not kept alive by that: nobody can release what nobody has.
+
+    Attributes:
+        kept: it is to be looked after; set by who hands it in or takes it back, on any thread.
+        due: when it is looked at next.
+        trip: the leases that it is being renewed with; None while it is not.
+        pauses: between the tries of a renewal whose outcome is not known.
+    """
+
+    __slots__ = (
+        "_last",
+        "claim",
+        "due",
+        "kept",
+        "lease",
+        "manners",
+        "options",
+        "pauses",
+        "port",
+        "trip",
+    )
+
+    def __init__(
+        self, lease: object, manners: Manners, claim: Claim, port: Port, options: Options
+    ) -> None:
+        self.lease = ref(lease)
+        self.manners = manners
+        self.claim = claim
+        self.port = port
+        self.kept = False
+        self.due = -math.inf
+        self.trip: list[Watch] | None = None
+        self.pauses: Iterator[float] | None = None
+        self.options = options
+        self._last = math.inf
+        if options.max_hold is not None:  # which counts from when the holder could begin
+            self._last = max(claim.entered, claim.since) + options.max_hold
+
+    def next_look(self) -> tuple[float, float]:
+        """When the lease is to be renewed or told lost, and how much earlier it may be done."""
+        end, expire = self.claim.deadline, min(self.options.lease, self.claim.lasts)
+        if self.trip is not None or not self._is_renewed(end, expire):
+            return end, EARLY
+        return term.renewal_due(end, expire), self.options.grain
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to send a renewal."""
+        when, grain = self.next_look()
+        return self.trip is None and when < self.claim.deadline and now >= when - grain
+
+    def is_far(self, now: float) -> bool:
+        """Whether its server is so far away that a new connection may cost a renewal its time."""
+        claim = self.claim
+        return term.is_far(now, claim.deadline, claim.lasts) and not self.port.slotted
+
+    def renewal(self, sent: float) -> Renewal:
+        """The renewal that leaves at ``sent``."""
+        return Renewal(self.claim, min(self.options.lease, self._last - sent))
+
+    def is_over(self) -> bool:
+        """Whether there is nothing left to look after."""
+        return not self.kept or self.claim.is_over() or self.lease() is None
+
+    def why_over(self) -> str:
+        """Why the lease ended, where Redis did not say."""
+        if term.is_last(self.claim.deadline, self.options.lease, self._last):
+            return f"its max_hold of {self.options.max_hold:.3g} s is over"
+        return "its time ran out"
+
+    def _is_renewed(self, end: float, expire: float) -> bool:
+        if not self.options.auto_renew or term.is_last(end, expire, self._last):
+            return False
+        lease = self.lease()
+        return lease is None or not self.manners.is_abandoned(lease)
+
+
+class Alone:
+    """What one lease raises in this block is logged, and keeps nothing from the others.
+
+    Args:
+        watch: the lease.
+        after: called with it then, to look at it again.
+    """
+
+    __slots__ = ("_after", "_watch")
+
+    def __init__(self, watch: Watch, after: Callable[[Watch], None]) -> None:
+        self._watch = watch
+        self._after = after
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return False
+        self._after(self._watch)
+        note(self._watch, error)
+        return True
+
+
+def note(watch: Watch, error: BaseException) -> None:
+    """Log an error; a filter or handler that raises one too keeps nobody from anything."""
+    try:
+        log.error("lock %s: a step failed", shown(watch.claim.lock_name), exc_info=error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        return
+
+
+def popped(watches: set[Watch]) -> Watch | None:
+    """One of them, taken away in one step: another thread may take the last one meanwhile."""
+    try:
+        return watches.pop()
+    except KeyError:
+        return None

@@ -1,0 +1,131 @@
+"""Leases that nobody looks after any more cost nothing, however long they would have lived."""
+
+import gc
+import math
+
+import pytest
+from support.simulated_bell import Kept, SimulatedBell, keeping_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+from redis_lock_decorators.flow.keeper import MOST_GONE
+from redis_lock_decorators.flow.release import release
+from redis_lock_decorators.rules.term import LONGEST_LOOK
+from redis_lock_decorators.world.blocking import run
+
+DAY, YEAR = 86_400.0, 365 * 86_400.0
+
+
+def new_bell() -> tuple[SimulatedBell, SimulatedPort]:
+    bell = SimulatedBell(Clock())
+    return bell, keeping_port(bell, server=SimulatedServer(bell.clock))
+
+
+def let_go(lease: Kept) -> None:
+    lease.port.keeper.drop(lease.watch)
+    run(release(lease.port, lease.claim, "script"))
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> None:
+    bell, port = new_bell()
+    short = Kept(port, "short", expire=0.3)
+
+    for number in range(2000):
+        lease = Kept(port, f"lock {number}", expire=expire)
+        port.clock.advance(0.05)
+        let_go(lease)
+        assert len(bell.keeper) < 20
+
+    assert short.is_live()
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: float) -> None:
+    bell, port = new_bell()
+    leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_GONE)]
+    port.clock.advance(1)
+
+    for lease in leases:
+        let_go(lease)
+    port.clock.advance(0.01)
+
+    assert len(bell.keeper) <= MOST_GONE
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=expire)
+    port.clock.advance(1)
+    let_go(lease)
+
+    port.clock.advance(LONGEST_LOOK)
+
+    assert (len(bell.keeper), bell.rings_at) == (0, math.inf)
+    assert not bell.keeper._gone
+
+
+def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> None:
+    bell, port = new_bell()
+    leases = [Kept(port, f"lock {number}", expire=YEAR) for number in range(100)]
+    port.clock.advance(1000)
+
+    leases.clear()
+    gc.collect()
+    port.clock.advance(LONGEST_LOOK)
+
+    assert (len(bell.keeper), bell.rings_at) == (0, math.inf)
+    assert dict(port.held) == {}
+
+
+def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
+    _, port = new_bell()
+    lease, other = Kept(port, "a", expire=3 * DAY), Kept(port, "b", expire=DAY, auto_renew=False)
+
+    port.clock.advance(0.9 * DAY)
+    before = [sent.at for sent in port.log if sent.verb == "renew"]
+    port.clock.advance(2.2 * DAY)
+
+    assert before == []
+    assert len([sent.at for sent in port.log if sent.verb == "renew"]) == 3
+    assert lease.is_live()
+    ((told, _),) = other.told
+    assert abs(told - other.claim.deadline) < 0.05
+
+
+def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    while not bell.works:
+        port.clock.advance(0.0005)
+
+    bell.keeper.drop(lease.watch)
+    port.clock.advance(0.1)
+
+    assert len(bell.keeper) == 0
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(after)
+
+    bell.keeper.drop(lease.watch)
+    bell.keeper.keep(lease.watch)
+    port.clock.advance(60)
+
+    assert lease.is_live()
+
+
+def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
+    bell, port = new_bell()
+    short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
+    port.clock.advance(1)
+
+    bell.keeper.keep(lease.watch)
+    bell.keeper.drop(lease.watch)
+    port.clock.advance(1)
+
+    assert short.is_live()
+    assert len(bell.keeper) == 1
