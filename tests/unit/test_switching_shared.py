@@ -1,0 +1,364 @@
+"""What else threads share keeps its promises whatever the order of their lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.simulation import SimulatedPort, new_claim, taken
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.cohort import Cohort, Local, pass_on
+from redis_lock_decorators.flow.held import LEAST, Held
+from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.connections import Connections
+from redis_lock_decorators.world.lane import Lane
+from redis_lock_decorators.world.waiters import ThreadWaiter
+
+HELD = Scenes("flow/held")
+#: What passes a lock on relies on that: it says where nothing may come between its lines.
+COHORT = Scenes("flow/cohort", only_at_calls=True)
+WAITER = Scenes("world/waiters")
+CLIENTS = Scenes("world/clients", "world/connections", "world/lane")
+
+
+# The claims held through a client
+
+
+def held_claim(name: str, since: float = 1000.0) -> Claim:
+    claim = new_claim(name, owner="me")
+    claim.take(since)
+    return claim
+
+
+def is_held(held: Held, *claims: Claim) -> None:
+    assert dict(held) == {key: claim for claim in claims for key in claim.keys}
+
+
+@HELD.add
+def two_threads_forget_one_claim(switcher: Switcher) -> Scene:
+    held, claim = Held(), held_claim("a")
+    held.note(claim, lambda: 1000.0)
+    return Scene(lambda: held.forget(claim), lambda: held.forget(claim), lambda: is_held(held))
+
+
+@HELD.add
+def a_lost_claim_is_forgotten_while_its_key_is_taken(switcher: Switcher) -> Scene:
+    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    held.note(lost, lambda: 1000.0)
+    return Scene(
+        lambda: held.forget(lost),
+        lambda: held.note(successor, lambda: 1000.0),
+        lambda: is_held(held, successor),
+    )
+
+
+@HELD.add
+def claims_that_are_over_are_searched_for_while_one_is_taken(switcher: Switcher) -> Scene:
+    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 2)]
+    for claim in (lost, *many):
+        held.note(claim, lambda: 1000.0)
+    one = held_claim("one")
+    return Scene(
+        lambda: held.note(one, lambda: 1000.0),
+        lambda: held.note(successor, lambda: 1000.0),
+        lambda: all_known(held, one, successor),
+    )
+
+
+def all_known(held: Held, *claims: Claim) -> None:
+    assert [held.get(claim.keys[0]) for claim in claims] == list(claims)
+
+
+# The waiters of one process
+
+
+class Told:
+    """A waiter that remembers its news."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+
+    def tell(self, news: News) -> None:
+        self.news.append(news)
+
+
+def local(name: str = "a") -> Local:
+    return Local(new_claim(name), Told())  # type: ignore[arg-type]
+
+
+def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[Local]]:
+    port, cohort = SimulatedPort(), Cohort()
+    holder = taken(port, "a")
+    holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
+    waiters = [local() for _ in range(waiting)]
+    for one in waiters:
+        cohort.stand(one)
+    return port, cohort, holder, waiters
+
+
+@COHORT.add
+def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
+    port, cohort, holder, (heir,) = held_in_cohort()
+    found: dict[str, bool] = {}
+
+    def check() -> None:
+        assert found["passed"] is not found["gone"], "passed to nobody, or left with the lock"
+        assert (
+            found["passed"]
+            is heir.has_turn
+            is (heir.claim.identifier != "" and not holder.identifier)
+        )
+
+    return Scene(
+        lambda: found.update(passed=pass_on(port, holder)),
+        lambda: found.update(gone=cohort.go(heir)),
+        check,
+    )
+
+
+@COHORT.add
+def the_first_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
+    port, cohort, holder, (heir, second) = held_in_cohort(waiting=2)
+    found: dict[str, bool] = {}
+
+    def check() -> None:
+        assert found["passed"]
+        assert heir.has_turn is not found["gone"]
+        assert second.has_turn is found["gone"]
+
+    return Scene(
+        lambda: found.update(passed=pass_on(port, holder)),
+        lambda: found.update(gone=cohort.go(heir)),
+        check,
+    )
+
+
+@COHORT.add
+def two_waiters_want_to_lead(switcher: Switcher) -> Scene:
+    cohort, one, other, led = Cohort(), local(), local(), []
+
+    def lead(waiter: Local) -> None:
+        cohort.stand(waiter)
+        if cohort.lead(waiter, 1000.0):
+            led.append(waiter)
+
+    def check() -> None:
+        assert len(led) == 1
+
+    return Scene(lambda: lead(one), lambda: lead(other), check)
+
+
+@COHORT.add
+def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
+    cohort, leader, waiter, led = Cohort(), local(), local(), []
+    cohort.stand(leader)
+    assert cohort.lead(leader, 1000.0)
+
+    def step_down() -> None:
+        cohort.go(leader)
+        cohort.step_down(leader, 1000.0)
+
+    def come() -> None:
+        cohort.stand(waiter)
+        led.append(cohort.lead(waiter, 1000.0))
+
+    def check() -> None:
+        assert led == [True] or waiter.waiter.news, "nobody leads"  # type: ignore[attr-defined]
+
+    return Scene(step_down, come, check)
+
+
+@COHORT.add
+def two_waiters_leave(switcher: Switcher) -> Scene:
+    _, cohort, _, (one, other) = held_in_cohort(waiting=2)
+    return Scene(lambda: cohort.go(one), lambda: cohort.go(other), lambda: idle(cohort))
+
+
+def idle(cohort: Cohort) -> None:
+    assert cohort.is_idle()
+
+
+# A thread that waits for news
+
+
+def waiter_of(switcher: Switcher) -> ThreadWaiter:
+    waiter = ThreadWaiter()
+    waiter._gate = switcher.lock(taken=True)  # type: ignore[assignment]
+    return waiter
+
+
+@WAITER.add
+def news_come_while_a_thread_begins_to_wait(switcher: Switcher) -> Scene:
+    waiter, heard = waiter_of(switcher), []
+    return Scene(
+        lambda: heard.append(run(waiter.wait(1e6))),  # type: ignore[arg-type]
+        lambda: waiter.tell(News.TURN),
+        lambda: is_heard(heard, News.TURN),
+    )
+
+
+@WAITER.add
+def news_come_twice(switcher: Switcher) -> Scene:
+    waiter, heard = waiter_of(switcher), []
+
+    def wait() -> None:
+        heard.extend([run(waiter.wait(1e6)), run(waiter.wait(1e6))])  # type: ignore[arg-type]
+
+    def tell() -> None:
+        waiter.tell(News.AGAIN)
+        waiter.tell(News.TURN)
+
+    return Scene(wait, tell, lambda: is_heard(heard, News.AGAIN, News.TURN))
+
+
+@WAITER.add
+def two_threads_tell_news(switcher: Switcher) -> Scene:
+    waiter = waiter_of(switcher)
+
+    def check() -> None:
+        assert {run(waiter.wait(0)), run(waiter.wait(0))} == {News.AGAIN, News.TURN}  # type: ignore[arg-type]
+
+    return Scene(lambda: waiter.tell(News.AGAIN), lambda: waiter.tell(News.TURN), check)
+
+
+def is_heard(heard: list[Any], *news: News) -> None:
+    assert heard == [*news]
+
+
+# Clients and their connections
+
+
+class NoBell:
+    keeper = wanted = None
+
+
+def same(found: list[Any], made: list[Any] | None = None) -> Callable[[], None]:
+    def check() -> None:
+        assert found[0] is found[1]
+        assert made is None or len(made) == 1
+
+    return check
+
+
+@CLIENTS.add
+def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
+    connections = Connections(Lane, NoBell(), awaited=False)  # type: ignore[arg-type]
+    connections._guard = switcher.lock()  # type: ignore[assignment]
+    made: list[Any] = []
+    found: list[Any] = []
+
+    def factory() -> Any:
+        made.append(redis.Redis())
+        return made[-1]
+
+    def use() -> None:
+        found.append(connections.client(factory))
+
+    return Scene(use, use, same(found, made))
+
+
+@CLIENTS.add
+def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
+    connections = Connections(Lane, NoBell(), awaited=False)  # type: ignore[arg-type]
+    client, found = redis.Redis(), []
+
+    def use() -> None:
+        found.append(connections.facts(client))
+
+    return Scene(use, use, same(found))
+
+
+@CLIENTS.add
+def two_threads_need_a_listener(switcher: Switcher) -> Scene:
+    port, found = SimulatedPort(), []
+    facts = Facts(redis.Redis(), Lane(), NoBell())  # type: ignore[arg-type]
+
+    def use() -> None:
+        found.append(facts.listener(port, b"a"))
+
+    return Scene(use, use, same(found))
+
+
+@CLIENTS.add
+def two_threads_need_a_cohort(switcher: Switcher) -> Scene:
+    found: list[Any] = []
+    facts = Facts(redis.Redis(), Lane(), NoBell())  # type: ignore[arg-type]
+
+    def use() -> None:
+        found.append(facts.cohort(b"a", 1000))
+
+    return Scene(use, use, same(found))
+
+
+class Connection:
+    """One that answers at once, and knows whether two requests use it at a time."""
+
+    socket_timeout = 5.0
+
+    def __init__(self, broken: bool = False) -> None:
+        self.is_in_use = False
+        self.is_open = True
+        self.broken = broken
+
+    def send_packed_command(self, data: list[bytes]) -> None:
+        assert self.is_open, "a closed connection is used"
+        assert not self.is_in_use, "two requests use one connection"
+        self.is_in_use = True
+        if self.broken:
+            raise redis.ConnectionError("gone")
+
+    def read_response(self) -> bytes:
+        self.is_in_use = False
+        return b"OK"
+
+    def disconnect(self) -> None:
+        self.is_open = False
+
+
+class Pool:
+    connection_class = None
+
+
+def exchanging(lane: Lane) -> Callable[[], None]:
+    def exchange() -> None:
+        assert lane.exchange(Pool(), ("PING",), math.inf) == b"OK"
+
+    return exchange
+
+
+@CLIENTS.add
+def two_threads_send_requests(switcher: Switcher) -> Scene:
+    lane = Lane()
+    lane._idle += [Connection(), Connection()]
+    return Scene(exchanging(lane), exchanging(lane))
+
+
+@CLIENTS.add
+def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
+    lane = Lane()
+    lane._idle += [Connection(), Connection(), Connection()]
+
+    def exchange() -> None:
+        if lane._idle:  # with none idle it would connect
+            exchanging(lane)()
+
+    def check() -> None:
+        assert all(connection.is_open for connection in lane._idle)
+
+    return Scene(lane.drop, lane.drop, check)
+
+
+ALL = [(scenes, scene) for scenes in (HELD, COHORT, WAITER, CLIENTS) for scene in scenes]
+
+
+@pytest.mark.parametrize(("scenes", "scene"), ALL, ids=[name_of(scene) for _, scene in ALL])
+def test_promises_are_kept_whatever_the_order_of_lines(scenes: Scenes, scene: Make) -> None:
+    assert scenes.explore(scene) > 5
