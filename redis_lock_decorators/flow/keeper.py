@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from redis_lock_decorators import lua
@@ -35,11 +37,11 @@ class Bell(Loop, Protocol):
 
     phase: float
 
+    def ring(self, when: float) -> None:
+        """Call the keeper's ``tick`` by this time. Infinity: for nothing."""
+
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on the event loop; from any thread."""
-
-    def ring(self, when: float) -> None:
-        """Call the keeper's ``tick`` by this time; from any thread. Infinity: for nothing."""
 
 
 class Keeper:
@@ -49,10 +51,10 @@ class Keeper:
     threads only hand leases in and take them back, without a lock: an exception may come between
     any two lines.
 
-    Only the event loop writes down when its alarm rings. Another thread first hands in, then reads
-    that time, and has the event loop tick at once if it is too late; the event loop, after putting
-    the alarm off, looks once more at what was handed in. So either the thread sees the new time or
-    the event loop sees what the thread handed in.
+    Only the event loop sets its alarm and writes down when that rings. Another thread first hands
+    in, then reads that time, and asks for an earlier alarm if it is too late; the event loop, after
+    putting the alarm off, looks once more at what was handed in. So either the thread sees the new
+    time or the event loop sees what the thread handed in.
     """
 
     def __init__(self, bell: Bell) -> None:
@@ -75,7 +77,7 @@ class Keeper:
         self._new.add(watch)
         # An alarm that should have rung before was interrupted when it was set.
         if not claim.since <= self._rings_at <= when:
-            self._bell.ring(self._bell.now())
+            self._bell.call(partial(self._ring, when))
         if watch.options.auto_renew and watch.is_far(self._bell.now()):
             self._bell.call(lambda: self._bell.start(self._prepare(watch)))
 
@@ -86,7 +88,7 @@ class Keeper:
         if watch.due > -math.inf:  # it is on the wheel, which the event loop alone touches
             self._gone.add(watch)
             if len(self._gone) >= MOST_GONE or self._rings_at == math.inf:
-                self._bell.ring(self._bell.now())
+                self._bell.call(partial(self._ring, self._bell.now()))
 
     def mute(self) -> None:
         """Know that the bell was taken away and rings no more until it is asked to again."""
@@ -113,6 +115,12 @@ class Keeper:
         finally:
             self._new.update(due, *trips.values())
             self._arm()
+
+    def _ring(self, when: float) -> None:
+        """Have the bell ring by this time."""
+        self._bell.ring(when)
+        if not self._bell.now() <= self._rings_at <= when:
+            self._rings_at = when
 
     def _arm(self) -> None:
         """Have the bell ring for what is next; only here is the alarm put off."""

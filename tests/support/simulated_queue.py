@@ -45,9 +45,6 @@ class QueueBell(SimulatedBell):
 
         return super().start(noted(), ended)
 
-    def call(self, function: Callable[[], object]) -> None:
-        self._at(self.clock.now, function)  # type: ignore[arg-type]
-
     def alarm(self, ring: Callable[[], None]) -> QueueAlarm:
         return QueueAlarm(self, ring)
 

@@ -2,6 +2,7 @@
 
 import gc
 import math
+from collections.abc import Callable
 
 import pytest
 from support.simulated_bell import Kept, SimulatedBell, keeping_port
@@ -129,3 +130,30 @@ def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
 
     assert short.is_live()
     assert len(bell.keeper) == 1
+
+
+@pytest.mark.parametrize("expire", [10, DAY])
+def test_locks_taken_and_let_go_one_after_the_other_hardly_ever_reach_the_event_loop(
+    expire: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bell, port = new_bell()
+    port.latency = 0.0001
+    reached, call, tick = [0, 0], bell.call, bell.keeper.tick
+
+    def counting_call(function: Callable[[], object]) -> None:
+        reached[0] += 1
+        call(function)
+
+    def counting_tick() -> None:
+        reached[1] += 1
+        tick()
+
+    monkeypatch.setattr(bell, "call", counting_call)
+    monkeypatch.setattr(bell.keeper, "tick", counting_tick)
+
+    for _ in range(5000):
+        let_go(Kept(port, "a", expire=expire))
+        port.clock.advance(0.0018)
+
+    assert port.now() == pytest.approx(1010, abs=0.5)
+    assert max(reached) <= 6

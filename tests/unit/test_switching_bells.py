@@ -66,6 +66,8 @@ class Lease:
 
     def is_rung_for(self, bell: ThreadBell) -> bool:
         room: Any = bell.rooms.get(PRESENT)
+        while room is not None and room.asked:
+            room.asked.pop(0)()
         return room is not None and room.alarm <= self.watch.next_look()[0]
 
 

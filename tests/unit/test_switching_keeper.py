@@ -34,7 +34,7 @@ class Work:
 
 
 class Bell:
-    """An event loop whose alarm can be set from any thread; time passes when it is told to.
+    """An event loop that does what other threads ask for later; time passes when it is told to.
 
     Attributes:
         alarm: when the keeper ticks next.
@@ -48,6 +48,7 @@ class Bell:
         self.alarm = math.inf
         self.renewed: list[tuple[float, Watch]] = []
         self.works: list[Work] = []
+        self.calls: list[Callable[[], object]] = []
         self.keeper = Keeper(self)
 
     def now(self) -> float:
@@ -58,6 +59,9 @@ class Bell:
 
     def ring(self, when: float) -> None:
         self.alarm = min(self.alarm, when)
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.calls.append(function)
 
     def start(self, work: Coroutine[Any, Any, None]) -> Work:
         self.renewed += [(self.time, watch) for watch in work.cr_frame.f_locals["trip"]]
@@ -74,10 +78,13 @@ class Bell:
         self.keeper.tick()
 
     def goes_on(self, until: float) -> None:
-        """Ring whenever it is time to, until then."""
-        while self.alarm <= until:
-            self.time = max(self.time, self.alarm)
-            self.tick()
+        """Do what was asked for, and ring whenever it is time to, until then."""
+        while self.calls or self.alarm <= until:
+            while self.calls:
+                self.calls.pop(0)()
+            if self.alarm <= until:
+                self.time = max(self.time, self.alarm)
+                self.tick()
         self.time = until
 
 
