@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -88,7 +89,8 @@ class Keeper:
         if watch.due > -math.inf:  # it is on the wheel, which the event loop alone touches
             self._gone.add(watch)
             if len(self._gone) >= MOST_GONE or self._rings_at == math.inf:
-                self._bell.call(partial(self._ring, self._bell.now()))
+                with suppress(RuntimeError):  # the event loop does not run: nothing rings either
+                    self._bell.call(partial(self._ring, self._bell.now()))
 
     def mute(self) -> None:
         """Know that the bell was taken away and rings no more until it is asked to again."""

@@ -139,7 +139,7 @@ class Alone:
 def note(watch: Watch, error: BaseException) -> None:
     """Log an error; a filter or handler that raises one too keeps nobody from anything."""
     try:
-        log.error("lock %s: a step failed", shown(watch.claim.lock_name), exc_info=error)
+        log.error("looking after lock %s failed", shown(watch.claim.lock_name), exc_info=error)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
