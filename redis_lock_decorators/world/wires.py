@@ -13,8 +13,8 @@ from redis_lock_decorators.world.replies import NOTHING, Garbled, Replies
 
 #: A wait shortened by less than this is not worth the system calls that shorten it.
 SLACK = 0.25
-#: The most bytes that are read at once.
-SIZE = 65536
+#: The most bytes that are read at once: most replies are short, and the room for them costs time.
+SIZE = 4096
 #: What TLS sockets raise in place of BlockingIOError.
 _TLS_BLOCKED = ("SSLWantReadError", "SSLWantWriteError")
 
@@ -54,13 +54,16 @@ class BlockingWire:
         """
         try:
             self._send(data)
-            return [self._reply(until) for _ in range(count)]
+            replies = [self._reply(until)]
+            while len(replies) < count:
+                replies.append(self._reply(until))
+            return replies
         except Garbled as error:
             raise failures.garbled(self.connection, str(error)) from None
 
     def is_stale(self) -> bool:
         """Whether the server has closed the connection, or sent what nobody asked for."""
-        return bool(self._replies or self._readable(0.0)) and not self._is_silent_tls()
+        return bool(self._readable(0) or self._replies) and not self._is_silent_tls()
 
     def close(self) -> None:
         """Close the connection."""
@@ -83,8 +86,10 @@ class BlockingWire:
 
     def _reply(self, until: float) -> Any:
         replies = self._replies
-        while (reply := replies.take()) is NOTHING:
+        reply = replies.take() if replies else NOTHING
+        while reply is NOTHING:
             replies.feed(self._received(until))
+            reply = replies.take()
         return reply
 
     def _received(self, until: float) -> bytes:
@@ -105,7 +110,7 @@ class BlockingWire:
 
     def _recv_within(self, seconds: float) -> bytes:
         if self._by_kernel:
-            if not self._readable(max(0.0, seconds)):
+            if not self._readable(max(0.0, seconds * 1000)):
                 raise BlockingIOError(0, "no reply came in time")
             return self._recv()
         self._sock.settimeout(max(0.001, seconds))
@@ -219,9 +224,9 @@ def is_blocked(error: OSError) -> bool:
 
 
 def _readable(sock: Any) -> Callable[[float], object]:
-    """A look for something to read, of so many seconds at most."""
+    """A look for something to read, of so many milliseconds at most."""
     if not hasattr(select, "poll"):  # Windows, and where eventlet took it away
-        return lambda seconds: select.select([sock], [], [], seconds)[0]
+        return lambda milliseconds: select.select([sock], [], [], milliseconds / 1000)[0]
     poller = select.poll()
     poller.register(sock, select.POLLIN)
-    return lambda seconds: poller.poll(seconds * 1000)
+    return poller.poll
