@@ -23,10 +23,12 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to t
 
 def ran(kind: str, port: int) -> dict[str, int]:
     """What happened in a program of a kind."""
-    paths = [pathlib.Path(__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
+    tests = pathlib.Path(__file__).parents[1]
+    paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
     program = subprocess.run(
         [*COMMAND, kind, str(port), str(SECONDS), str(COUNT)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        cwd=tests,  # where the package is not beside the program
         capture_output=True,
         text=True,
         timeout=SECONDS + 60,
