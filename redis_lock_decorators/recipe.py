@@ -38,7 +38,13 @@ def checked_identifier(identifier: object) -> str:
             f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
             "(False there means that the lock was not acquired)"
         )
-    return str(six.ensure_str(identifier))
+    try:
+        return str(six.ensure_str(six.ensure_binary(identifier)))
+    except UnicodeError:
+        raise ConfigurationError(
+            f"identifier={identifier!a:.40}: it cannot be written as UTF-8, so that it is none "
+            "that acquire_lock returned"
+        ) from None
 
 
 def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
