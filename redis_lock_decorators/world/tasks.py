@@ -24,8 +24,9 @@ log = logging.getLogger("redis_lock_decorators")
 
 #: What tells the courier for requests that cannot wait from that for nodes.
 EXPRESS = object()
-#: Work that goes on though the task that began it was cancelled: the loop holds tasks weakly.
-_unfinished: set[asyncio.Future[object]] = set()
+#: Work that goes on though the task that began it was cancelled, by event loops: those hold their
+#: tasks weakly.
+_unfinished: dict[asyncio.AbstractEventLoop, set[asyncio.Future[object]]] = {}
 
 
 class AsyncioPort:
@@ -177,12 +178,30 @@ class WatchedPipeline:
 def start(work: Awaitable[object]) -> asyncio.Future[object]:
     """Do work in the background, whatever becomes of who began it."""
     task = asyncio.ensure_future(work)
-    _unfinished.add(task)
-    task.add_done_callback(_finish)
+    loop = asyncio.get_running_loop()
+    works = _unfinished.get(loop)
+    if works is None:
+        _forget_closed()
+        works = _unfinished[loop] = set()
+    works.add(task)
+    task.add_done_callback(works.discard)
+    task.add_done_callback(_tell)
     return task
 
 
-def _finish(task: asyncio.Future[object]) -> None:
-    _unfinished.discard(task)
+def unfinished() -> list[asyncio.Future[object]]:
+    """What is still done in the background of the running event loop."""
+    return list(_unfinished.get(asyncio.get_running_loop(), ()))
+
+
+def _forget_closed() -> None:
+    """Let go what event loops left undone that were closed."""
+    for loop in [loop for loop in list(_unfinished) if loop.is_closed()]:
+        for task in _unfinished.pop(loop, set()):
+            # Its program closed the loop over it: to say so once more helps nobody.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _tell(task: asyncio.Future[object]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.info("work on locks in the background failed: %s: %s", type(error).__name__, error)

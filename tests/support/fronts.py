@@ -89,12 +89,6 @@ class BlockingFront:
         return results
 
 
-def _background() -> list[asyncio.Future[object]]:
-    """What the package still does on the running event loop."""
-    loop = asyncio.get_running_loop()
-    return [work for work in list(tasks._unfinished) if work.get_loop() is loop]
-
-
 class AsyncioFront:
     """Tasks and asyncio clients."""
 
@@ -122,7 +116,9 @@ class AsyncioFront:
                 await test
             finally:
                 # A renewal under way would open a closed client again.
-                await asyncio.wait_for(asyncio.gather(*_background(), return_exceptions=True), 10)
+                await asyncio.wait_for(
+                    asyncio.gather(*tasks.unfinished(), return_exceptions=True), 10
+                )
                 while self._opened:
                     await self._opened.pop().aclose()
                 await asyncio.sleep(0.01)  # connections that are closing close
