@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 _CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
 _CUT = frozenset(
@@ -19,8 +22,11 @@ _CUT = frozenset(
         "ClusterError",
     }
 )
+#: Sentences of pools, of those that raise at once and of those that wait.
+_USED_UP = ("Too many connections", "No connection available.")
 #: Sentences of a cluster client that found nobody to ask.
 _NO_CLUSTER = ("cannot be connected", "not covered")
+_DEMOTED = frozenset({"READONLY", "MASTERDOWN", "ReadOnlyError", "MasterDownError"})
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
 _NO_COMMAND = ("unknown command", "command doesn't exist")
 _PASSING = frozenset(
@@ -77,9 +83,37 @@ def mark_unsent(error: BaseException) -> None:
     error.unsent = True  # type: ignore[attr-defined]
 
 
-def was_sent(error: Exception) -> bool:
+def was_sent(error: BaseException) -> bool:
     """Whether a byte of the request behind this error may have reached a server."""
     return not getattr(error, "unsent", False)
+
+
+def unsent(error: E) -> E:
+    """The error, marked as one that came before a byte of the request had left."""
+    error.unsent = True  # type: ignore[attr-defined]
+    return error
+
+
+def own_copy(error: Exception) -> Exception:
+    """An error for one of several requests that failed together: marks are its own."""
+    try:
+        found = copy.copy(error)
+    except Exception:  # its class cannot be copied
+        return error
+    return caused(found, error)
+
+
+def caused(error: E, cause: BaseException) -> E:
+    """The error, with what led to it."""
+    error.__cause__ = cause
+    return error
+
+
+def is_demoted(reply: object) -> bool:
+    """Whether a reply says that the server is no master: new connections may reach another."""
+    if not isinstance(reply, Exception):
+        return False
+    return bool((_codes(reply) | _client_names(reply)) & _DEMOTED)
 
 
 def is_reply(error: BaseException) -> bool:
@@ -107,7 +141,7 @@ def is_of_socket(error: OSError) -> bool:
 
 def is_used_up(error: Exception) -> bool:
     """Whether a pool had no connection left to give."""
-    return "MaxConnectionsError" in _client_names(error) or str(error) == "Too many connections"
+    return "MaxConnectionsError" in _client_names(error) or str(error) in _USED_UP
 
 
 def lacks(error: Exception) -> str:
