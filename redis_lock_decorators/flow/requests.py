@@ -11,6 +11,7 @@ import six
 from redis_lock_decorators import lua
 from redis_lock_decorators.errors import LockError, shown
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.patience import Until, extended
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules import keys as keys_rules
@@ -60,6 +61,8 @@ async def persist(
     outage, least = started + OUTAGE, started + ROUND_TRIP
     stop = end if end < outage else outage
     until = stop if stop > least else least
+    if until < end:
+        until = Until(until, end)
     try:
         return await attempt(until)
     except Exception as error:
@@ -156,6 +159,7 @@ async def _repeat(
     failed: Failed | None,
 ) -> T:
     """Attempt again after an ``error`` for which the outcome is unknown."""
+    until = extended(until, end, error, OUTAGE)
     stop = min(end, until)
     for pause in delays.recovering(port.random):
         now = port.now()

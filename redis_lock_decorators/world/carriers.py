@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import pipelined
-from redis_lock_decorators.world.courier import Courier, Trip
+from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.loans import Loan, lent
 from redis_lock_decorators.world.timeouts import timeout
-from redis_lock_decorators.world.wire import packed
+from redis_lock_decorators.world.trips import Trip
+from redis_lock_decorators.world.wire import encoded, packed
 
 #: A pool with fewer connections than this needs each of them for its owner's work.
 SPARE = 10
@@ -24,7 +27,7 @@ class PoolCarrier:
     Where the pool is small, the connection is given back after each trip.
     """
 
-    __slots__ = ("_courier", "_named", "pool")
+    __slots__ = ("_courier", "_keeps", "_named", "_returning", "pool")
 
     resends = False
 
@@ -32,28 +35,43 @@ class PoolCarrier:
         self._courier = courier
         self.pool = pool
         self._named = named
+        self._keeps = getattr(pool, "max_connections", 0) >= SPARE
+        self._returning: list[Loan] = []
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        connection = self._courier.kept
-        if connection is None or not connection.is_connected:
-            connection = await self._connection(commands[0][0], until)
-        trip = self._courier.trip = Trip(connection, until)
+        try:
+            loan = self._courier.kept
+            if loan is None or self._returning or not loan.is_usable():
+                loan = await self._fresh(commands[0][0], until)
+        except BaseException as error:
+            failures.unsent(error)
+            raise
+        trip = self._courier.trip = Trip(loan.connection, until)
+        replies: list[Any] = []
         try:
             data = b"".join([packed(command) for command in commands])
-            await connection.send_packed_command([data], check_health=False)
-            return await _replies(connection, len(commands))
+            await loan.connection.send_packed_command([data], check_health=False)
+            await _read(loan.connection, len(commands), replies)
         except BaseException as error:
             # Replies may still be on the way: they must never be read as other commands'.
-            self._courier.kept = None
-            await connection.disconnect()
-            await self._give_back(connection)
-            if trip.cut and isinstance(error, Exception):
-                raise self.no_reply() from error
-            raise
+            self._spoil(loan)
+            if not isinstance(error, GeneratorExit):
+                await self._return()
+            if not isinstance(error, Exception):
+                raise
+            failure = failures.caused(self.no_reply(), error) if trip.cut else error
+            if not replies:
+                raise failure from failure.__cause__
+            return replies + [failures.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.trip = None
-            if self._courier.kept is None and connection.is_connected:
-                await self._give_back(connection)
+        if any(map(failures.is_demoted, replies)):
+            self._spoil(loan)
+        elif self._courier.kept is not loan:
+            self._returning.append(loan)
+        if self._returning:
+            await self._return()
+        return replies
 
     def close(self) -> None:
         """Nothing is open but what is the client's."""
@@ -62,45 +80,43 @@ class PoolCarrier:
         return failures.no_reply(self.pool)
 
     async def distrust(self) -> None:
-        kept, self._courier.kept = self._courier.kept, None
-        if kept is not None:
-            await kept.disconnect()
-            await self._give_back(kept)
+        if self._courier.trip is not None:
+            self._courier.trip.end()
+        elif self._courier.kept is not None:
+            self._spoil(self._courier.kept)
+            await self._return()
 
-    async def _connection(self, name: str, until: float) -> Any:
-        pool, kept = self.pool, self._courier.kept
-        self._courier.kept = None
-        if kept is not None:  # closed with the client, or by the server
-            await self._give_back(kept)
+    async def _fresh(self, name: str, until: float) -> Loan:
         try:
             async with timeout(until - time.monotonic()):
-                found = await (pool.get_connection(name) if self._named else pool.get_connection())
+                if self._courier.kept is not None and not self._courier.kept.is_usable():
+                    self._spoil(self._courier.kept)
+                await self._return()
+                loan: Loan | None = self._courier.kept
+                if loan is None:
+                    loan = await lent(self.pool, (name,) if self._named else (), until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
-        except Exception as error:
-            if not failures.is_used_up(error):
+        self._courier.kept = loan if self._keeps and loan.is_of_pool else None
+        return loan
+
+    def _spoil(self, loan: Loan) -> None:
+        loan.spoil()
+        if self._courier.kept is loan:
+            self._courier.kept = None
+        if loan not in self._returning:
+            self._returning.append(loan)
+
+    async def _return(self) -> None:
+        """Give back what is not needed; if that is interrupted, the next trip does the rest."""
+        while self._returning:
+            loan = self._returning.pop()
+            try:
+                with contextlib.suppress(Exception):  # it is closed: the pool connects it anew
+                    await loan.end()
+            except BaseException:
+                self._returning.append(loan)
                 raise
-            return await self._extra(until)
-        if getattr(pool, "max_connections", 0) >= SPARE:
-            found.socket_timeout = None
-            self._courier.kept = found
-        return found
-
-    async def _extra(self, until: float) -> Any:
-        """A connection beside the pool: the work holds all of those, maybe until we let go."""
-        found = self.pool.connection_class(**self.pool.connection_kwargs)
-        try:
-            async with timeout(until - time.monotonic()):
-                await found.connect()
-        except asyncio.TimeoutError:
-            raise self.no_reply() from None
-        return found
-
-    async def _give_back(self, connection: Any) -> None:
-        if connection in getattr(self.pool, "_in_use_connections", (connection,)):
-            await self.pool.release(connection)
-        else:
-            await connection.disconnect()
 
 
 class ClientCarrier:
@@ -117,10 +133,14 @@ class ClientCarrier:
         try:
             async with timeout(until - time.monotonic()):
                 if len(commands) == 1:
-                    return [await self._one(commands[0])]
-                return await self._many(commands)
+                    replies = [await self._one(commands[0])]
+                else:
+                    replies = await self._many(commands)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
+        if any(map(failures.is_demoted, replies)):
+            await self.distrust()
+        return replies
 
     def close(self) -> None:
         """Nothing is open but what is the client's."""
@@ -137,25 +157,26 @@ class ClientCarrier:
 
     async def _one(self, command: tuple[Any, ...]) -> Any:
         try:
-            return await self._client.execute_command(*command)
+            return await self._client.execute_command(*encoded(command))
         except Exception as error:
             return error
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if hasattr(self._client, "nodes_manager"):
             await self._client.initialize()
-        replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
+        replies: list[Any] = await pipelined(self._client, list(map(encoded, commands))).execute(
+            raise_on_error=False
+        )
         return replies
 
 
-async def _replies(connection: Any, count: int) -> list[Any]:
-    replies: list[Any] = []
+async def _read(connection: Any, count: int, replies: list[Any]) -> None:
+    """Append the replies as they come, as bytes whatever the client decodes."""
     read = connection.read_response
-    for _ in range(count):
+    while len(replies) < count:
         try:
-            replies.append(await read())
+            replies.append(await read(disable_decoding=True))
         except Exception as error:
             if not failures.is_reply(error):
                 raise
             replies.append(error)
-    return replies

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextvars import Context
+from functools import partial
 from typing import Any, Protocol
 
+from redis_lock_decorators.flow.patience import left
 from redis_lock_decorators.flow.requests import Unsent
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.trips import Request, Trip
+from redis_lock_decorators.world.wire import check
 
 #: The most requests that one trip takes: while the server works on one load, those whom the last
 #: one served prepare their next requests.
@@ -26,7 +34,8 @@ class Carrier(Protocol):
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         """Send commands together and return their replies; an error reply is an item.
 
-        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds.
+        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds. An
+        error before a byte of them has left, also a cancellation, is marked as unsent.
         """
 
     @property
@@ -43,32 +52,14 @@ class Carrier(Protocol):
         """Drop idle connections: one gave a reply that belonged to another command."""
 
 
-#: A command that waits for the next trip, what its reply is told to, and until when it may come.
-Request = tuple[tuple[Any, ...], asyncio.Future[Any], float]
-
-
-class Trip:
-    """An exchange that is under way on a connection."""
-
-    __slots__ = ("_closing", "_connection", "cut", "until")
-
-    def __init__(self, connection: Any, until: float) -> None:
-        self._connection = connection
-        self.until = until
-        self.cut = False
-
-    def end(self) -> None:
-        """Make the exchange fail, by closing its connection."""
-        if not self.cut:
-            self.cut = True
-            self._closing = asyncio.ensure_future(self._connection.disconnect())
-
-
 class Courier:
     """Carries one request directly, and those that come meanwhile together after it.
 
     Never more than one trip is under way, so a client's tasks share one connection (in a cluster,
-    one for each node, each with its own courier). Of one event loop.
+    one for each node, each with its own courier). First come, first served. Of one event loop.
+
+    Anybody may cancel any task, also one of ours before its first step: then what has not left
+    travels in another, and what has left is not known.
 
     Attributes:
         carrier: the way past the client's own methods, once there is one.
@@ -77,13 +68,15 @@ class Courier:
     """
 
     __slots__ = (
+        "_answered",
         "_busy",
+        "_first_end",
         "_loop",
         "_nodes",
         "_quiet",
         "_skipped",
         "_timer",
-        "_trips",
+        "_travelling",
         "_waiting",
         "carrier",
         "kept",
@@ -96,12 +89,14 @@ class Courier:
         self.carrier: Any = None
         self.kept: Any = None
         self.trip: Trip | None = None
-        self._quiet = 0  # looks since the last reply
+        self._answered = 0.0  # when the last reply came
+        self._quiet = 0  # looks since then
         self._skipped = False
         self._busy = False
-        self._waiting: list[Request] = []
+        self._waiting: deque[Request] = deque()
+        self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
-        self._trips: asyncio.Task[None] | None = None
+        self._travelling: asyncio.Task[None] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -115,27 +110,47 @@ class Courier:
             found = self._nodes[node] = Courier()
         return found
 
-    async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
-        """Send a command and return its reply, in the calling task if nothing is under way."""
+    def carriers(self) -> Iterator[Carrier]:
+        """The ways past the client's own methods that this one and those beside it have."""
+        if self.carrier is not None:
+            yield self.carrier
+        for courier in list(self._nodes.values()):
+            yield from courier.carriers()
+
+    async def exchange(
+        self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool = False
+    ) -> Any:
+        """Send a command and return its reply, in the calling task if nothing is under way.
+
+        With ``first`` it leaves before all that wait. A request that waits for others does so past
+        ``until`` while the server answers those, to the end that ``until`` may have (see
+        ``flow.patience``).
+        """
+        check(command)
         if self._timer is None:
-            self._quiet = 0
-            self._timer = self._loop.call_later(LOOK, self._look, carrier)
+            self._heard()
+            self._watch(carrier)
         if self._busy:
-            reply = self._loop.create_future()
-            self._waiting.append((command, reply, until))
-            return await reply
+            request = Request(command, self._loop.create_future(), until, time.monotonic())
+            (self._waiting.appendleft if first else self._waiting.append)(request)
+            self._first_end = min(self._first_end, request.end)
+            return await request.reply
         self._busy = True
         try:
             (reply,) = await carrier.carry([command], until)
-            self._quiet = 0
+            self._heard()
         finally:
-            if self._waiting:
-                self._trips = asyncio.ensure_future(self._travel(carrier))
-            else:
-                self._busy = False
+            self._go_on(carrier)
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    def _heard(self) -> None:
+        self._answered, self._quiet = time.monotonic(), 0
+
+    def _watch(self, carrier: Carrier) -> None:
+        # In a context of its own: a timer would keep that of one caller for all.
+        self._timer = self._loop.call_later(LOOK, self._look, carrier, context=Context())
 
     def _look(self, carrier: Carrier) -> None:
         now, timer = time.monotonic(), self._timer
@@ -146,53 +161,87 @@ class Courier:
             self._quiet += 1
             if self.trip is not None and self.trip.until <= now:
                 self.trip.end()
-            self._in_time(self._waiting, carrier)
-        again = self._busy or self._waiting
-        self._timer = self._loop.call_later(LOOK, self._look, carrier) if again else None
+            if self._quiet >= SILENT or self._first_end <= now:
+                self._drop_late(carrier)
+        self._timer = None
+        if self._busy or self._waiting:
+            self._watch(carrier)
 
-    def _in_time(self, requests: list[Request], carrier: Carrier) -> list[Request]:
-        """Those that somebody waits for; who waited for too long is told."""
-        now = time.monotonic()
-        for _, reply, until in requests:
-            if until <= now and not reply.done():
-                is_silent = self._quiet >= SILENT
-                reply.set_exception(carrier.no_reply() if is_silent else self._unsent())
-        return [request for request in requests if not request[1].done()]
+    def _drop_late(self, carrier: Carrier) -> None:
+        now, waiting = time.monotonic(), [one for one in self._waiting if not one.reply.done()]
+        self._waiting = deque([one for one in waiting if self._is_in_time(one, now, carrier)])
+        self._first_end = min([request.end for request in self._waiting], default=math.inf)
+
+    def _is_in_time(self, request: Request, now: float, carrier: Carrier) -> bool:
+        """Whether it is still of use; who waited for too long is told."""
+        is_silent = self._quiet >= SILENT
+        if now < (request.last(self._answered) if is_silent else request.end):
+            return True
+        request.tell(failures.unsent(carrier.no_reply()) if is_silent else self._unsent())
+        return False
 
     def _unsent(self) -> Unsent:
         others = len(self._waiting)
         return Unsent(f"its request did not leave in time, as {others} of this event loop wait")
 
+    def _go_on(self, carrier: Carrier) -> None:
+        """Let those travel who wait, if there are any."""
+        self._busy = bool(self._waiting) and not self._loop.is_closed()
+        if self._busy:
+            # No task factory of the program's may run it at once, inside the caller's own step.
+            work = partial(asyncio.Task, self._travel(carrier), loop=self._loop)
+            self._travelling = Context().run(work)
+            self._travelling.add_done_callback(partial(self._arrived, carrier))
+
+    def _arrived(self, carrier: Carrier, task: asyncio.Task[None]) -> None:
+        if task is self._travelling:  # it was cancelled, maybe before its first step
+            self._travelling = None
+            self._go_on(carrier)
+
     async def _travel(self, carrier: Carrier) -> None:
-        try:
-            while self._waiting:
-                load, self._waiting = self._waiting[:LOAD], self._waiting[LOAD:]
-                await self._deliver(carrier, self._in_time(load, carrier))
-                if not self._waiting:
-                    await asyncio.sleep(0)  # those who were served have their next request ready
-        finally:
-            self._busy = False
-            for _, reply, _ in self._waiting:  # the event loop is going down
-                reply.cancel()
+        while self._waiting:
+            load = self._load(carrier)
+            if load:
+                await self._deliver(carrier, load)
+            if not self._waiting:
+                await asyncio.sleep(0)  # those who were served have their next request ready
+        self._travelling, self._busy = None, False
+
+    def _load(self, carrier: Carrier) -> list[Request]:
+        load: list[Request] = []
+        now = time.monotonic()
+        while self._waiting and len(load) < LOAD:
+            if load and (load[0].alone or self._waiting[0].alone):
+                break
+            request = self._waiting.popleft()
+            if not request.reply.done() and self._is_in_time(request, now, carrier):
+                load.append(request)
+        return load
 
     async def _deliver(self, carrier: Carrier, load: list[Request]) -> None:
-        if not load:
-            return
-        commands, answers, ends = zip(*load, strict=True)
+        now = time.monotonic()
+        until = max([now + LEAST, *[request.last(now) for request in load]])
         try:
-            until = max(*ends, time.monotonic() + LEAST)
-            replies = await carrier.carry(commands, until)
-            self._quiet = 0
+            replies = await carrier.carry([request.command for request in load], until)
+            self._heard()
         except Exception as error:
-            replies = [error] * len(load)
-        except BaseException:
-            for answer in answers:
-                answer.cancel()
+            if len(load) > 1 and failures.was_sent(error) and not failures.is_unknown(error):
+                self._put_back(load, alone=True)  # it is the fault of one of them
+                return
+            replies = [failures.own_copy(error) for _ in load]
+        except GeneratorExit:  # the event loop was closed over it
             raise
-        for answer, reply in zip(answers, replies, strict=True):
-            if answer.done():
-                continue
-            if isinstance(reply, Exception):
-                answer.set_exception(reply)
+        except BaseException as error:
+            if failures.was_sent(error):
+                for request in load:
+                    request.tell(carrier.no_reply())
             else:
-                answer.set_result(reply)
+                self._put_back(load)
+            raise
+        for request, reply in zip(load, replies, strict=True):
+            request.tell(left(reply, now) if isinstance(reply, Exception) else reply)
+
+    def _put_back(self, load: list[Request], alone: bool = False) -> None:
+        for request in load:
+            request.alone = request.alone or alone
+        self._waiting.extendleft(reversed(load))

@@ -8,6 +8,27 @@ from typing import Any
 HEADS = tuple([b"$%d" % length for length in range(256)])
 
 
+def check(command: tuple[Any, ...]) -> None:
+    """Make sure that a command can be written, so that no other fails that travels with it.
+
+    Raises:
+        UnicodeEncodeError: a word is no valid text.
+    """
+    for word in command:
+        kind = type(word)
+        if not (kind is bytes or kind is int or (kind is str and word.isascii())):
+            str(word).encode()
+
+
+def encoded(command: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A command whose texts after the verb are in UTF-8, whatever the client's ``encoding``.
+
+    Clients of clusters do sums with numbers, so these stay.
+    """
+    verb, *words = command
+    return (verb, *[word.encode() if isinstance(word, str) else word for word in words])
+
+
 def packed(command: tuple[Any, ...]) -> bytes:
     """A command in the Redis protocol, in UTF-8 whatever the client's ``encoding``.
 

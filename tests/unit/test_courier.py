@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
+from support.cancelling import CancellingLoop, of_the_package
 from support.virtual_loop import VirtualLoop
 
+from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.requests import Unsent
-from redis_lock_decorators.world import courier
-from redis_lock_decorators.world.courier import Courier, Trip
+from redis_lock_decorators.world import courier, failures
+from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.trips import Trip
 
 
 class SlowCarrier:
@@ -47,11 +52,16 @@ class SlowCarrier:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     """The event loop, whose couriers take one request a load."""
-    loop = VirtualLoop()
-    monkeypatch.setattr(courier, "time", SimpleNamespace(monotonic=loop.time))
     monkeypatch.setattr(courier, "LOAD", 1)
+    loop = timed(VirtualLoop(), monkeypatch)
     yield loop
     loop.close()
+
+
+def timed(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The event loop, by whose clock couriers go."""
+    monkeypatch.setattr(courier, "time", SimpleNamespace(monotonic=loop.time))
+    return loop
 
 
 def asked(carrier: SlowCarrier, count: int, seconds: float) -> list[Any]:
@@ -85,8 +95,7 @@ def test_requests_to_a_silent_server_are_not_said_to_be_unsent(loop: VirtualLoop
 class Connection:
     """What a trip that takes too long is ended by."""
 
-    async def disconnect(self) -> None:
-        pass
+    _writer = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
 
 
 class BlockedLoop(SlowCarrier):
@@ -108,3 +117,204 @@ def test_blocked_event_loop_does_not_make_a_server_silent(loop: VirtualLoop) -> 
 
     assert results[0] == (0,)
     assert [type(result) for result in results[1:]] == [Unsent] * 9
+
+
+def test_backlog_is_served_in_its_order_while_the_server_answers(loop: VirtualLoop) -> None:
+    carrier, numbers = SlowCarrier(loop, 0.5), range(60)
+
+    async def ask() -> list[Any]:
+        lane, until = Courier(), Until(loop.now + 5, loop.now + 3600)
+        return await asyncio.gather(*[lane.exchange(carrier, (n,), until) for n in numbers])
+
+    results = loop.run_until_complete(ask())
+
+    assert carrier.sent == results == [(n,) for n in numbers]
+
+
+def test_server_that_falls_silent_is_waited_for_as_long_as_one_that_was(loop: VirtualLoop) -> None:
+    """However long those before it took; who would have waited for an hour for its turn too."""
+    carrier, ended = SlowCarrier(loop, 0.5), {}
+
+    async def ask(lane: Courier, number: int, end: float) -> None:
+        try:
+            await lane.exchange(carrier, (number,), Until(1005, end))
+        except (TimeoutError, Unsent) as error:
+            ended[number] = (loop.now, getattr(error, "unsent", False))
+
+    async def all_ask() -> None:
+        lane = Courier()
+        loop.call_later(10.2, lambda: setattr(carrier, "seconds", 60))
+        await asyncio.gather(*[ask(lane, n, 4600 if n < 50 else 1011) for n in range(51)])
+
+    loop.run_until_complete(all_ask())
+
+    assert carrier.sent[-1] == (21,)
+    assert set(ended) == set(range(21, 51))
+    assert all(unsent for number, (_, unsent) in ended.items() if number > 21)
+    assert ended[50][0] == pytest.approx(1011, abs=1.5)
+    assert [when for when, _ in ended.values()] == pytest.approx([1015.5] * 30, abs=6)
+    assert max(when for when, _ in ended.values()) < 1017
+
+
+class Poisoned(SlowCarrier):
+    """Fails the whole load that a poisoned command is in."""
+
+    def __init__(self, loop: VirtualLoop, error: Exception) -> None:
+        super().__init__(loop, 0.01)
+        self.error = error
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        replies = await super().carry(commands, until)
+        if any(command[0] == "poison" for command in commands):
+            raise self.error
+        return replies
+
+
+def fifty_and_one(loop: VirtualLoop, carrier: SlowCarrier, command: Any) -> list[Any]:
+    """What came of one command and of fifty others that travelled with it."""
+
+    async def ask() -> list[Any]:
+        lane, until = Courier(), loop.now + 5
+        commands = [("GET", b"%d" % number) for number in range(50)]
+        commands[25:25] = [command]
+        requests = [lane.exchange(carrier, one, until) for one in commands]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    return loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize(
+    "error", [UnicodeDecodeError("utf-8", b"", 0, 1, "no text"), ValueError("x"), RecursionError()]
+)
+def test_command_that_fails_its_load_fails_alone(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(courier, "LOAD", 100)
+
+    results = fifty_and_one(loop, Poisoned(loop, error), ("poison",))
+
+    assert type(results.pop(25)) is type(error)
+    assert results == [("GET", b"%d" % number) for number in range(50)]
+
+
+def test_command_that_cannot_be_written_travels_with_no_other(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "LOAD", 100)
+    carrier = SlowCarrier(loop, 0.01)
+
+    results = fifty_and_one(loop, carrier, ("SET", b"k", "\ud800"))
+
+    assert isinstance(results.pop(25), UnicodeEncodeError)
+    assert results == carrier.sent
+
+
+def test_requests_that_fail_together_have_errors_of_their_own(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "LOAD", 100)
+    refused = failures.unsent(redis.exceptions.ConnectionError("refused"))
+
+    results = fifty_and_one(loop, Poisoned(loop, refused), ("poison",))[1:]
+
+    assert len({id(error) for error in results}) == 50
+    assert all(error.unsent for error in results)
+    results[0].unsent = False
+    assert all(error.unsent for error in results[1:])
+
+
+class Stepping(SlowCarrier):
+    """Sends, then waits for the reply in several steps; what is cut before that has not left."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        try:
+            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as error:
+            raise failures.unsent(error)  # noqa: B904  # the same one
+        self.sent += commands
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        return list(commands)
+
+
+def cancelled_at(
+    turn: int, chosen: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[CancellingLoop, Stepping, list[Any]]:
+    """What came of fifty-one requests, and of one after them, if somebody cancels tasks."""
+    monkeypatch.setattr(courier, "LOAD", 20)
+    loop = timed(CancellingLoop(turn, chosen), monkeypatch)
+    carrier = Stepping(loop, 0.01)
+
+    async def ask() -> list[Any]:
+        lane, until = Courier(), loop.now + 5
+
+        async def one(number: int) -> Any:
+            return await lane.exchange(carrier, (number,), until)
+
+        tasks = [asyncio.create_task(one(number), name=str(number)) for number in range(51)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await lane.exchange(carrier, ("after",), loop.now + 5) == ("after",)
+        assert not lane.is_busy
+        return results
+
+    results = loop.run_until_complete(ask())
+    loop.close()
+    assert loop.now < 1004, "somebody was left to his time-out"
+    return loop, carrier, results
+
+
+def test_cancelling_what_carries_requests_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before its first step and at each of its awaits in turn."""
+    cancelled = turn = 0
+    while True:
+        turn += 1
+        loop, carrier, results = cancelled_at(turn, of_the_package, monkeypatch)
+        if loop.turn < turn:
+            break
+        cancelled += loop.cancelled
+        for number, result in enumerate(results):
+            assert result == (number,) or (isinstance(result, TimeoutError) and loop.cancelled)
+            # Only what may have left is not known; nothing is sent twice without its flow.
+            assert carrier.sent.count((number,)) == 1
+        assert sum(isinstance(result, TimeoutError) for result in results) <= 20
+    assert cancelled > 10
+
+
+@pytest.mark.parametrize("victim", ["0", "1", "25", "50"])
+def test_cancelled_caller_harms_none_of_those_it_travels_with(
+    victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen(tasks: Any) -> Any:
+        return [task for task in tasks if task.get_name() == victim]
+
+    turn = 0
+    while True:
+        turn += 1
+        loop, _, results = cancelled_at(turn, chosen, monkeypatch)
+        if loop.turn < turn:
+            break
+        spared = results.pop(int(victim))
+        assert spared == (int(victim),) or isinstance(spared, asyncio.CancelledError)
+        assert results == [(number,) for number in range(51) if number != int(victim)]
+
+
+def test_what_a_courier_does_keeps_no_callers_context(loop: VirtualLoop) -> None:
+    request_of = ContextVar[str]("request_of")
+    seen = []
+
+    class Looking(SlowCarrier):
+        async def carry(self, commands: Any, until: float) -> list[Any]:
+            seen.append(request_of.get(None))
+            return await super().carry(commands, until)
+
+    async def ask() -> None:
+        request_of.set("a user's")
+        lane, carrier = Courier(), Looking(loop, 0.1)
+        await asyncio.gather(*[lane.exchange(carrier, (n,), loop.now + 5) for n in range(3)])
+
+    loop.run_until_complete(ask())
+
+    assert seen == ["a user's", None, None]

@@ -1,0 +1,109 @@
+"""Connections of a client's pool while they are in our hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.timeouts import timeout
+
+#: Seconds to wait for a pool whose connections are all in use, before one is made beside it.
+PATIENCE = 0.02
+
+
+class Loan:
+    """A connection without time-outs of its own; what was changed on it is undone at the end.
+
+    Args:
+        pool: where it belongs; None if it was made beside the pool.
+    """
+
+    __slots__ = ("_pool", "_socket_timeout", "connection")
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        self.connection = connection
+        self._pool = pool
+        self._socket_timeout = connection.socket_timeout
+        connection.socket_timeout = None
+
+    @property
+    def is_of_pool(self) -> bool:
+        """Whether the pool closes it with the client."""
+        return self._pool is not None
+
+    def is_usable(self) -> bool:
+        """Whether a request may leave on it, though it was idle.
+
+        Not if either side closed it, or the client wants to, or its pool has learnt of another
+        master.
+        """
+        connection, pool = self.connection, self._pool
+        reader, writer = connection._reader, connection._writer
+        if reader is None or writer is None or reader.at_eof() or writer.is_closing():
+            return False
+        master = getattr(pool, "master_address", None)
+        if master is not None and master != (connection.host, connection.port):
+            return False
+        is_unwanted = getattr(connection, "should_reconnect", None)
+        return is_unwanted is None or not is_unwanted()
+
+    def spoil(self) -> None:
+        """Close it at once, whatever is under way on it and however the caller is interrupted."""
+        abort(self.connection)
+        self._restore()
+
+    async def end(self) -> None:
+        """Give it back to its pool; may be called again if it was interrupted."""
+        connection, pool = self.connection, self._pool
+        writer = connection._writer
+        if pool is None or (writer is not None and writer.is_closing()):
+            await connection.disconnect(nowait=True)
+        self._restore()
+        if pool is not None and connection in getattr(pool, "_in_use_connections", (connection,)):
+            await pool.release(connection)
+
+    def _restore(self) -> None:
+        if self.connection.socket_timeout is None:
+            self.connection.socket_timeout = self._socket_timeout
+
+
+async def lent(pool: Any, name: tuple[str, ...], until: float) -> Loan:
+    """A connection of the pool, or one beside it if all are in use: maybe until we let go.
+
+    ``name`` is what the pool wants to be told. The caller sees to it that this ends at ``until``.
+    """
+    left = until - time.monotonic()
+    has_some = getattr(pool, "can_get_connection", None)
+    if has_some is not None and not has_some():
+        left = min(left, PATIENCE)
+    try:
+        async with timeout(left / 2):  # it may still be used up by then
+            return Loan(await pool.get_connection(*name), pool)
+    except asyncio.TimeoutError:
+        pass
+    except Exception as error:
+        if not failures.is_used_up(error):
+            raise
+    return Loan(await _beside(pool), None)
+
+
+def abort(connection: Any) -> None:
+    """Close a connection at once: whoever reads or writes on it fails."""
+    writer = connection._writer
+    if writer is not None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            writer.transport.abort()
+
+
+async def _beside(pool: Any) -> Any:
+    connection = pool.connection_class(**pool.connection_kwargs)
+    try:
+        await connection.connect()
+    except BaseException:
+        abort(connection)
+        await connection.disconnect(nowait=True)
+        raise
+    return connection

@@ -1,0 +1,42 @@
+"""An event loop in virtual time that cancels the tasks of the package at one of its turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import redis_lock_decorators.world.courier as courier
+from support.virtual_loop import VirtualLoop
+
+
+class CancellingLoop(VirtualLoop):
+    """Cancels the tasks that ``chosen`` picks, before one turn: so at one of their awaits.
+
+    Args:
+        at: the number of the turn.
+    """
+
+    def __init__(self, at: int, chosen: Callable[[set[asyncio.Task[Any]]], Any]) -> None:
+        super().__init__()
+        self.turn = 0
+        self.cancelled = 0
+        self._at, self._chosen = at, chosen
+
+    def _run_once(self) -> None:
+        self.turn += 1
+        if self.turn == self._at:
+            for task in self._chosen(asyncio.all_tasks(self)):
+                self.cancelled += task.cancel()
+        super()._run_once()  # type: ignore[misc]
+
+
+def of_the_package(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    """Those that a courier started."""
+    return [task for task in tasks if courier.__file__ == code_of(task.get_coro()).co_filename]
+
+
+def code_of(work: Any) -> Any:
+    """The code of a coroutine."""
+    assert isinstance(work, Coroutine)
+    return work.cr_code  # type: ignore[attr-defined]

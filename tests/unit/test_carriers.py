@@ -1,0 +1,298 @@
+"""A connection of the client's pool in our hands: when it is left, and how it goes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import ReadOnlyError, ResponseError
+from support.virtual_loop import VirtualLoop
+
+from redis_lock_decorators.world import carriers, courier, loans
+from redis_lock_decorators.world.carriers import PoolCarrier
+from redis_lock_decorators.world.courier import Courier
+
+GET = ("GET", b"key")
+
+
+class Stream:
+    """Both ends of a connection's stream, as far as they are looked at."""
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.is_over = False
+
+    def abort(self) -> None:
+        self.is_over = True
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def at_eof(self) -> bool:
+        return self.is_over
+
+
+class Connection:
+    """A connection to a server whose replies a test writes down; an exception is raised."""
+
+    __module__ = "redis.asyncio.connection"
+
+    def __init__(self, pool: Any = None, **_: Any) -> None:
+        self.pool = pool
+        self.socket_timeout = 0.5
+        self.host, self.port = "old", 1
+        self.replies: list[Any] = []
+        self._reader: Any = None
+        self._writer: Any = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None
+
+    async def connect(self) -> None:
+        if self.pool.refusal is not None:
+            raise self.pool.refusal
+        await asyncio.sleep(self.pool.connect_seconds)
+        self._reader = self._writer = Stream()
+        self.pool.connects += 1
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        self._reader = self._writer = None
+
+    async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
+        assert self.socket_timeout is None, "a time-out of the user's"
+
+    async def read_response(self, disable_decoding: bool = False) -> Any:
+        assert disable_decoding
+        await asyncio.sleep(0)
+        if self._writer is None or self._writer.is_over:
+            raise Disconnected("closed")
+        reply = self.pool.replies.pop(0) if self.pool.replies else b"OK"
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+class Pool:
+    """A pool that waits, like a BlockingConnectionPool, where all of its connections are used."""
+
+    __module__ = "redis.asyncio.connection"
+
+    def __init__(self, size: int = 100) -> None:
+        self.max_connections = size
+        self.connection_kwargs = {"pool": self}
+        self.connection_class = self.made
+        self._available_connections: list[Connection] = []
+        self._in_use_connections: set[Connection] = set()
+        self.replies: list[Any] = []
+        self.refusal: Exception | None = None
+        self.connects = 0
+        self.connect_seconds = 0.001
+        self.all: list[Connection] = []
+
+    def made(self, **parameters: Any) -> Connection:
+        self.all.append(Connection(**parameters))
+        return self.all[-1]
+
+    def can_get_connection(self) -> bool:
+        return len(self._in_use_connections) < self.max_connections
+
+    async def get_connection(self) -> Connection:
+        while not self.can_get_connection():
+            await asyncio.sleep(1)
+        idle = self._available_connections
+        connection = idle.pop() if idle else self.made(pool=self)
+        self._in_use_connections.add(connection)
+        try:
+            if not connection.is_connected:
+                await connection.connect()
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
+
+    async def release(self, connection: Connection) -> None:
+        await asyncio.sleep(0)
+        self._in_use_connections.remove(connection)
+        self._available_connections.append(connection)
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    for module in (courier, carriers, loans):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool()
+
+
+class Way:
+    """A courier and its carrier over a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.courier = Courier()
+        self.carrier = PoolCarrier(self.courier, pool, False)
+
+    async def get(self) -> Any:
+        return await self.courier.exchange(self.carrier, GET, courier.time.monotonic() + 5)
+
+    async def many(self, count: int) -> list[Any]:
+        return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
+
+
+def test_connection_goes_back_with_the_time_out_that_it_had(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        (kept,) = pool._in_use_connections
+        pool.replies = [Disconnected("broken")]
+        with pytest.raises(Disconnected):
+            await way.get()
+        assert pool._available_connections == [kept]
+        assert kept.socket_timeout == 0.5
+        assert not kept.is_connected
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_connection_goes_back_however_often_its_return_is_cancelled(
+    loop: VirtualLoop, pool: Pool, at: int
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.replies = [Disconnected("broken")]
+        task = asyncio.ensure_future(way.get())
+        for turn in range(at + 2):
+            await asyncio.sleep(0)
+            if turn >= at:
+                task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        pool.replies = []
+        assert await way.get() == b"OK"
+        assert len(pool._in_use_connections) == len(pool.all) == 1
+        assert pool._available_connections == []
+
+    loop.run_until_complete(ask())
+
+
+def test_work_that_holds_all_connections_does_not_hold_up_a_request(loop: VirtualLoop) -> None:
+    pool = Pool(1)
+
+    async def ask() -> None:
+        way, started = Way(pool), loop.now
+        of_the_work = await pool.get_connection()
+        assert await way.get() == b"OK"
+        assert loop.now - started < 0.1
+        assert pool._in_use_connections == {of_the_work}
+        assert [one.is_connected for one in pool.all] == [True, False]
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("seconds", [0.001, 60])
+def test_connection_beside_the_pool_is_closed_if_its_connect_is_cut(
+    loop: VirtualLoop, seconds: float
+) -> None:
+    pool = Pool(1)
+
+    async def ask() -> None:
+        way = Way(pool)
+        await pool.get_connection()
+        pool.connect_seconds = seconds
+        task = asyncio.ensure_future(way.get())
+        await asyncio.sleep(0.0105)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(pool.all) == 2
+        assert not pool.all[1].is_connected
+
+    loop.run_until_complete(ask())
+
+
+def test_demoted_master_is_left_before_the_next_try(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.replies = [ReadOnlyError("You can't write against a read only replica.")]
+        with pytest.raises(ReadOnlyError):
+            await way.get()
+        await way.get()
+        assert pool.connects == 2
+        pool.replies = [ResponseError("WRONGTYPE")]
+        with pytest.raises(ResponseError):
+            await way.get()
+        await way.get()
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_connection_follows_a_pool_that_learns_of_another_master(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        pool.master_address = ("old", 1)
+        await way.many(3)
+        assert pool.connects == 1
+        pool.master_address = ("new", 2)
+        await way.get()
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_closed_connection_is_left_without_an_error(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.all[0]._reader.is_over = True
+        assert await way.many(50) == [b"OK"] * 50
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_requests_that_no_connection_was_found_for_did_not_leave(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        pool.refusal = Disconnected("refused")
+        results = await way.many(50)
+        assert all(result.unsent for result in results)
+        pool.refusal = None
+        await way.get()
+        pool.replies = [Disconnected("reset")]
+        with pytest.raises(Disconnected) as caught:
+            await way.get()
+        assert not getattr(caught.value, "unsent", False)
+
+    loop.run_until_complete(ask())
+
+
+def test_replies_that_came_before_a_connection_broke_are_told(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        pool.replies = [b"0", *[b"%d" % number for number in range(1, 21)], Disconnected("reset")]
+        results = await way.many(51)
+        assert results[:21] == [b"%d" % number for number in range(21)]
+        assert {type(result) for result in results[21:]} == {Disconnected}
+        assert len({id(result) for result in results[21:]}) == 30
+
+    loop.run_until_complete(ask())
