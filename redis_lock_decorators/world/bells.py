@@ -22,6 +22,7 @@ from redis_lock_decorators.world.background import (
 )
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.room import LoopAlarm, Room, start
+from redis_lock_decorators.world.tasks import AsyncioPort
 
 #: The place of the one thread.
 PRESENT = "present"
@@ -56,7 +57,7 @@ class LoopBell:
         asyncio.get_running_loop().call_soon(function, context=Context())
 
     def port(self, port: Port) -> Port:
-        return port
+        return cast(AsyncioPort, port).ahead()
 
     def rest(self) -> None:
         """The event loop is the program's own."""

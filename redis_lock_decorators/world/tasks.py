@@ -118,10 +118,16 @@ class AsyncioPort:
         return await self._new_line(self.client, key)
 
     async def distrust(self) -> None:
-        await self._carrier.distrust()
+        # Whichever connection it was: that for urgent requests is another one.
+        for carrier in {self._carrier, *self._courier.carriers()}:
+            await carrier.distrust()
 
     async def shield(self, work: Awaitable[object]) -> None:
         await asyncio.wait([start(work)])
+
+    def ahead(self) -> AsyncioPort:
+        """A port for what must not wait for its turn: renewals, and hearing whose turn it is."""
+        return _PortAhead(self.client, self._facts, self._carrier, self._new_line)
 
     def close(self) -> None:
         """Close what is open for this port alone."""
@@ -129,6 +135,15 @@ class AsyncioPort:
 
     def watch(self) -> WatchedPipeline:
         return WatchedPipeline(self.client.pipeline())
+
+
+class _PortAhead(AsyncioPort):
+    """A port whose every request leaves with the next trip, before those that wait."""
+
+    __slots__ = ()
+
+    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        return self._route(command).exchange(self._carrier, command, until, first=True)
 
 
 def port_of(client: Any, facts: Facts[Courier]) -> AsyncioPort:
