@@ -41,7 +41,9 @@ class PoolCarrier:
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
             loan = self._courier.kept
-            if loan is None or self._returning or not loan.is_usable():
+            if loan is not None and not loan.is_usable():
+                self._spoil(loan)
+            if loan is None or self._returning:
                 loan = await self._fresh(commands[0][0], until)
         except BaseException as error:
             failures.unsent(error)
@@ -65,6 +67,7 @@ class PoolCarrier:
             return replies + [failures.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.trip = None
+        loan.rest()
         if any(map(failures.is_demoted, replies)):
             self._spoil(loan)
         elif self._courier.kept is not loan:
@@ -89,8 +92,6 @@ class PoolCarrier:
     async def _fresh(self, name: str, until: float) -> Loan:
         try:
             async with timeout(until - time.monotonic()):
-                if self._courier.kept is not None and not self._courier.kept.is_usable():
-                    self._spoil(self._courier.kept)
                 await self._return()
                 loan: Loan | None = self._courier.kept
                 if loan is None:

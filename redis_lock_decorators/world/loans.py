@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import time
 from typing import Any
 
@@ -12,6 +13,8 @@ from redis_lock_decorators.world.timeouts import timeout
 
 #: Seconds to wait for a pool whose connections are all in use, before one is made beside it.
 PATIENCE = 0.02
+#: Seconds after which an idle connection is looked at: what blocked the event loop hides its end.
+IDLE = 0.002
 
 
 class Loan:
@@ -21,12 +24,13 @@ class Loan:
         pool: where it belongs; None if it was made beside the pool.
     """
 
-    __slots__ = ("_pool", "_socket_timeout", "connection")
+    __slots__ = ("_pool", "_socket_timeout", "_used", "connection")
 
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection = connection
         self._pool = pool
         self._socket_timeout = connection.socket_timeout
+        self._used = time.monotonic()
         connection.socket_timeout = None
 
     @property
@@ -47,8 +51,14 @@ class Loan:
         master = getattr(pool, "master_address", None)
         if master is not None and master != (connection.host, connection.port):
             return False
+        if time.monotonic() > self._used + IDLE and _has_news(writer):
+            return False
         is_unwanted = getattr(connection, "should_reconnect", None)
         return is_unwanted is None or not is_unwanted()
+
+    def rest(self) -> None:
+        """Be idle from now on."""
+        self._used = time.monotonic()
 
     def spoil(self) -> None:
         """Close it at once, whatever is under way on it and however the caller is interrupted."""
@@ -96,6 +106,21 @@ def abort(connection: Any) -> None:
     if writer is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             writer.transport.abort()
+
+
+def _has_news(writer: Any) -> bool:
+    """Whether there is something to read on an idle connection: its end, for no reply is due."""
+    plain = writer.get_extra_info("socket")
+    if plain is None:
+        return False
+    number = plain.fileno()
+    if number < 0:
+        return True
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([number], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def _beside(pool: Any) -> Any:

@@ -25,6 +25,7 @@ class Stream:
     def __init__(self) -> None:
         self.transport = self
         self.is_over = False
+        self.has_news = False
 
     def abort(self) -> None:
         self.is_over = True
@@ -126,6 +127,7 @@ class Pool:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
+    monkeypatch.setattr(loans, "_has_news", lambda stream: stream.has_news)
     for module in (courier, carriers, loans):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     yield loop
@@ -262,6 +264,23 @@ def test_closed_connection_is_left_without_an_error(loop: VirtualLoop, pool: Poo
         pool.all[0]._reader.is_over = True
         assert await way.many(50) == [b"OK"] * 50
         assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
+    loop: VirtualLoop, pool: Pool, idle: float
+) -> None:
+    """The event loop has not seen it; one that is hardly idle is not looked at."""
+
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.all[0]._reader.has_news = True
+        loop.now += idle
+        await way.get()
+        assert pool.connects == 1 + idle
 
     loop.run_until_complete(ask())
 
