@@ -181,7 +181,7 @@ class Keeper:
     async def _prepare(self, watch: Watch) -> None:
         """Have a connection, and the script on the server, before the first renewal is due."""
         port, script = self._bell.port(watch.port), lua.script("renew")
-        if port is watch.port:  # it has just been used
+        if isinstance(port, type(watch.port)):  # over the same connection, which was just used
             return
         request = ("EVAL", script.text, 0, "", next(port.serials))
         try:

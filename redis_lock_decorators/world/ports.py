@@ -21,7 +21,9 @@ UNUSED = 60.0
 class Direct(Courier):
     """Where a connection takes requests while others are under way, none waits for another."""
 
-    async def exchange(self, carrier: Carrier, command: tuple[Any, ...], until: float) -> Any:
+    async def exchange(
+        self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool = False
+    ) -> Any:
         (reply,) = await carrier.carry([command], until)
         if isinstance(reply, Exception):
             raise reply
