@@ -113,7 +113,7 @@ class LeaseFacts:
     def _stay(self) -> None:
         """Let the lock stand for its ``min_hold`` though it is being released."""
         if self._options.min_hold is not None:
-            self._claim.rest = self._claim.since + self._options.min_hold
+            self._claim.rest = self._claim.entered + self._options.min_hold
 
     def _tell(self) -> object:
         """Call ``on_lost`` if the lease is known to be lost, once."""
@@ -132,7 +132,7 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     """A claim of a thread or task, yet to be acquired."""
     prefix, expire, ttl = options.prefix, options.lease, options.ttl
     claim = Claim(lock_names, prefix, expire, ttl, owner=owner)
-    claim.grant = options.grant
+    claim.grant, claim.renews = options.grant, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
     return claim
 

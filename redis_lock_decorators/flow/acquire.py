@@ -67,6 +67,7 @@ async def acquire(
         else:
             refusal = await _compete(port, claim, stop, delta, way, queues)
         if refusal is None:
+            claim.entered = port.now()
             port.held.note(claim, port.now)
     except Unsent as error:
         if len(groups(port, claim)) > 1:  # others of its keys may have been taken

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules import durations, keys, term
+from redis_lock_decorators.rules.options import LONGEST_GRANT
 
 if TYPE_CHECKING:
     from redis_lock_decorators.flow.cohort import Cohort, Local
@@ -48,11 +49,12 @@ class Claim:
         unique: the identifier was made for this claim, so a key that holds it is ours.
         owner: the thread or task that acquires.
         process: the process that acquires; a forked child holds nothing.
-        since: when the request was sent that took the lock.
+        since: a time before which the lock was not held: when the request left that took it.
         entered: when its holder knew that it held the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
         lasts: how many seconds the last request gave it.
         grant: the milliseconds for which it is handed over in a queue, until it is renewed.
+        renews: its lease will be renewed soon after it is held, so a grant will do until then.
         fencing: the acquisition is to be numbered.
         fence: its number, if it is held and numbered.
         replicas: how many replicas must know of it before it counts as held.
@@ -103,6 +105,7 @@ class Claim:
         "passes",
         "place",
         "process",
+        "renews",
         "replicas",
         "rest",
         "since",
@@ -129,10 +132,10 @@ class Claim:
         self.identifier = identifier or new_identifier()
         self.owner = owner
         self.process = process.number
-        self.since = self.deadline = self.rest = -math.inf
-        self.entered: float = -math.inf
+        self.since = self.entered = self.deadline = self.rest = -math.inf
         self.lasts = 0.0
-        self.grant = ttl
+        self.grant = min(ttl, durations.milliseconds(LONGEST_GRANT))
+        self.renews = False
         self.fencing = False
         self.fence: int | None = None
         self.replicas = 0

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
+from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, cancel, is_unknown, persist
+from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_unknown, persist
 from redis_lock_decorators.flow.turn import News, Turn
-from redis_lock_decorators.rules import delays
+from redis_lock_decorators.rules import delays, words
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -49,67 +50,92 @@ class Bell(Loop, Protocol):
 class Listener:
     """Hears, on one channel at one node, whose turn it is.
 
-    Waiters join and leave from any thread; all else runs on the event loop.
+    Waiters join and leave from any thread; all else runs on the event loop. It ends once, when
+    nobody has waited for a while: who comes then is told to follow to another.
 
     Attributes:
         channel: where this listener is told.
         is_open: it can be told.
+        session: which connection it hears on.
     """
 
     def __init__(
-        self, bell: Bell, port: Port, channel: str, key: bytes, end: Callable[[], object]
+        self,
+        bell: Bell,
+        port: Port,
+        channel: str,
+        key: bytes,
+        end: Callable[[Listener], object],
     ) -> None:
         self.channel = channel
         self._end = end
         self.is_open = False
+        self.session = 0
         self._bell = bell
         self._port = port
         self._key = key  # any key of the node
-        self._turns: dict[str, Turn] = {}
-        self._entered: dict[str, Claim] = {}
+        self._places = Places()
         self._lookout = Lookout(bell, port, channel)
         self._alarm: Alarm | None = None
         self._rings_at = math.inf
         self._line: Line | None = None
-        self._is_deaf = self._is_alive = False
+        self._is_deaf = self._is_alive = self._has_ended = False
+        self._run_id: bytes | None = None
+        self._is_introduced = False
         self._evidence = -math.inf
         self._pinged = self._left = 0.0
         self._unanswered: float | None = None
 
     def awaits(self, key: bytes) -> bool:
         """Whether somebody here waits for the key."""
-        return key in self._lookout.awaited and self.is_open
+        return self.is_open and self._lookout.awaits(key)
 
     def join(self, turn: Turn) -> None:
         """Let a waiter be told. Unless this is open, it is told when it is."""
-        self._turns[turn.identifier] = turn
+        self._places.join(turn)
+        # Whoever changes one of these flags tells all who have joined, afterwards.
         if self._is_deaf:
             turn.waiter.tell(News.DEAF)
+        elif self._has_ended:
+            turn.waiter.tell(News.AGAIN)
         elif not self.is_open:
             self._bell.wanted.add(self)
             self._bell.call(self.open)
 
-    def enter(self, identifier: str, claim: Claim) -> None:
-        """Know that a claim is held by an identifier, whose turn may be told yet."""
-        self._entered[identifier] = claim
+    def enter(self, identifier: str, claim: Claim, place: str | None = None) -> None:
+        """Know that a claim is held by an identifier, whose turn may be told yet.
+
+        Args:
+            identifier: the identifier.
+            claim: the claim.
+            place: where it stood in the queue, if Redis does not know yet that it entered.
+        """
+        wait = claim.grant / 3000 if place is not None else math.inf
+        entered = Entered(claim, identifier, place or "", self._bell.now() + wait)
+        self._places.enter(entered)
+        if entered.note_at < self._rings_at:
+            self._bell.call(self.tick)
 
     def leave(self, turn: Turn) -> None:
-        """Tell a waiter nothing more."""
-        if self._turns.get(turn.identifier) is turn:
-            self._turns.pop(turn.identifier, None)
-        if not self._turns and not self._is_alive:  # who joined was interrupted at it
+        """Tell a waiter nothing more; its place is dead."""
+        self._places.leave(turn)
+        if not self._places and not self._is_alive:  # who joined was interrupted at it
             self._bell.wanted.discard(self)
 
-    def expect(self, key: bytes, refusal: Refusal, grant: float) -> None:
-        """Look at an awaited lock when its lease must be over, and once in a ``grant``."""
-        if self._lookout.expect(key, refusal, grant) < self._rings_at:
+    def expect(self, key: bytes, refusal: Refusal) -> None:
+        """Look at an awaited lock when its lease must be over, and every few seconds."""
+        if self._lookout.expect(key, refusal) < self._rings_at:
             self._bell.call(self.tick)
 
     def open(self) -> None:
         """Begin to listen, unless that has begun; on the event loop."""
-        if self.is_open:
+        if self._has_ended:
+            self._bell.wanted.discard(self)
+            self._tell_all(News.AGAIN)
+            self._bell.rest()
+        elif self.is_open:
             self._tell_all(News.OPEN)
-        elif not self._is_alive and self._turns:
+        elif not self._is_alive and self._places:
             self._is_alive = True
             self._bell.wanted.add(self)
             self._bell.start(self._live(), self._stop)
@@ -118,10 +144,11 @@ class Listener:
         """Do what is due."""
         self._rings_at = math.inf
         line = self._line
-        if line is None:
+        if line is None or not self.is_open:
             return
         now = self._bell.now()
-        keys = {turn.key for turn in list(self._turns.values())}
+        self._lookout.absorb()
+        keys = {turn.key for turn in self._places.turns()}
         if keys:
             self._left = now
         elif now >= self._left + LINGER:
@@ -134,17 +161,15 @@ class Listener:
             self._pinged = now
             self._unanswered = self._unanswered or now
             self._bell.start(line.send("PING", repr(now)))
-        for identifier, claim in list(self._entered.items()):
-            # In this order: who passes a lock on lets its heir enter before its own claim ends.
-            if (claim.ended or now >= claim.deadline) and self._entered[identifier] is claim:
-                del self._entered[identifier]
+        for entered in self._places.to_note(now):
+            self._bell.start(self._note(entered))
         for key in self._lookout.due(now, keys):
             self._bell.start(self._poke(key))
         self._ring()
 
     async def _live(self) -> None:
         pauses = delays.recovering(self._bell.random)
-        while self._turns and not self._is_deaf:
+        while self._places and not self._is_deaf:
             try:
                 await self._listen()
                 pauses = delays.recovering(self._bell.random)
@@ -152,7 +177,7 @@ class Listener:
                 self._judge(error)
             self.is_open = False
             self._tell_all(News.AGAIN)  # to look by themselves meanwhile
-            if self._turns:
+            if self._places:
                 await self._bell.sleep(next(pauses))
 
     def _stop(self) -> None:
@@ -160,16 +185,17 @@ class Listener:
         self.is_open = self._is_alive = False
         self._bell.wanted.discard(self)
         if not self._is_deaf:
-            self._end()
-        if self._turns and not self._is_deaf:  # somebody came in the last moment
-            self._bell.wanted.add(self)
-            self._bell.call(self.open)
+            self._end(self)
+            self._has_ended = True
+            self._tell_all(News.AGAIN)  # somebody may have come in the last moment
         self._bell.rest()
 
     async def _listen(self) -> None:
         """Hear until the line breaks, or nobody is left."""
         self._line = line = await self._bell.port(self._port).line(self._key)
+        self._run_id, self._is_introduced = None, False
         try:
+            await line.send("INFO", "server")
             await line.send("SUBSCRIBE", self.channel)
             await line.hear(self._hear)
         except Exception:
@@ -177,6 +203,8 @@ class Listener:
                 raise
         finally:
             self._line = None
+            self.is_open = False
+            self.session += 1
             await line.close()
 
     async def _begin(self) -> None:
@@ -201,10 +229,22 @@ class Listener:
 
     async def _refuse_unheard(self, port: Port) -> None:
         """Make sure that publishing is allowed, and that the number of hearers is not hidden."""
-        command = ("PUBLISH", self.channel.encode(), "hello")
-        heard = await port.send(*command, until=self._bell.now() + SILENCE)
+        channel, until = self.channel.encode(), self._bell.now() + SILENCE
+        heard = await port.send("PUBLISH", channel, "hello", until=until)
         if heard == 0 and not port.slotted:
             raise Unheard("PUBLISH counts no hearer")
+        if not port.slotted and await self._hearers(port, channel, until) == 0:
+            raise Unheard("PUBSUB NUMSUB counts no hearer")
+
+    async def _hearers(self, port: Port, channel: bytes, until: float) -> int | None:
+        """Who listens to the channel itself and not to a pattern; None if that is not told."""
+        try:
+            found = await port.send("PUBSUB", "NUMSUB", channel, until=until)
+        except Exception as error:
+            if is_unknown(port, error):
+                raise
+            return None
+        return int(found[-1]) if isinstance(found, list) and found else None
 
     def _judge(self, error: Exception) -> None:
         if is_unknown(self._port, error):
@@ -217,55 +257,80 @@ class Listener:
         )
         self._tell_all(News.DEAF)
 
-    def _hear(self, message: list[Any]) -> None:
-        kind, *facts = message
-        if kind == b"pong":
-            self._evidence = max(self._evidence, float(facts[0]))
-            self._unanswered = None
-        elif kind == b"subscribe":
+    def _hear(self, message: Any) -> None:
+        """Heed what came on the line; what is odd about it is no reason to hear no more."""
+        if not self._is_introduced:  # the reply to INFO, or that it is not allowed
+            self._is_introduced = True
+            self._run_id = words.run_id(message)
+        elif isinstance(message, Exception):
+            raise message
+        elif not isinstance(message, list):
+            return
+        elif message[:1] == [b"subscribe"]:
             self._bell.start(self._begin())
-        elif kind == b"message" and facts[1].count(b"|") >= 2:
-            word, name, key = facts[1].split(b"|", 2)
-            identifier = name.decode()
-            turn = self._turns.get(identifier)
-            if turn is not None:
-                self._pass(turn, word)
-            elif word == b"turn" and not self._is_held(identifier):
-                self._bell.start(self._hand_on(key, identifier))
+        elif message[:1] == [b"pong"]:
+            self._unanswered = None
+            self._evidence = max(self._evidence, self._sent(message[-1]))
+        elif message[:1] == [b"message"]:
+            ear = Ear(self.session, self._run_id, self._evidence, self._bell.now())
+            left = self._places.hear(message[-1], ear)
+            if left is not None:
+                self._bell.start(self._hand_on(left))
 
-    def _is_held(self, identifier: str) -> bool:
-        claim = self._entered.get(identifier)
-        return claim is not None and not claim.ended
+    def _sent(self, pong: Any) -> float:
+        """When the PING left that this answers."""
+        try:
+            sent = float(pong)
+        except ValueError:
+            return -math.inf
+        return sent if sent <= self._pinged else -math.inf
 
-    def _pass(self, turn: Turn, word: bytes) -> None:
-        if word == b"turn":
-            turn.evidence = self._evidence
-            turn.waiter.tell(News.TURN)
-        else:
-            turn.waiter.tell(News.AGAIN)
-
-    async def _hand_on(self, key: bytes, identifier: str) -> None:
+    async def _hand_on(self, left: Left) -> None:
         """Let go what was handed to a waiter that has left."""
-        port, claim = self._bell.port(self._port), claim_on(key, 1.0, identifier)
+        port, claim = self._bell.port(self._port), claim_on(left.key, 1.0, left.identifier)
         await persist(port, partial(cancel, port, claim, ""), self._bell.now() + SILENCE)
 
+    async def _note(self, entered: Entered) -> None:
+        """Let Redis know that the lock was entered: if its lease ends, that is no sign of death."""
+        port = self._bell.port(self._port)
+        claim = claim_on(entered.key, 1.0, entered.identifier)
+        await enter(port, claim, entered.place, 0, self._bell.now() + SILENCE)
+
     async def _poke(self, key: bytes) -> None:
-        turns = [turn for turn in list(self._turns.values()) if turn.key == key and turn.place]
-        await self._lookout.poke(key, turns)
+        turns = [turn for turn in self._places.turns() if turn.key == key and turn.stands]
+        line = self._line
+        is_heard = await self._lookout.poke(key, turns)
+        if not is_heard and line is not None and line is self._line:
+            self._mishear(line, turns)
         self._ring()
 
+    def _mishear(self, line: Line, turns: list[Turn]) -> None:
+        """Move to where the lock is: the server that has it knows of no listener here."""
+        if self._port.slotted:
+            for turn in turns:
+                turn.waiter.tell(News.AGAIN)
+        else:
+            self._close(line)
+
     def _tell_all(self, news: News) -> None:
-        for turn in list(self._turns.values()):
+        for turn in self._places.turns():
             turn.waiter.tell(news)
 
     def _ring(self) -> None:
-        if self._alarm is not None:
-            self._rings_at = min(self._pinged + PING, self._lookout.first_due())
-            self._alarm.set(max(self._rings_at, self._bell.now() + AFTER))
+        if self._alarm is None:
+            return
+        while True:
+            regular = self._pinged + PING if self._places else self._left + LINGER
+            due = min(regular, self._lookout.first_due(), self._places.next_note())
+            self._rings_at = due
+            if not self._lookout.absorb():  # who came meanwhile may have trusted an earlier ring
+                break
+        self._alarm.set(max(due, self._bell.now() + AFTER))
 
     def _close(self, line: Line) -> None:
         self._line = None
         self.is_open = False
+        self.session += 1
         self._bell.start(line.close())
 
 

@@ -11,6 +11,7 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal, ask, persist, refusal_of
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.options import LONGEST_GRANT
 
 #: Seconds without an answer after which none is expected any more.
 SILENCE = 2.5
@@ -28,62 +29,101 @@ class Awaited(NamedTuple):
     Attributes:
         due: when to look at it.
         pause: seconds between two looks where its holder will tell nobody; 0 where it will.
-        grant: seconds that it is handed over for: longer it is never out of sight.
     """
 
     due: float
     pause: float
-    grant: float
+
+
+class Seen(NamedTuple):
+    """What a waiter was told of a lock, and when."""
+
+    at: float
+    refusal: Refusal
 
 
 class Lookout:
     """Looks at the locks that the waiters of one channel wait for.
 
-    Attributes:
-        awaited: the locks, by their keys.
+    Waiters hand in what they see from any thread, each by one assignment; all else belongs to the
+    event loop.
     """
 
     def __init__(self, loop: Loop, port: Port, channel: str) -> None:
-        self.awaited: dict[bytes, Awaited] = {}
+        self._awaited: dict[bytes, Awaited] = {}
+        self._seen: dict[bytes, Seen] = {}
         self._loop = loop
         self._port = port
         self._channel = channel
 
-    def expect(self, key: bytes, refusal: Refusal, grant: float) -> float:
-        """Look at a lock when its lease must be over, and once in a ``grant``; returns when."""
-        known = self.awaited.get(key) or Awaited(0.0, 0.0, grant)
-        self.awaited[key] = awaited = _next_look(self._loop.now(), refusal, known)
-        return awaited.due
+    def awaits(self, key: bytes) -> bool:
+        """Whether somebody waits for the key, or did until a moment ago."""
+        return key in self._awaited or key in self._seen
+
+    def expect(self, key: bytes, refusal: Refusal) -> float:
+        """Hand in what was said of an awaited lock; returns when to look at it at the latest."""
+        now = self._loop.now()
+        self._seen[key] = Seen(now, refusal)
+        return _next_look(now, refusal, None).due
+
+    def absorb(self) -> bool:
+        """Take in what was handed in; whether that was anything."""
+        came = bool(self._seen)
+        while self._seen:
+            key, (at, refusal) = self._seen.popitem()
+            self._note(key, at, refusal, is_look=False)
+        return came
 
     def due(self, now: float, keys: set[bytes]) -> list[bytes]:
-        """The locks of ``keys`` to look at now; nobody waits for any other."""
+        """The locks of ``keys`` to look at now; nobody waits for any other.
+
+        ``keys`` must have been found after what was handed in was taken in.
+        """
         due = []
-        for key, awaited in list(self.awaited.items()):
+        for key, awaited in list(self._awaited.items()):
             if key not in keys:
-                self.awaited.pop(key, None)
+                del self._awaited[key]
             elif awaited.due <= now:
-                self.awaited[key] = awaited._replace(due=now + SILENCE)
+                self._awaited[key] = awaited._replace(due=now + SILENCE)
                 due.append(key)
         return due
 
     def first_due(self) -> float:
         """When to look at the first; infinity if there is none."""
-        return min([awaited.due for awaited in list(self.awaited.values())], default=math.inf)
+        return min([awaited.due for awaited in self._awaited.values()], default=math.inf)
 
-    async def poke(self, key: bytes, turns: list[Turn]) -> None:
-        """Have a lapsed lock handed on, and tell those who fell out of the queue."""
+    async def poke(self, key: bytes, turns: list[Turn]) -> bool:
+        """Have a lapsed lock handed on, and tell those who fell out of the queue.
+
+        Returns whether the server that was asked has a listener on our channel, as far as it says.
+        """
+        is_heard = True
         for start in range(0, len(turns), MOST_PLACES):
-            refusal = await self._look_for(key, turns[start : start + MOST_PLACES])
-            known = self.awaited.get(key)
-            if known is not None:
-                self.awaited[key] = _next_look(self._loop.now(), refusal, known)
+            refusal, hearers = await self._look_at(key, turns[start : start + MOST_PLACES])
+            is_heard = is_heard and hearers != 0
+            if key in self._awaited:
+                self._note(key, self._loop.now(), refusal, is_look=True)
+        return is_heard
 
-    async def _look_for(self, key: bytes, turns: list[Turn]) -> Refusal:
+    def _note(self, key: bytes, at: float, refusal: Refusal, is_look: bool) -> None:
+        """The earliest look stays: newcomers must not put off the one that others wait for."""
+        known = self._awaited.get(key)
+        look = _next_look(at, refusal, known if is_look else None)
+        if known is not None:
+            is_ahead = known.due > self._loop.now()
+            due = min(known.due, look.due) if is_ahead else look.due
+            look = Awaited(due, look.pause if is_look else known.pause or look.pause)
+        self._awaited[key] = look
+
+    async def _look_at(self, key: bytes, turns: list[Turn]) -> tuple[Refusal, int]:
         port, claim = self._loop.port(self._port), claim_on(key, 1.0, self._channel)
         places = [turn.place or "" for turn in turns]
         missing: list[int] = []
+        heard = -1
 
-        def read(holder: Any, left: int, *numbers: int) -> Refusal:
+        def read(holder: Any, left: int, hearers: int, *numbers: int) -> Refusal:
+            nonlocal heard
+            heard = hearers
             missing[:] = numbers
             return refusal_of(holder, left)
 
@@ -94,15 +134,15 @@ class Lookout:
         refusal = await persist(port, poke, self._loop.now() + SILENCE)
         for number in missing:
             turns[number].waiter.tell(News.AGAIN)
-        return refusal or Refusal(None)
+        return refusal or Refusal(None), heard
 
 
-def _next_look(now: float, refusal: Refusal, known: Awaited) -> Awaited:
-    """When to look at a lock again, by what was said of its holder."""
+def _next_look(now: float, refusal: Refusal, known: Awaited | None) -> Awaited:
+    """When to look at a lock again, by what was said of its holder; never after a whole grant."""
     left, pause = refusal.free_in, 0.0
     if refusal.holder is None or left is None:  # it went to somebody, or is free, since
         left = FIRST_LOOK
     elif not refusal.holder.endswith((HANDS_ON, ":rest")):
-        pause = min(2 * known.pause, LAST_LOOK) if known.pause else FIRST_LOOK
+        pause = min(2 * known.pause, LAST_LOOK) if known and known.pause else FIRST_LOOK
         left = min(left, pause)
-    return Awaited(now + min(left + AFTER, known.grant), pause, known.grant)
+    return Awaited(now + min(left + AFTER, LONGEST_GRANT), pause)

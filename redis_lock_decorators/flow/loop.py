@@ -39,8 +39,11 @@ class Line(Protocol):
     async def send(self, *command: Any) -> None:
         """Send a command."""
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
-        """Tell every message and reply; ends, or fails, when the line is closed or breaks."""
+    async def hear(self, tell: Callable[[Any], None]) -> None:
+        """Tell every message and reply, an error that the server replies with too.
+
+        Ends, or fails, when the line is closed or breaks, or if ``tell`` raises.
+        """
 
     async def close(self) -> None:
         """Close the connection."""

@@ -6,8 +6,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, cancel, persist, refusal_of
+from redis_lock_decorators.flow.requests import (
+    Refusal,
+    ask,
+    cancel,
+    enter,
+    persist,
+    refusal_of,
+)
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import term
 from redis_lock_decorators.rules.keys import with_queue
@@ -40,7 +48,8 @@ async def wait(
         stand.listener.join(stand.turn)
         last = await stand.wait(refusal)
         if last is None:
-            stand.listener.enter(claim.identifier, claim)
+            place = None if stand.is_noted else claim.place
+            stand.listener.enter(claim.identifier, claim, place)
             claim.place = None
     finally:
         try:
@@ -52,16 +61,36 @@ async def wait(
 
 
 async def step_out(port: Port, claim: Claim, until: float) -> None:
-    """Wait no more in the queue, but somewhere else."""
+    """Wait no more in the queue, but somewhere else, by another identifier.
+
+    A copy of this request that arrives late must not meet what is held then.
+    """
     if claim.place is not None:
         await cancel(port, claim, claim.place, until)
         claim.place = None
+        claim.identify()
 
 
 class _Stand:
-    """One waiter in the queue: its turn, and the listener that hears for it."""
+    """One waiter in the queue: its place there, and the listener that hears for it.
 
-    __slots__ = ("_attempt", "_claim", "_key", "_pauses", "_port", "_stop", "listener", "turn")
+    It lines up once at each place. Then it enters from there, or goes to a new one, with a new
+    identifier and the old ticket: what was said of the old place, or arrives late, is of no use
+    to anybody at the new one.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_claim",
+        "_former",
+        "_key",
+        "_pauses",
+        "_port",
+        "_stop",
+        "is_noted",
+        "listener",
+        "turn",
+    )
 
     def __init__(
         self, port: Port, claim: Claim, attempt: Attempt, stop: float, pauses: Iterator[float]
@@ -72,14 +101,16 @@ class _Stand:
         self._attempt = attempt
         self._stop = stop
         self._pauses = pauses
-        self.listener = port.listener(self._key)
+        self._former = ""  # a place in the queue to give up for the next one
+        self.is_noted = False  # Redis knows that who was handed the lock has entered
+        self.listener: Listener = port.listener(self._key)
         self.turn = Turn(self._key, claim.identifier, port.waiter())
 
     async def wait(self, refusal: Refusal) -> Refusal | None:
         """Line up and listen by turns; the last refusal, or None once the lock is held."""
         last: Refusal | None = refusal
         while last is not None:
-            if self.listener.is_open:
+            if self.listener.is_open and not self.turn.stands:
                 last = await self._line_up()
             if last is not None:
                 last = await self._listen(last)
@@ -91,12 +122,17 @@ class _Stand:
     async def _listen(self, last: Refusal) -> Refusal | None:
         """Wait for news and heed them; while none can come, look from time to time."""
         left = max(0.0, self._stop - self._port.now())
-        is_open = self.listener.is_open
-        news = await self.turn.waiter.wait(left if is_open else min(next(self._pauses), left))
+        is_told = self.listener.is_open and self.turn.stands
+        news = await self.turn.waiter.wait(left if is_told else min(next(self._pauses), left))
         if news is News.DEAF:
             raise Deaf
         if news is News.TURN:
             return await self._enter()
+        if news is News.ASK:
+            self.turn.is_told = False  # first, for what is said from now on may be new
+            return await self._ask()
+        if news is News.AGAIN:
+            self.turn.stands = False
         if news is None and not self.listener.is_open:
             return await self._look()
         return last
@@ -109,25 +145,34 @@ class _Stand:
         return refusal
 
     def _follow(self) -> None:
-        """Be the same waiter for another listener, or under a new identifier, if there is one."""
-        old, port, claim = self.turn, self._port, self._claim
-        is_other = old.identifier != claim.identifier
-        if port.listener(self._key) is self.listener and not is_other:
-            return
+        """Go to the listener of today, if that is another."""
+        if self._port.listener(self._key) is not self.listener:
+            self._move()
+
+    def _move(self) -> None:
+        """Have a new place, and a new identifier for it."""
+        port, claim, old = self._port, self._claim, self.turn
+        if old.identifier == claim.identifier:
+            claim.identify()
+        moved = Turn(self._key, claim.identifier, port.waiter())
+        moved.ticket = old.ticket
+        listener = port.listener(self._key)
+        listener.join(moved)
         self.listener.leave(old)
-        moved = Turn(old.key, claim.identifier, port.waiter())
-        if not is_other:
-            moved.asked, moved.ticket = old.asked, old.ticket
-        self.listener, self.turn = port.listener(self._key), moved
-        self.listener.join(moved)
+        self._former = old.place or self._former
+        self.listener, self.turn = listener, moved
 
     async def _line_up(self) -> Refusal | None:
         """Take the lock if it is free, else a place in its queue."""
-        port, claim, turn = self._port, self._claim, self.turn
-        sent = port.now()
-        turn.asked = min(turn.asked, sent)
+        port, claim = self._port, self._claim
+        if self.turn.place is not None or self.turn.identifier != claim.identifier:
+            self._move()
+        turn, self.is_noted = self.turn, False
+        turn.session = self.listener.session
         claim.has_queued = True
         claim.place = turn.place = f"{self.listener.channel}|{claim.identifier}|{claim.grant}"
+        sent = port.now()
+        turn.asked = sent
 
         async def enqueue(until: float) -> Refusal | None:
             nonlocal sent
@@ -135,9 +180,12 @@ class _Stand:
             return await self._enqueue(until)
 
         refusal = await persist(port, enqueue, self._stop)
+        self._former = ""
         if refusal is not None:
-            self.listener.expect(turn.key, refusal, claim.grant / 1000)
+            turn.stands = True
+            self.listener.expect(turn.key, refusal)
             return refusal
+        self.is_noted = True
         if not claim.is_special():
             claim.take(sent)
             if port.now() < claim.deadline:
@@ -145,23 +193,24 @@ class _Stand:
         return await persist(port, self._attempt, self._stop)
 
     def _enqueue(self, until: float) -> Awaitable[Refusal | None]:
-        """Ask for the lock, or for a place in its queue: the old one if there is one."""
+        """Ask for the lock, or for a place in its queue, in place of a former one."""
         claim, turn = self._claim, self.turn
 
         def placed(holder: Any, milliseconds: int, ticket: int) -> Refusal:
             turn.ticket = int(ticket)
             return refusal_of(holder, milliseconds)
 
-        details = (claim.ttl, self.listener.channel, claim.grant, turn.ticket)
+        details = (claim.ttl, self.listener.channel, claim.grant, turn.ticket, self._former)
         keys = with_queue(claim.keys)
         return ask(self._port, "enqueue", claim, keys, *details, until=until, read=placed)
 
     async def _clear(self) -> None:
         """Leave no place in the queue of a lock that was taken past it."""
-        claim, place = self._claim, self.turn.place
+        claim, place = self._claim, self.turn.place or self._former
         until = self._port.now() + claim.grant / 1000
-        if place is None or await self._enqueue(until) is None:
-            return  # who holds a lock and asks for it once more has no place any more
+        if not place or await enter(self._port, claim, place, 0, until) is None:
+            self.is_noted = True
+            return
         await cancel(self._port, claim, place, until)
 
     async def _enter(self) -> Refusal | None:
@@ -171,16 +220,43 @@ class _Stand:
         that Redis has not seen yet; and messages and answers to PING come in the order in which the
         server wrote them, so no grant is older than the last PING that was answered before the word
         of it.
-
-        In a cluster the word may come from a node that the slot has moved to, by way of the one
-        that is listened to. The script there sees no listener and hands the lock to somebody else.
         """
         port, claim = self._port, self._claim
         granted = claim.grant / 1000
         after = max(self.turn.asked, self.turn.evidence)
         left = term.deadline(after, granted) - port.now()
-        if port.slotted or claim.is_special() or left < ENOUGH * granted:
-            return await persist(port, self._attempt, self._stop)
+        is_enough = claim.renews or claim.grant >= claim.ttl
+        if claim.is_special() or not is_enough or left < ENOUGH * granted:
+            return await self._ask()
         claim.since = after
         claim.hold(after, granted)
         return None
+
+    async def _ask(self) -> Refusal | None:
+        """Hold the lock if Redis says that it was handed over."""
+        turn, port = self.turn, self._port
+        if self._claim.is_special():
+            turn.stands = False
+            return await persist(port, self._attempt, self._stop)
+        refusal = await persist(port, self._learn, self._stop)
+        if refusal is not None:
+            self.listener.expect(turn.key, refusal)
+        return refusal
+
+    async def _learn(self, until: float) -> Refusal | None:
+        claim, turn, sent = self._claim, self.turn, self._port.now()
+
+        def read(holder: Any, milliseconds: int, stands: int) -> Refusal:
+            turn.stands = stands == 1
+            return refusal_of(holder, milliseconds)
+
+        place = turn.place or ""
+        refusal = await enter(self._port, claim, place, claim.ttl, until, read)
+        if refusal is not None:
+            return refusal
+        self.is_noted = True
+        claim.take(sent)
+        if self._port.now() < claim.deadline:
+            return None
+        turn.stands = False  # it is known too late: another place takes its turn
+        return Refusal(claim.identifier)

@@ -138,6 +138,22 @@ def cancel(port: Port, claim: Claim, place: str, until: float) -> Awaitable[Refu
     return ask(port, "cancel", claim, keys_rules.with_queue(claim.keys), place, until=until)
 
 
+def enter(
+    port: Port,
+    claim: Claim,
+    place: str,
+    milliseconds: int,
+    until: float,
+    read: Callable[..., Refusal | None] = lambda holder, left, stands: refusal_of(holder, left),
+) -> Awaitable[Refusal | None]:
+    """Learn whether a lock was handed over to the one who waited at ``place``, and have it noted.
+
+    If so, it lives at least so many milliseconds from now; 0 leaves its lease as it is.
+    """
+    keys = keys_rules.with_queue(claim.keys)
+    return ask(port, "enter", claim, keys, milliseconds, place, until=until, read=read)
+
+
 def groups(port: Port, claim: Claim) -> list[tuple[bytes, ...]]:
     """The claim's keys, as many together as one script may touch."""
     return keys_rules.by_slot(claim.keys) if port.slotted else [claim.keys]

@@ -1,4 +1,4 @@
-"""One waiter in the queue of a lock, and the news that it waits for."""
+"""One place in the queue of a lock, and the news that who waits there is told."""
 
 from __future__ import annotations
 
@@ -6,37 +6,60 @@ import math
 from enum import Enum
 from typing import Protocol
 
+from redis_lock_decorators.rules import words
+
 
 class News(Enum):
     """What a waiter may hear."""
 
     OPEN = "from now on it can be told: it may line up"
     DEAF = "it cannot be told: it must look by itself"
-    TURN = "the lock was handed to it"
-    AGAIN = "it is not in the queue any more: it must line up again"
+    TURN = "the server that it listens to has handed the lock to it"
+    ASK = "somebody says that the lock was handed to it: it must ask"
+    AGAIN = "it is not in the queue any more, or cannot be told there: it must line up again"
 
 
 class Turn:
-    """What a waiter and its listener know of each other. Seconds are monotonic.
+    """One place: one identifier, one listener, one stand in the queue. Seconds are monotonic.
 
     Attributes:
+        hint: what its identifier is called in words.
         asked: when its first request to line up left: nobody was handed the lock by its identifier
             before.
         evidence: the time that the lock was not handed over before, known with the word of it.
-        place: what stands for the waiter in the queue; None until it has lined up.
+        place: what stands for the waiter in the queue; None until it has asked for it.
+        stands: it is in the queue, as far as its waiter knows.
         ticket: its number there; 0 until it has one.
+        session: the connection of its listener that it is told on: on another one no word of it
+            is believed, for others may have heard that before and say it again.
+        is_told: it was told of a word and has not heeded that yet.
         waiter: whom the news wakes.
     """
 
-    __slots__ = ("asked", "evidence", "identifier", "key", "place", "ticket", "waiter")
+    __slots__ = (
+        "asked",
+        "evidence",
+        "hint",
+        "identifier",
+        "is_told",
+        "key",
+        "place",
+        "session",
+        "stands",
+        "ticket",
+        "waiter",
+    )
 
     def __init__(self, key: bytes, identifier: str, waiter: Waiter) -> None:
         self.key = key
         self.identifier = identifier
+        self.hint = words.hint(identifier)
         self.waiter = waiter
         self.asked = math.inf
         self.evidence = -math.inf
         self.place: str | None = None
+        self.stands = self.is_told = False
+        self.session = -1
         self.ticket = 0
 
 

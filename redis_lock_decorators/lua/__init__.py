@@ -17,7 +17,7 @@ class Script(NamedTuple):
 
 #: What stands before the scripts of some verbs: "promote" before those that may hand a lock on.
 BEFORE = {
-    **dict.fromkeys(("cancel", "enqueue", "poke", "release"), "promote"),
+    **dict.fromkeys(("cancel", "enqueue", "poke", "release", "rest"), "promote"),
     **dict.fromkeys(("adjust", "left", "settle"), "ends"),
 }
 

@@ -1,17 +1,25 @@
--- Take a lock that is free and awaited by nobody; else wait for it in its queue, at the old place if there is one.
+-- Take a lock that is free and awaited by nobody, or was handed over at the place that is given up; else wait for it in
+-- its queue, by the old ticket if there is one.
 -- KEYS  the lock key, its queue, its facts
--- ARGV  identifier, serial number of the request, lease in milliseconds, channel, grant in milliseconds, ticket or 0
+-- ARGV  identifier, serial number of the request, lease in milliseconds, channel, grant in milliseconds, ticket or 0,
+--       the place in the queue that is given up for this one, or ''
 -- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier or '', PTTL of the lock, ticket}
 local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
 local mark, place = ARGV[1] .. ':' .. ARGV[2], ARGV[4] .. '|' .. ARGV[1] .. '|' .. ARGV[5]
+local former = string.match(ARGV[7], '|([^|]+)|')
+if former then
+  redis.call('ZREM', queue, ARGV[7])
+end
 local holder = redis.call('GET', key)
-if holder == ARGV[1] or not holder and redis.call('EXISTS', queue) == 0 then
+local is_ours = holder and (holder == ARGV[1] or holder == former)
+if is_ours or not holder and redis.call('EXISTS', queue) == 0 then
   -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
   local left = redis.call('PTTL', key)
-  if left ~= -1 and left < tonumber(ARGV[3]) then
+  if holder ~= ARGV[1] or left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
   redis.call('ZREM', queue, place)
+  redis.call('HDEL', facts, 'granted')
   return mark
 end
 redis.call('HDEL', facts, 'suspect:' .. ARGV[4])

@@ -1,13 +1,19 @@
 -- Hand on a lock whose holder let it lapse, and tell which waiters are not in its queue any more.
 -- KEYS  the lock key, its queue, its facts
--- ARGV  any text, serial number of the request, then places in the queue
--- reply {"text:serial", holder's identifier or '', PTTL of the lock, then the numbers from 0 of places that are not there}
+-- ARGV  a channel or any text, serial number of the request, then places in the queue; none to have the first waiter
+--       told of a lock that rests
+-- reply {"text:serial", holder's identifier or '', PTTL of the lock, listeners of the channel or -1 if that is not known,
+--       then the numbers from 0 of places that are not there}
 local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
-if not redis.call('GET', key) then
+local holder = redis.call('GET', key)
+if not holder then
   promote(key, queue, facts)
+  holder = redis.call('GET', key)
+elseif #ARGV == 2 and string.sub(holder, -5) == ':rest' then
+  stir(queue)
 end
 redis.call('PEXPIRE', queue, 600000)
-local found = {ARGV[1] .. ':' .. ARGV[2], redis.call('GET', key) or '', redis.call('PTTL', key)}
+local found = {ARGV[1] .. ':' .. ARGV[2], holder or '', redis.call('PTTL', key), hearers(ARGV[1]) or -1}
 for i = 3, #ARGV do
   if not redis.call('ZSCORE', queue, ARGV[i]) then
     found[#found + 1] = i - 3

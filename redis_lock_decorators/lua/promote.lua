@@ -1,42 +1,75 @@
 -- Not a script by itself: what stands before those that may hand a lock on.
--- Give a lock that nobody holds any more to the first waiter whose process listens; if there is none, free it.
 -- In the queue a waiter is "channel|identifier|grant in milliseconds", by its ticket; who was handed the lock last is
--- noted as "channel|identifier". Releaser: the identifier that lets the lock go, nil if it lapsed.
+-- noted so too, until it says that it entered or lets the lock go. Words on a channel, where anybody may speak and hear:
+--   turn|hint|proof  the waiter was handed the lock. The hint names its place and is no secret; the proof is made of
+--                    what only this very process of the server, those who may ask it INFO, and the waiter know.
+--   again|hint       the waiter is to line up again. It proves nothing, and costs no more than a request.
+
+-- Listeners of the channel at this server, patterns not counted; nil if that may not be asked.
+local function hearers(channel)
+  local found = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return not found.err and found[2] or nil
+end
+
+local function proof(identifier, key)
+  local info = redis.pcall('INFO', 'server')
+  local run_id = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+  return run_id and redis.sha1hex(run_id .. '|' .. identifier .. '|' .. key) or ''
+end
+
+-- Whether anybody may have heard it.
+local function say(channel, word)
+  local heard = redis.pcall('PUBLISH', channel, word)
+  return type(heard) == 'number' and heard > 0
+end
+
+local function say_again(channel, identifier)
+  return say(channel, 'again|' .. redis.sha1hex(identifier))
+end
+
+-- Give a lock that nobody holds any more to the first waiter whose process listens; if there is none, free it.
+-- Releaser: the identifier that lets the lock go, nil if it lapsed.
 local function promote(key, queue, facts, releaser)
   local granted = redis.call('HGET', facts, 'granted')
   if granted then
-    local channel, identifier = string.match(granted, '^([^|]+)|(.+)$')
-    if identifier ~= releaser then -- it let the lock lapse: until its process asks again, none there is handed it
+    local channel, identifier = string.match(granted, '^([^|]+)|([^|]+)')
+    if identifier ~= releaser then -- nobody entered: until its process asks again, none there is handed the lock
       redis.call('HDEL', facts, 'granted')
       redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
     end
   end
-  local gone = {}
-  local function tell(channel, word)
-    if not gone[channel] then
-      local heard = redis.pcall('PUBLISH', channel, word)
-      gone[channel] = heard == 0 or type(heard) == 'table'
-    end
-    return not gone[channel]
-  end
+  local heard = {}
   local first = redis.call('ZPOPMIN', queue)
   while #first > 0 do
     local channel, identifier, grant = string.match(first[1], '^([^|]+)|([^|]+)|(%d+)$')
-    if redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
-      tell(channel, 'again|' .. identifier .. '|' .. key)
+    heard[channel] = heard[channel] or hearers(channel) or 1
+    if heard[channel] == 0 or redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
+      -- One that listens at another server, from which the lock has moved, may be told from here all the same.
+      say_again(channel, identifier)
     else
       -- First the key, then the word. Where memory is used up, waiters come back by their own timers.
       if redis.pcall('SET', key, identifier, 'PX', grant).err then
         break
       end
-      if tell(channel, 'turn|' .. identifier .. '|' .. key) then
-        if redis.pcall('HSET', facts, 'granted', channel .. '|' .. identifier) == 1 then
+      if say(channel, 'turn|' .. redis.sha1hex(identifier) .. '|' .. proof(identifier, key)) then
+        if redis.pcall('HSET', facts, 'granted', first[1]) == 1 then
           redis.pcall('PEXPIRE', facts, 600000)
         end
         return
       end
+      heard[channel] = 0
     end
     first = redis.call('ZPOPMIN', queue)
   end
   redis.call('DEL', key, facts)
+end
+
+-- Have the first waiter whose process listens learn for how long a lock stands that nobody will let go.
+local function stir(queue)
+  for _, place in ipairs(redis.call('ZRANGE', queue, 0, 99)) do
+    local channel, identifier = string.match(place, '^([^|]+)|([^|]+)|%d+$')
+    if hearers(channel) ~= 0 and say_again(channel, identifier) then
+      return
+    end
+  end
 end

@@ -10,6 +10,7 @@ for i = 1, count do
   if holder == ARGV[1] then
     redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
     redis.call('HDEL', KEYS[2 * count + i], 'granted', 'from')
+    stir(KEYS[count + i])
   elseif holder ~= resting then
     stranger = holder or stranger or ''
   end

@@ -31,7 +31,7 @@ class Options:
         lease: how long a lease lives: ``expire``, but not longer than ``max_hold``.
         ttl: ``lease`` in whole milliseconds, rounded up.
         grain: how much earlier than due a lease may be renewed.
-        grant: the milliseconds for which the lock is handed over in a queue, until it is renewed.
+        grant: the milliseconds for which the lock is handed over in a queue, until its holder is heard of.
         way: how a busy lock is waited for: ``wait``, but a lease that is not renewed is not passed
             on in a cohort, where the next would have only the rest of it.
         first_look: how long after it was taken somebody must look at a lease.
@@ -67,8 +67,7 @@ class Options:
         object.__setattr__(self, "expire", expire)
         object.__setattr__(self, "lease", lease)
         object.__setattr__(self, "ttl", durations.milliseconds(lease))
-        grant = min(lease, LONGEST_GRANT) if self.auto_renew else lease
-        object.__setattr__(self, "grant", durations.milliseconds(grant))
+        object.__setattr__(self, "grant", durations.milliseconds(min(lease, LONGEST_GRANT)))
         grain = term.grain(lease)
         object.__setattr__(self, "grain", grain)
         object.__setattr__(self, "first_look", term.first_look(lease))

@@ -86,10 +86,15 @@ class Facts(Generic[T]):
         found = self.listeners.get(node)
         if found is None:
             channel = f"redis-lock:{secrets.token_hex(8)}"
-            end = partial(self.listeners.pop, node, None)
+            end = partial(self._forget, node)
             listener = Listener(self.bell, port, channel, key, end)
             found = self.listeners.setdefault(node, listener)
         return found
+
+    def _forget(self, node: object, listener: Listener) -> None:
+        """Have no listener for a node any more, if that is still this one."""
+        if self.listeners.get(node) is listener:
+            self.listeners.pop(node, None)
 
     def node(self, client: Any, command: tuple[Any, ...]) -> object:
         """What tells the node apart that a command goes to; None where there is but one."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from redis_lock_decorators.world import own
 from redis_lock_decorators.world.clients import address_of
+from redis_lock_decorators.world.failures import is_reply
 from redis_lock_decorators.world.relays import in_thread
 from redis_lock_decorators.world.wire import packed
 from redis_lock_decorators.world.wires import LoopWire
@@ -24,9 +25,15 @@ class TaskLine:
     async def send(self, *command: Any) -> None:
         await self._connection.send_command(*command)
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+    async def hear(self, tell: Callable[[Any], None]) -> None:
         while True:
-            tell(await self._connection.read_response())
+            try:
+                reply = await self._connection.read_response()
+            except Exception as error:
+                if not is_reply(error):
+                    raise
+                reply = error
+            tell(reply)
 
     async def close(self) -> None:
         await self._connection.disconnect()
@@ -42,8 +49,8 @@ class ThreadLine:
     async def send(self, *command: Any) -> None:
         self._wire.send(packed(command))
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
-        self._wire.start(partial(_tell, tell), self._fail)
+    async def hear(self, tell: Callable[[Any], None]) -> None:
+        self._wire.start(tell, self._fail)
         await self._end
 
     async def close(self) -> None:
@@ -54,12 +61,6 @@ class ThreadLine:
     def _fail(self, error: Exception) -> None:
         if not self._end.done():
             self._end.set_exception(error)
-
-
-def _tell(tell: Callable[[list[Any]], None], message: Any) -> None:
-    if isinstance(message, Exception):
-        raise message
-    tell(message)
 
 
 async def task_line(client: Any, key: bytes) -> TaskLine:

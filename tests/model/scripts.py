@@ -5,7 +5,8 @@ Keys, identifiers and channels are text. A place in the queue is "channel|identi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 #: How long a queue and what is noted of its waiters are kept, in milliseconds.
@@ -29,7 +30,10 @@ class Redis(Protocol):
     def zscore(self, key: Any, member: str) -> int | None: ...
     def zlast(self, key: Any) -> int | None: ...
     def zpopmin(self, key: Any) -> str | None: ...
+    def zall(self, key: Any) -> list[str]: ...
     def publish(self, channel: str, message: str) -> int: ...
+    def numsub(self, channel: str) -> int | None: ...
+    def run_id(self) -> str | None: ...
 
 
 class Scripts:
@@ -42,31 +46,42 @@ class Scripts:
         redis = self.redis
         granted = redis.hget(facts, "granted")
         if granted is not None:
-            last, _, held_by = granted.partition("|")
+            last, held_by, _ = granted.split("|")
             if held_by != releaser:
                 redis.hdel(facts, "granted")
                 self.suspect(facts, last)
-        gone: dict[str, bool] = {}
-
-        def tell(channel: str, word: str) -> bool:
-            if not gone.get(channel):
-                gone[channel] = redis.publish(channel, word) == 0
-            return not gone[channel]
-
+        heard: dict[str, int] = {}
         while (place := redis.zpopmin(queue)) is not None:
             channel, identifier, grant = place.split("|")
-            if redis.hget(facts, f"suspect:{channel}") is not None:
-                self.again(tell, channel, f"again|{identifier}|{_text(key)}")
+            if not heard.get(channel):
+                heard.setdefault(channel, self.hearers(channel))
+            if heard[channel] == 0 or redis.hget(facts, f"suspect:{channel}") is not None:
+                self.again(channel, identifier)
                 continue
             redis.set(key, identifier, int(grant))
-            if tell(channel, f"turn|{identifier}|{_text(key)}"):
-                redis.hset(facts, "granted", f"{channel}|{identifier}")
+            if redis.publish(channel, f"turn|{hint(identifier)}|{self.proof(identifier, key)}"):
+                redis.hset(facts, "granted", place)
                 redis.pexpire(facts, KEPT)
                 return
+            heard[channel] = 0
         redis.delete(key, facts)
 
-    def again(self, tell: Callable[[str, str], bool], channel: str, word: str) -> None:
-        tell(channel, word)
+    def hearers(self, channel: str) -> int:
+        found = self.redis.numsub(channel)
+        return 1 if found is None else found
+
+    def proof(self, identifier: str, key: Any) -> str:
+        run_id = self.redis.run_id()
+        return "" if run_id is None else proof(run_id, identifier, key)
+
+    def again(self, channel: str, identifier: str) -> int:
+        return self.redis.publish(channel, f"again|{hint(identifier)}")
+
+    def stir(self, queue: Any) -> None:
+        for place in self.redis.zall(queue)[:100]:
+            channel, identifier, _ = place.split("|")
+            if self.hearers(channel) and self.again(channel, identifier):
+                return
 
     def suspect(self, facts: Any, channel: str) -> None:
         self.redis.hset(facts, f"suspect:{channel}", "1")
@@ -80,14 +95,20 @@ class Scripts:
         channel: str,
         grant: int,
         ticket: int,
+        given_up: str = "",
     ) -> Any:
         redis, (key, queue, facts) = self.redis, keys
         place = f"{channel}|{identifier}|{grant}"
+        former = given_up.split("|")[1] if given_up else None
+        if former is not None:
+            redis.zrem(queue, given_up)
         holder = redis.get(key)
-        if holder == identifier or (holder is None and not redis.exists(queue)):
-            if redis.pttl(key) != -1 and redis.pttl(key) < lease:
+        is_ours = holder is not None and holder in (identifier, former)
+        if is_ours or (holder is None and not redis.exists(queue)):
+            if holder != identifier or -1 != redis.pttl(key) < lease:
                 redis.set(key, identifier, lease)
             redis.zrem(queue, place)
+            redis.hdel(facts, "granted")
             return mark
         redis.hdel(facts, f"suspect:{channel}")
         ticket = redis.zscore(queue, place) or ticket
@@ -99,6 +120,19 @@ class Scripts:
             self.promote(key, queue, facts)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
+    def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, place: str) -> Any:
+        redis, (key, queue, facts) = self.redis, keys
+        holder = redis.get(key)
+        if holder != identifier:
+            stands = int(redis.zscore(queue, place) is not None)
+            return [mark, holder or "", redis.pttl(key), stands]
+        if -1 != redis.pttl(key) < lease:
+            redis.pexpire(key, lease)
+        redis.zrem(queue, place)
+        if redis.hget(facts, "granted") == place:
+            redis.hdel(facts, "granted")
+        return mark
+
     def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, place: str) -> Any:
         redis, (key, queue, facts) = self.redis, keys
         redis.zrem(queue, place)
@@ -108,13 +142,34 @@ class Scripts:
             redis.delete(facts)
         return mark
 
-    def poke(self, mark: Any, keys: Sequence[Any], _: str, *places: str) -> Any:
+    def poke(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
         redis, (key, queue, facts) = self.redis, keys
-        if redis.get(key) is None:
+        holder = redis.get(key)
+        if holder is None:
             self.promote(key, queue, facts)
+        elif not places and holder.endswith(":rest"):
+            self.stir(queue)
         redis.pexpire(queue, KEPT)
+        heard = redis.numsub(channel)
         missing = [at for at, place in enumerate(places) if redis.zscore(queue, place) is None]
-        return [mark, redis.get(key) or "", redis.pttl(key), *missing]
+        return [
+            *(mark, redis.get(key) or "", redis.pttl(key)),
+            *(-1 if heard is None else heard, *missing),
+        ]
+
+    def rest(self, mark: Any, keys: Sequence[Any], identifier: str, milliseconds: int) -> Any:
+        redis, count, stranger = self.redis, len(keys) // 3, None
+        resting = f"{identifier}:rest"
+        for at in range(count):
+            key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
+            holder = redis.get(key)
+            if holder == identifier:
+                redis.set(key, resting, milliseconds)
+                redis.hdel(facts, "granted")
+                self.stir(queue)
+            elif holder != resting:
+                stranger = holder or stranger or ""
+        return mark if stranger is None else [mark, stranger]
 
     def release(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
         redis, count, stranger = self.redis, len(keys) // 3, None
@@ -138,7 +193,9 @@ class Memory:
 
     Attributes:
         hearers: the channels that somebody listens to.
+        spies: the channels that only a pattern of somebody matches.
         published: what was published: (channel, message).
+        number: the process of the server; None if it does not tell.
     """
 
     def __init__(self) -> None:
@@ -146,6 +203,8 @@ class Memory:
         self.queues: dict[Any, dict[str, int]] = {}
         self.hashes: dict[Any, dict[str, str]] = {}
         self.hearers: set[str] = set()
+        self.spies: set[str] = set()
+        self.number: str | None = "0"
         self.published: list[tuple[str, str]] = []
 
     def get(self, key: Any) -> str | None:
@@ -198,11 +257,21 @@ class Memory:
         self.zrem(key, first)
         return first
 
+    def zall(self, key: Any) -> list[str]:
+        waiting = self.queues.get(key, {})
+        return sorted(waiting, key=lambda member: (waiting[member], member))
+
     def publish(self, channel: str, message: str) -> int:
-        if channel not in self.hearers:
-            return 0
-        self.published.append((channel, message))
-        return 1
+        heard = (channel in self.hearers) + (channel in self.spies)
+        if heard:
+            self.published.append((channel, message))
+        return heard
+
+    def numsub(self, channel: str) -> int | None:
+        return int(channel in self.hearers)
+
+    def run_id(self) -> str | None:
+        return self.number
 
 
 def _drop(kind: dict[Any, dict[str, Any]], key: Any, member: str) -> None:
@@ -212,5 +281,13 @@ def _drop(kind: dict[Any, dict[str, Any]], key: Any, member: str) -> None:
         kind.pop(key, None)
 
 
-def _text(key: Any) -> str:
-    return key.decode(errors="surrogateescape") if isinstance(key, bytes) else str(key)
+def hint(identifier: str) -> str:
+    """What a place is called in words."""
+    return hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest()
+
+
+def proof(run_id: str, identifier: str, key: Any) -> str:
+    """What only the server and the waiter can say of a grant."""
+    name = key if isinstance(key, bytes) else str(key).encode()
+    data = f"{run_id}|{identifier}|".encode() + name
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()

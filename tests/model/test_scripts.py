@@ -20,14 +20,20 @@ WAITERS, CHANNELS = st.sampled_from("abc"), st.sampled_from(["one", "two"])
 GRANTS = st.sampled_from([20_000, 30_000])
 PLACES = st.builds("{}|{}|{}".format, CHANNELS, WAITERS, GRANTS)
 ENQUEUES = st.tuples(
-    *(st.just("enqueue"), WAITERS, st.just(LEASE), CHANNELS, GRANTS, st.integers(0, 3))
+    *(st.just("enqueue"), WAITERS, st.just(LEASE), CHANNELS, GRANTS, st.integers(0, 3)),
+    st.one_of(st.just(""), PLACES),
 )
 LAPSES = st.tuples(st.just("expire"))
-POKES = st.tuples(st.just("poke"), st.just("x"), PLACES, PLACES)
+POKES = st.one_of(
+    st.tuples(st.just("poke"), CHANNELS, PLACES, PLACES), st.tuples(st.just("poke"), CHANNELS)
+)
 STEPS = st.one_of(
     *(ENQUEUES, ENQUEUES, ENQUEUES, LAPSES, LAPSES, POKES, POKES),
     st.tuples(st.just("cancel"), WAITERS, st.one_of(PLACES, st.just(""))),
+    st.tuples(st.just("enter"), WAITERS, st.sampled_from([0, LEASE]), PLACES),
     st.tuples(st.just("release"), WAITERS),
+    st.tuples(st.just("rest"), WAITERS, st.just(LEASE)),
+    st.tuples(st.just("spy"), CHANNELS),
     st.tuples(st.just("release both"), WAITERS),
     st.tuples(st.just("set"), WAITERS),
     st.tuples(st.just("deafen"), CHANNELS),
@@ -38,7 +44,7 @@ LAPSE, POKE = ("expire",), ("poke", "x", "one|b|20000", "two|c|20000")
 
 
 def lines_up(identifier: str, channel: str) -> tuple[Any, ...]:
-    return ("enqueue", identifier, LEASE, channel, 20_000, 0)
+    return ("enqueue", identifier, LEASE, channel, 20_000, 0, "")
 
 
 #: Two grants lapse, so that both processes are suspects in the end, and come again or leave.
@@ -55,6 +61,8 @@ class RealServer:
         self.client = server.client(decode_responses=True)
         self.server = server
         self.lines: dict[str, Any] = {}
+        self.spies: dict[str, Any] = {}
+        self.run_id = self.client.info("server")["run_id"]
 
     def begin(self) -> None:
         self.client.flushall()
@@ -63,7 +71,18 @@ class RealServer:
                 self.lines[channel] = line = self.server.client(decode_responses=True).pubsub()
                 line.subscribe(channel)
                 assert line.get_message(timeout=20)["type"] == "subscribe"
+        while self.spies:
+            self.spies.popitem()[1].close()
+        while self.client.pubsub_numpat():
+            pass
         self.published()
+
+    def spy(self, channel: str) -> None:
+        """Have somebody listen to a pattern that the channel matches."""
+        if channel not in self.spies:
+            self.spies[channel] = spy = self.server.client().pubsub()
+            spy.psubscribe(f"{channel[:2]}*")
+            assert spy.get_message(timeout=20)["type"] == "psubscribe"
 
     def deafen(self, channel: str) -> None:
         if channel in self.lines:
@@ -125,7 +144,7 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     for step in (lines_up("a", "one"), lines_up("b", "one"), lines_up("c", "one")):
         verb, identifier, *details = step
         real.run(verb, KEYS, identifier, 0, *details)
-    real.run("enqueue", KEYS, "d", 0, LEASE, "two", 20_000, 0)
+    real.run("enqueue", KEYS, "d", 0, LEASE, "two", 20_000, 0, "")
     real.run("release", KEYS, "a", 0)
     assert real.client.get("lock") == "b"
 
@@ -136,7 +155,7 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     assert real.client.get("lock") == "d"
     assert real.client.hgetall("waiters") == {
         "suspect:one": "1",
-        "granted": "two|d",
+        "granted": "two|d|20000",
         "from": "stranger",
     }
 
@@ -152,7 +171,7 @@ def test_scripts_in_python_do_what_a_real_server_does(real: RealServer, steps: A
     memory = Memory()
     scripts = Scripts(memory)
     real.begin()
-    memory.hearers = {"one", "two"}
+    memory.hearers, memory.number = {"one", "two"}, real.run_id
 
     for serial, (verb, *arguments) in enumerate(steps):
         mark, keys = None, KEYS
@@ -164,6 +183,9 @@ def test_scripts_in_python_do_what_a_real_server_does(real: RealServer, steps: A
             memory.set("lock2", arguments[0], LEASE)
             real.client.set("lock", arguments[0], px=LEASE)
             real.client.set("lock2", arguments[0], px=LEASE)
+        elif verb == "spy":
+            memory.spies.add(arguments[0])
+            real.spy(arguments[0])
         elif verb == "deafen":
             memory.hearers.discard(arguments[0])
             real.deafen(arguments[0])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import NoPermissionError
 
 from redis_lock_decorators.flow.acquire import Way, acquire
 from redis_lock_decorators.flow.claim import Claim
@@ -121,7 +122,7 @@ class QueueLine:
 
     def __init__(self, process: Waiting) -> None:
         self._process = process
-        self._words: deque[list[Any] | Exception] = deque()
+        self._words: deque[Any] = deque()
         self._resume: Resume | None = None
         self._channel: str | None = None
         self._arrived = 0.0
@@ -135,15 +136,19 @@ class QueueLine:
             self._channel = command[1]
             self._process.server.hearers.setdefault(command[1], []).append(self._hear)
             self._arrive([b"subscribe", command[1].encode(), 1])
+        elif command[0] == "INFO":
+            run_id = self._process.server.run_id
+            refused = NoPermissionError("no INFO")
+            self._arrive(refused if run_id is None else f"run_id:{run_id}\r\n".encode())
         else:
             self._arrive([b"pong", command[1].encode()])
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+    async def hear(self, tell: Callable[[Any], None]) -> None:
         while True:
             while not self._words:
                 await _Turn(self._await)
             word = self._words.popleft()
-            if isinstance(word, Exception):
+            if isinstance(word, Disconnected):
                 raise word
             tell(word)
 
@@ -158,11 +163,12 @@ class QueueLine:
         self._words.append(Disconnected("the line was cut"))
         self._wake()
 
-    def _hear(self, message: str) -> None:
+    def _hear(self, message: str | bytes) -> None:
         if not self.is_silent:
-            self._arrive([b"message", (self._channel or "").encode(), message.encode()])
+            data = message.encode() if isinstance(message, str) else message
+            self._arrive([b"message", (self._channel or "").encode(), data])
 
-    def _arrive(self, word: list[Any]) -> None:
+    def _arrive(self, word: Any) -> None:
         port = self._process.port
         self._arrived = max(self._arrived, port.clock.now + port.latency / 2 + self.late)
 
@@ -235,8 +241,9 @@ class Waiting:
         self.is_cut_off = False
         self.channels = 0
 
-    def forget(self) -> None:
-        self.listener = None
+    def forget(self, listener: Listener) -> None:
+        if self.listener is listener:
+            self.listener = None
 
     def takes(self, name: str = "a", wait: float = 30, **options: Any) -> Taking:
         """Begin to take a lock."""
@@ -261,10 +268,12 @@ class Taking:
         expire: float = 10,
         grant: float = 2.5,
         way: Way = "queue",
+        renews: bool = True,
     ) -> None:
         self.process, self.wait, self.way = process, wait, way
         self.claim: Claim = new_claim(name, expire=expire, owner=object())
         self.claim.grant = round(min(grant, expire) * 1000)
+        self.claim.renews = renews
         self.at: float | None = None
         self.refusal: Refusal | None = None
         self.held = False

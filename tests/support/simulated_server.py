@@ -18,7 +18,7 @@ from redis_lock_decorators.rules.keys import slot_of
 VERBS = (
     *("acquire", "release", "extend", "renew", "rest"),
     *("acquire_fenced", "settle", "left", "adjust"),
-    *("enqueue", "cancel", "poke"),
+    *("enqueue", "enter", "cancel", "poke"),
 )
 BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
@@ -67,6 +67,8 @@ class SimulatedServer:
         extended: what was given a new lease by a command: (key, value).
         renewed: what was renewed, though it may have had that lease before: (key, value).
         hearers: who listens, by channel: each is called with what is published.
+        spies: who listens to every channel by a pattern: called with a channel and a message.
+        run_id: the process of the server, as INFO tells; None if that is not allowed.
     """
 
     def __init__(self, clock: Clock, *, cluster: bool = False, natives: Iterable[str] = ()) -> None:
@@ -80,17 +82,20 @@ class SimulatedServer:
         self.stepped = 0.0
         self.replicas = 0
         self.hearers: dict[str, list[Callable[[str], object]]] = {}
+        self.spies: list[Callable[[str, str], object]] = []
+        self.run_id: str | None = f"{id(self):040x}"
         self._stored: dict[bytes, tuple[bytes | dict[str, Any], float]] = {}
         scripts = Scripts(Commands(self))
         self._verbs: dict[str, Callable[..., Any]] = {
             "acquire": self._acquire,
             "release": scripts.release,
             "enqueue": scripts.enqueue,
+            "enter": scripts.enter,
+            "rest": scripts.rest,
             "cancel": scripts.cancel,
             "poke": scripts.poke,
             "extend": self._extend,
             "renew": self._renew,
-            "rest": self._rest,
             "acquire_fenced": self._acquire_fenced,
             "settle": self._settle,
             "left": self._left,
@@ -105,6 +110,7 @@ class SimulatedServer:
             "EXISTS": lambda key: int(self._any(key) is not None),
             "HDEL": self._hdel,
             "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
+            "PUBSUB": lambda _, channel: [channel, self.numsub(channel.decode())],
             "WATCH": self._watch,
             "EXEC": self._exec,
             "WAIT": self._wait,
@@ -154,7 +160,13 @@ class SimulatedServer:
         hearers = list(self.hearers.get(channel, ()))
         for hear in hearers:
             hear(message)
-        return len(hearers)
+        for spy in list(self.spies):
+            spy(channel, message)
+        return len(hearers) + len(self.spies)
+
+    def numsub(self, channel: str) -> int:
+        """How many listen to a channel by its own name."""
+        return len(self.hearers.get(channel, ()))
 
     def time(self) -> int:
         """The server's clock, in microseconds of Unix time."""
@@ -299,16 +311,6 @@ class SimulatedServer:
                 return [mark, self._get(key), self._pttl(key)]
         return None
 
-    def _rest(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
-        resting, stranger = f"{identifier}:rest", None
-        for key in keys[: len(keys) // 3]:
-            holder = self.value(key)
-            if holder == identifier:
-                self.put(key, resting, _seconds(milliseconds))
-            elif holder != resting:
-                stranger = holder or stranger or ""
-        return mark if stranger is None else [mark, _bytes(stranger)]
-
     def _extend(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
         strangers = self._strangers(keys, identifier)
         if strangers:
@@ -386,6 +388,7 @@ class Commands:
         self.hget = server._hget
         self.hdel = self.zrem = server._hdel
         self.publish = server.publish
+        self.numsub = server.numsub
 
     def set(self, key: bytes, value: str, milliseconds: int) -> None:
         self._server.put(key, value, _seconds(milliseconds))
@@ -418,6 +421,13 @@ class Commands:
 
     def zlast(self, key: bytes) -> int | None:
         return max(self._server.members(key).values(), default=None)
+
+    def run_id(self) -> str | None:
+        return self._server.run_id
+
+    def zall(self, key: bytes) -> list[str]:
+        waiting = self._server.members(key)
+        return sorted(waiting, key=lambda member: (waiting[member], member))
 
     def zpopmin(self, key: bytes) -> str | None:
         waiting = self._server.members(key)

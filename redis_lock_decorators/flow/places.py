@@ -1,0 +1,183 @@
+"""The places at one listener: who waits there, who entered from there, who left."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from hmac import compare_digest
+from typing import NamedTuple
+
+from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.turn import News, Turn
+from redis_lock_decorators.rules import words
+
+#: Of the places that were left so many are remembered: a late copy of a request to line up may
+#: stand in the queue for one of them.
+MOST_LEFT = 1000
+#: What was handed in and not taken in: more than this comes together only while no line is open.
+MOST_HANDED = 10_000
+
+
+class Ear(NamedTuple):
+    """How a word was heard.
+
+    Attributes:
+        session: the connection that it came on.
+        run_id: the process of the server at the other end of that, if it is known.
+        evidence: the time that nothing heard now was said before.
+        now: the time.
+    """
+
+    session: int
+    run_id: bytes | None
+    evidence: float
+    now: float
+
+
+class Left:
+    """A place that nobody holds a lock by any more, nor ever will again."""
+
+    __slots__ = ("identifier", "key")
+
+    def __init__(self, key: bytes, identifier: str) -> None:
+        self.key = key
+        self.identifier = identifier
+
+
+class Entered:
+    """A claim that is held by the identifier of a place.
+
+    Attributes:
+        note_at: when Redis is to know that it was entered; infinity once it does.
+    """
+
+    __slots__ = ("claim", "identifier", "key", "note_at", "place")
+
+    def __init__(self, claim: Claim, identifier: str, place: str, note_at: float) -> None:
+        self.key = claim.keys[0]
+        self.claim = claim
+        self.identifier = identifier
+        self.place = place
+        self.note_at = note_at
+
+    def after(self, other: Entered | None) -> Entered:
+        """The same, to be noted as the claim was that held the lock before by this identifier."""
+        if other is not None and not self.place:
+            self.place, self.note_at = other.place, other.note_at
+        return self
+
+    def is_over(self, now: float) -> bool:
+        """Whether the claim is not held by the identifier, nor about to be passed on by it."""
+        is_being_passed = self.claim.cohort is not None and self.claim.identifier != self.identifier
+        return not self.claim.is_live(now) and not is_being_passed
+
+
+class Places:
+    """What a listener knows of its places. A word leads to nothing that is not known here.
+
+    Waiters join, leave and enter from any thread, each by one operation that cannot be interrupted;
+    all else belongs to the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[bytes, Turn] = {}
+        self._entered: dict[bytes, Entered] = {}
+        self._left: OrderedDict[bytes, Left] = OrderedDict()
+        self._handed: deque[Left | Entered] = deque(maxlen=MOST_HANDED)
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def turns(self) -> list[Turn]:
+        """Who waits now."""
+        return list(self._turns.values())
+
+    def join(self, turn: Turn) -> None:
+        """Know one that waits."""
+        self._turns[turn.hint] = turn
+
+    def leave(self, turn: Turn) -> None:
+        """Know that nobody waits there any more, nor will hold the lock by that place."""
+        if self._turns.get(turn.hint) is turn and turn.place is not None:
+            self._handed.append(Left(turn.key, turn.identifier))
+        self._turns.pop(turn.hint, None)
+
+    def enter(self, entered: Entered) -> None:
+        """Know that a claim is held by a place, whose waiter may be told of it yet."""
+        self._handed.append(entered)
+        self._turns.pop(words.hint(entered.identifier), None)
+
+    def hear(self, data: object, ear: Ear) -> Left | None:
+        """Tell the waiter that a word is for; or return the place that was left, to let it go."""
+        word = words.parsed(data)
+        if word is None:
+            return None
+        turn = self._turns.get(word.hint)
+        if turn is not None:
+            _tell(turn, word, ear)
+            return None
+        self._absorb()
+        self._forget_over(word.hint, ear.now)
+        left = self._left.get(word.hint)
+        if left is None or word.kind != b"turn":
+            return None
+        if ear.run_id is None or _is_proved(word, ear, left):
+            return self._left.pop(word.hint)
+        return None
+
+    def to_note(self, now: float) -> list[Entered]:
+        """Who entered a while ago, holds the lock still, and is not known to Redis to do so."""
+        self._absorb()
+        for hint in list(self._entered):
+            self._forget_over(hint, now)
+        due = [one for one in self._entered.values() if one.note_at <= now]
+        for one in due:
+            one.note_at = math.inf
+        return due
+
+    def next_note(self) -> float:
+        """When the next one is to be noted; infinity if there is none."""
+        self._absorb()
+        return min([one.note_at for one in self._entered.values()], default=math.inf)
+
+    def _forget_over(self, hint: bytes, now: float) -> None:
+        entered = self._entered.get(hint)
+        if entered is not None and entered.is_over(now):
+            del self._entered[hint]
+            self._remember(hint, Left(entered.key, entered.identifier))
+
+    def _absorb(self) -> None:
+        """Take in what was handed in."""
+        while self._handed:
+            one = self._handed.popleft()
+            hint = words.hint(one.identifier)
+            if isinstance(one, Entered):
+                self._left.pop(hint, None)
+                self._entered[hint] = one.after(self._entered.get(hint))
+            elif hint not in self._entered:
+                self._remember(hint, one)
+
+    def _remember(self, hint: bytes, left: Left) -> None:
+        self._left[hint] = left
+        if len(self._left) > MOST_LEFT:
+            self._left.popitem(last=False)
+
+
+def _tell(turn: Turn, word: words.Word, ear: Ear) -> None:
+    if turn.is_told or turn.place is None:
+        return
+    turn.is_told = True
+    if word.kind == b"again":
+        turn.waiter.tell(News.AGAIN)
+    elif turn.session == ear.session and _is_proved(word, ear, turn):
+        turn.evidence = ear.evidence
+        turn.waiter.tell(News.TURN)
+    else:
+        turn.waiter.tell(News.ASK)
+
+
+def _is_proved(word: words.Word, ear: Ear, place: Turn | Left) -> bool:
+    """Whether the server that is listened to has handed the lock to the place."""
+    if ear.run_id is None:
+        return False
+    return compare_digest(word.proof, words.proof(ear.run_id, place.identifier, place.key))
