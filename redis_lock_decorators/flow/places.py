@@ -164,20 +164,18 @@ class Places:
 
 
 def _tell(turn: Turn, word: words.Word, ear: Ear) -> None:
-    if turn.is_told or turn.place is None:
+    if turn.is_proved or turn.place is None:
         return
-    turn.is_told = True
-    if word.kind == b"again":
-        turn.waiter.tell(News.AGAIN)
-    elif turn.session == ear.session and _is_proved(word, ear, turn):
-        turn.evidence = ear.evidence
+    if turn.session == ear.session and _is_proved(word, ear, turn):
+        turn.is_proved, turn.evidence = True, ear.evidence
         turn.waiter.tell(News.TURN)
-    else:
-        turn.waiter.tell(News.ASK)
+    elif not turn.is_told:
+        turn.is_told = True
+        turn.waiter.tell(News.AGAIN if word.kind == b"again" else News.ASK)
 
 
 def _is_proved(word: words.Word, ear: Ear, place: Turn | Left) -> bool:
     """Whether the server that is listened to has handed the lock to the place."""
-    if ear.run_id is None:
+    if ear.run_id is None or word.kind != b"turn":
         return False
     return compare_digest(word.proof, words.proof(ear.run_id, place.identifier, place.key))

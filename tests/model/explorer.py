@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from model.scripts import Memory, Scripts
+from model.scripts import Memory, Scripts, hint
 
 KEYS = ("lock", "queue", "facts")
 LOCK, QUEUE, FACTS = KEYS
@@ -25,10 +25,21 @@ NEW, WANTS, WAITS, HOLDS, OVER, ENDED = "new", "wants", "waits", "holds", "over"
 
 
 class Waiter(NamedTuple):
-    """One acquisition. ``left`` ticks remain until its deadline; ages are in ticks."""
+    """One acquisition. ``left`` ticks remain until its deadline; ages are in ticks.
+
+    Attributes:
+        place: which of its places it has; each has an identifier of its own.
+        is_placed: it asked for that place.
+        is_fresh: it did so on the connection that its process hears on now.
+        is_proved: it was told that it has the lock.
+    """
 
     process: int
     phase: str = NEW
+    place: int = 0
+    is_placed: bool = False
+    is_fresh: bool = False
+    is_proved: bool = False
     asked: int = LONG_AGO
     evidence: int = LONG_AGO
     left: int = 0
@@ -38,7 +49,11 @@ class Waiter(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process and its connection to hear on; ``lapses`` since it lined up last."""
+    """A process and its connection to hear on; ``lapses`` since it lined up last.
+
+    What it has not read yet are an answer to PING with its age, or words: ("turn", identifier), or
+    ("forged", identifier) if nobody proves it, or ("again", identifier).
+    """
 
     open: bool = True
     inbox: tuple[tuple[str, Any], ...] = ()
@@ -48,15 +63,19 @@ class Process(NamedTuple):
 
 
 class State(NamedTuple):
-    """All there is at an instant; ``copies`` are requests that are still under way."""
+    """All there is at an instant; ``copies`` are requests that are still under way.
+
+    ``public`` are the identifiers whose grant was told, so that anybody may tell it again.
+    """
 
     key: tuple[str, int] | None
     queue: tuple[tuple[str, int], ...]
     facts: tuple[str, ...]
     processes: tuple[Process, ...]
     waiters: tuple[Waiter, ...]
-    copies: tuple[tuple[int, int], ...]
+    copies: tuple[tuple[int, int, int], ...]
     faults: tuple[tuple[str, int], ...]
+    public: tuple[str, ...] = ()
 
 
 class Violation(AssertionError):
@@ -72,7 +91,10 @@ class Protocol:
     grant: int = 2
     enough: int = 1
     needs_evidence: bool = True
-    asked_is_first: bool = True
+    has_own_places: bool = True
+    needs_proof: bool = True
+    needs_connection: bool = True
+    first_counts: bool = True
     pokes: bool = True
     tells_missing: bool = True
     hands_on: bool = True
@@ -86,7 +108,8 @@ class Explorer:
 
     Args:
         homes: the process of each waiter.
-        faults: how many of each there may be: "crash", "cut", "timeout", "lost cancel", "copy".
+        faults: how many of each there may be: "crash", "cut", "timeout", "lost cancel", "copy", and
+            by who may publish and hear, but nothing else: "forgery", "replay".
         stranger: the ticks that a program holds the lock first which tells nobody; 0 for none.
         has_time: clocks tick, so that leases may end. If they do not, nothing at all may be left.
         renews: holders may renew, once.
@@ -178,7 +201,9 @@ class Explorer:
         return self.has_time or not (state.queue or state.facts)
 
     def _wrong(self, state: State) -> str:
-        holders = [str(at) for at, waiter in enumerate(state.waiters) if waiter.phase is HOLDS]
+        holders = [
+            name(at, waiter) for at, waiter in enumerate(state.waiters) if waiter.phase is HOLDS
+        ]
         if len(holders) > 1:
             return "two leases overlap"
         if holders and (state.key is None or state.key[0] != holders[0]):
@@ -218,6 +243,7 @@ class Explorer:
                 for number, waiter in enumerate(state.waiters)
                 if waiter.process == at and waiter.phase is WAITS
             ]
+            yield from self._lies(state, at, process)
             if process.inbox and not self._is_full(state, process):
                 step = Step(self, state)
                 step.hear(at)
@@ -234,6 +260,9 @@ class Explorer:
             step = Step(self, state)
             if step.spend("cut"):
                 step.processes[at] = process._replace(open=False, inbox=())
+                for number, waiter in enumerate(state.waiters):
+                    if waiter.process == at:
+                        step.waiters[number] = waiter._replace(is_fresh=False)
                 yield f"the line of process {at} is cut", True, step.state()
         else:
             step = Step(self, state)
@@ -250,10 +279,30 @@ class Explorer:
                     step.waiters[number] = Waiter(at, ENDED)
             yield f"process {at} crashes", True, step.state()
 
+    def _lies(
+        self, state: State, at: int, process: Process
+    ) -> Iterator[tuple[str, bool, State]]:
+        """What may be said to a process by one who may only publish and hear."""
+        if not _reads(process):
+            return
+        for number, waiter in enumerate(state.waiters):
+            if waiter.process != at or not waiter.is_placed or waiter.phase not in (WANTS, WAITS):
+                continue
+            identifier = name(number, waiter)
+            lies = [("forged", "forgery"), ("again", "forgery")]
+            if identifier in state.public:
+                lies.append(("turn", "replay"))
+            for kind, fault in lies:
+                step = Step(self, state)
+                if step.spend(fault):
+                    inbox = (*process.inbox, (kind, identifier))
+                    step.processes[at] = process._replace(inbox=inbox)
+                    yield f"somebody says {kind} {identifier}", True, step.state()
+
     def _is_full(self, state: State, process: Process) -> bool:
         """Whether the next word is for somebody who must read others first."""
         kind, fact = process.inbox[0]
-        return kind != "pong" and len(state.waiters[fact].news) >= MOST_WORDS
+        return kind != "pong" and len(state.waiters[owner(fact)].news) >= MOST_WORDS
 
     def _can_ping(self, process: Process, awaiting: list[int]) -> bool:
         """Whether a PING may tell anything, and none is under way."""
@@ -283,14 +332,14 @@ class Explorer:
             step = Step(self, state)
             step.line_up_and_hear(at)
             yield f"{at} lines up", False, step.state()
-        elif waiter.phase is WAITS and waiter.news:
+        elif waiter.news and (waiter.phase is WAITS or (waiter.phase is WANTS and not is_open)):
             step = Step(self, state)
             step.take_news(at)
             yield f"{at} reads {waiter.news[0]}", False, step.state()
         elif waiter.phase in (HOLDS, OVER):
             step = Step(self, state)
             step.act(at)
-            step.run("release", KEYS, str(at))
+            step.run("release", KEYS, name(at, waiter))
             step.waiters[at] = Waiter(waiter.process, ENDED)
             yield f"{at} lets go", False, step.state()
             if waiter.phase is HOLDS and self.renews and not waiter.renewed:
@@ -311,14 +360,28 @@ class Explorer:
                 continue
             step.act(at)
             if self.protocol.cancels and reason != "lost cancel":
-                step.run("cancel", KEYS, str(at), self.place(at, waiter))
+                step.run("cancel", KEYS, name(at, waiter), self.place(at, waiter))
             if reason == "copy":
-                step.copies.append((at, waiter.ticket))
+                step.copies.append((at, waiter.place, waiter.ticket))
             step.waiters[at] = Waiter(waiter.process, ENDED)
             yield f"{at} leaves ({reason})", True, step.state()
 
     def place(self, at: int, waiter: Waiter) -> str:
-        return f"{waiter.process}|{at}|{self.protocol.grant}"
+        return f"{waiter.process}|{name(at, waiter)}|{self.protocol.grant}"
+
+
+def name(at: int, waiter: Waiter) -> str:
+    """The identifier of a waiter at its place of now."""
+    return f"{at}.{waiter.place}"
+
+
+def owner(identifier: str) -> int:
+    """The waiter that an identifier is of."""
+    return int(identifier.partition(".")[0])
+
+
+#: More identifiers than there may be at an instant, by what they are called in words.
+NAMES = {hint(f"{at}.{place}"): f"{at}.{place}" for at in range(4) for place in range(10)}
 
 
 class Step:
@@ -328,6 +391,7 @@ class Step:
         self.explorer, self.protocol, self.before = explorer, explorer.protocol, state
         self.processes, self.waiters = list(state.processes), list(state.waiters)
         self.copies, self.faults = list(state.copies), state.faults
+        self.public = set(state.public)
         self.memory: Memory | None = None
 
     def state(self) -> State:
@@ -338,7 +402,8 @@ class Step:
             facts = tuple(sorted(map(":".join, self.memory.hashes.get(FACTS, {}).items())))
         processes, waiters = tuple(self.processes), tuple(self.waiters)
         copies = tuple(sorted(self.copies))
-        return _plain(State(key, queue, facts, processes, waiters, copies, self.faults))
+        public = tuple(sorted(self.public)) if dict(self.faults).get("replay") else ()
+        return _plain(State(key, queue, facts, processes, waiters, copies, self.faults, public))
 
     def act(self, at: int) -> None:
         """A waiter's process does something, so it is not paused."""
@@ -359,10 +424,12 @@ class Step:
         memory = self._memory()
         reply = getattr(self.protocol.scripts(memory), verb)("", *arguments)
         for channel, message in memory.published:
-            word, name, _ = message.split("|")
-            process = self.processes[int(channel)]
-            inbox = (*process.inbox, (word, int(name)))
+            word, called, *_ = message.split("|")
+            process, identifier = self.processes[int(channel)], NAMES[called]
+            inbox = (*process.inbox, (word, identifier))
             self.processes[int(channel)] = process._replace(inbox=inbox)
+            if word == "turn":
+                self.public.add(identifier)
         memory.published.clear()
         return reply
 
@@ -370,45 +437,75 @@ class Step:
         """The script "acquire"."""
         self.act(at)
         memory, waiter = self._memory(), self.waiters[at]
-        if memory.get(LOCK) in (None, str(at)):
-            memory.set(LOCK, str(at), max(self.protocol.lease, memory.pttl(LOCK)))
+        identifier = name(at, waiter)
+        if memory.get(LOCK) in (None, identifier):
+            memory.set(LOCK, identifier, max(self.protocol.lease, memory.pttl(LOCK)))
             self.hold(at, self.protocol.lease)
         else:
             self.waiters[at] = waiter._replace(phase=otherwise)
 
+    def learn(self, at: int) -> None:
+        """The script "enter"."""
+        self.act(at)
+        waiter = self.waiters[at]
+        place = self.explorer.place(at, waiter)
+        reply = self.run("enter", KEYS, name(at, waiter), self.protocol.lease, place)
+        if reply == "":
+            self.hold(at, self.protocol.lease)
+        else:
+            self.waiters[at] = waiter._replace(phase=WAITS if reply[3] else WANTS)
+
     def renew(self, at: int) -> None:
         """The script "extend"."""
-        memory, lease = self._memory(), self.protocol.lease
-        if memory.get(LOCK) == str(at):
-            memory.set(LOCK, str(at), max(lease, memory.pttl(LOCK)))
+        memory, lease, identifier = self._memory(), self.protocol.lease, name(at, self.waiters[at])
+        if memory.get(LOCK) == identifier:
+            memory.set(LOCK, identifier, max(lease, memory.pttl(LOCK)))
             self.waiters[at] = self.waiters[at]._replace(left=lease, renewed=True)
 
-    def line_up(self, at: int, ticket: int) -> Any:
+    def line_up(self, at: int, place: int, ticket: int, former: str = "") -> Any:
         home = self.waiters[at].process
-        details = (self.protocol.lease, str(home), self.protocol.grant, ticket)
-        return self.run("enqueue", KEYS, str(at), *details)
+        details = (self.protocol.lease, str(home), self.protocol.grant, ticket, former)
+        return self.run("enqueue", KEYS, f"{at}.{place}", *details)
 
     def line_up_and_hear(self, at: int) -> None:
         self.act(at)
-        reply = self.line_up(at, self.waiters[at].ticket)
+        waiter, former = self.waiters[at], ""
+        if waiter.is_placed and self.protocol.has_own_places:
+            former = self.explorer.place(at, waiter)
+            waiter = waiter._replace(place=self._new_place(at), news=())
+        waiter = self.waiters[at] = waiter._replace(
+            is_placed=True, is_fresh=True, is_proved=False, evidence=LONG_AGO
+        )
+        reply = self.line_up(at, waiter.place, waiter.ticket, former)
         if reply == "":
             self.hold(at, self.protocol.lease)
             return
-        waiter = self.waiters[at]
-        is_first = waiter.ticket == 0 or not self.protocol.asked_is_first
-        self.waiters[at] = waiter._replace(
-            phase=WAITS, asked=0 if is_first else waiter.asked, ticket=reply[3]
-        )
+        self.waiters[at] = waiter._replace(phase=WAITS, asked=0, ticket=reply[3])
+
+    def _new_place(self, at: int) -> int:
+        """The number of a place whose identifier is nowhere."""
+        memory = self._memory()
+        here = {waiter.place for number, waiter in enumerate(self.waiters) if number == at}
+        here.update(copy[1] for copy in self.copies if copy[0] == at)
+        known = [memory.get(LOCK), memory.hget(FACTS, "granted"), *memory.zall(QUEUE)]
+        known += [fact for one in self.processes for kind, fact in one.inbox if kind != "pong"]
+        for identifier in known:
+            found = (identifier or "").split("|")
+            own = found[1] if len(found) > 1 else found[0]
+            if own.startswith(f"{at}."):
+                here.add(int(own.partition(".")[2]))
+        self.public = {public for public in self.public if owner(public) != at}
+        return min(set(range(10)) - here)
 
     def hold(self, at: int, ticks: int) -> None:
-        self.waiters[at] = Waiter(self.waiters[at].process, HOLDS, left=ticks)
+        waiter = self.waiters[at]
+        self.waiters[at] = Waiter(waiter.process, HOLDS, waiter.place, left=ticks)
 
     def tell(self, at: int, news: str) -> None:
         waiter = self.waiters[at]
-        if waiter.phase is WANTS and news == "turn":  # it reads that once it has lined up
-            self.waiters[at] = waiter._replace(news=(*waiter.news, news))
-        if waiter.phase is WAITS and (news == "turn" or news not in waiter.news):
-            self.waiters[at] = waiter._replace(news=(*waiter.news, news))
+        if waiter.phase not in (WANTS, WAITS) or news in waiter.news:
+            return
+        self.waiters[at] = waiter._replace(news=(*waiter.news, news))
 
     def hear(self, at: int) -> None:
         process = self.processes[at]
@@ -418,38 +515,53 @@ class Step:
             newer = min(process.evidence, fact)
             self.processes[at] = process._replace(evidence=newer)
             return
-        waiter = self.waiters[fact]
-        if waiter.phase in (WAITS, WANTS):
-            if word == "turn":
-                self.waiters[fact] = waiter._replace(evidence=process.evidence)
-            self.tell(fact, word)
+        number = owner(fact)
+        waiter = self.waiters[number]
+        if waiter.phase in (WAITS, WANTS) and name(number, waiter) == fact:
+            self.heed(number, word, process.evidence)
         elif word == "turn" and self.protocol.hands_on:
-            self.hand_on(fact)
+            self.hand_on(number, fact)
 
-    def hand_on(self, at: int) -> None:
-        if self.waiters[at].phase is ENDED or not self.protocol.keeps_what_it_entered:
-            self.run("cancel", KEYS, str(at), "")
+    def heed(self, at: int, word: str, evidence: int) -> None:
+        """A word for the place where a waiter is."""
+        waiter = self.waiters[at]
+        is_word = word == "turn" or (word == "forged" and not self.protocol.needs_proof)
+        is_timely = waiter.is_fresh or not self.protocol.needs_connection
+        if waiter.is_proved and self.protocol.first_counts:
+            return
+        if is_word and is_timely:
+            self.waiters[at] = waiter._replace(evidence=evidence, is_proved=True)
+            self.tell(at, "turn")
+        elif not {"ask", "again"} & set(waiter.news):
+            self.tell(at, "again" if word == "again" else "ask")
+
+    def hand_on(self, at: int, identifier: str) -> None:
+        waiter = self.waiters[at]
+        is_held = waiter.phase is HOLDS and name(at, waiter) == identifier
+        if not is_held or not self.protocol.keeps_what_it_entered:
+            self.run("cancel", KEYS, identifier, "")
 
     def take_news(self, at: int) -> None:
         waiter = self.waiters[at]
         news, *others = waiter.news
         self.act(at)
         waiter = self.waiters[at] = waiter._replace(news=tuple(others))
-        if news != "turn":
+        if news == "again":
             self.waiters[at] = waiter._replace(phase=WANTS)
+            return
+        if news == "ask":
+            self.learn(at)
             return
         age = min(waiter.asked, waiter.evidence) if self.protocol.needs_evidence else 0
         left = self.protocol.grant - age
-        if "turn" not in others:
-            self.waiters[at] = waiter._replace(evidence=LONG_AGO)
         if left >= self.protocol.enough:
             self.hold(at, left)
         else:
-            self.ask(at, WANTS)
+            self.learn(at)
 
     def poke(self, awaiting: list[int]) -> None:
         places = [self.explorer.place(at, self.waiters[at]) for at in awaiting]
-        _, _, _, *missing = self.run("poke", KEYS, "", *places)
+        _, _, _, _, *missing = self.run("poke", KEYS, "", *places)
         for number in missing:
             if self.protocol.tells_missing:
                 self.tell(awaiting[number], "again")
@@ -472,13 +584,14 @@ class Step:
 def _plain(state: State) -> State:
     """The same state without what can make no difference any more."""
     listening = {one.process for one in state.waiters if one.phase in (NEW, WANTS, WAITS)}
-    places = {int(place.split("|")[1]) for place, _ in state.queue}
-    places.update(at for at, _ in state.copies)
+    places = {place.split("|")[1] for place, _ in state.queue}
+    places.update(f"{at}.{place}" for at, place, _ in state.copies)
     holder = state.key[0] if state.key else ""
     processes, waiters = list(state.processes), list(state.waiters)
     for at, waiter in enumerate(state.waiters):
         words = state.processes[waiter.process].inbox
-        is_known = str(at) == holder or at in places or ("turn", at) in words
+        own = name(at, waiter)
+        is_known = own == holder or own in places or ("turn", own) in words
         if waiter.phase is OVER and not is_known:
             waiters[at] = Waiter(waiter.process, ENDED)
     for number, process in enumerate(state.processes):
@@ -488,8 +601,8 @@ def _plain(state: State) -> State:
                 number not in listening
                 if kind == "pong"
                 else (
-                    waiters[fact].phase is ENDED
-                    and (kind == "again" or (str(fact) != holder and fact not in places))
+                    waiters[owner(fact)].phase is ENDED
+                    and (kind != "turn" or (fact != holder and fact not in places))
                 )
             )
             if not is_idle:
@@ -535,7 +648,7 @@ def _note_lapse(state: State, processes: list[Process]) -> None:
     holder = state.key[0] if state.key else ""
     for at, waiter in enumerate(state.waiters):
         home = processes[waiter.process]
-        if str(at) == holder and waiter.phase in (WANTS, WAITS) and home.open:
+        if name(at, waiter) == holder and waiter.phase in (WANTS, WAITS) and home.open:
             processes[waiter.process] = home._replace(lapses=home.lapses + 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from model.explorer import Explorer, Protocol, Violation
-from model.scripts import Scripts
+from model.scripts import Scripts, hint
 
 APART, TOGETHER = (0, 1), (0, 0)
 #: The shortest leases there are: fewer states for more waiters.
@@ -19,6 +19,10 @@ EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
 STATES = {
     "waiters of two processes": Explorer(APART, EVERY_FAULT),
     "waiters of one process": Explorer(TOGETHER, EVERY_FAULT),
+    "beside one that publishes": Explorer(APART, {"forgery": 1, "replay": 1, "cut": 1}),
+    "beside one that publishes, in one process": Explorer(
+        TOGETHER, {"forgery": 2, "replay": 1, "timeout": 1}
+    ),
     "two cuts": Explorer(APART, {"cut": 2, "copy": 1}),
     "behind one that tells nobody": Explorer(TOGETHER, {}, stranger=1),
     "behind another, a cut": Explorer(TOGETHER, {"cut": 1}, SHORT, stranger=1),
@@ -69,8 +73,8 @@ class Unsuspecting(Scripts):
 class Silent(Scripts):
     """Waiters of a suspect are taken from the queue and not told."""
 
-    def again(self, tell: Any, channel: str, word: str) -> None:
-        pass
+    def again(self, channel: str, identifier: str) -> int:
+        return 0
 
 
 class Keeping(Scripts):
@@ -89,7 +93,7 @@ class Freeless(Scripts):
         if place is not None:
             channel, identifier, grant = place.split("|")
             self.redis.set(key, identifier, int(grant))
-            self.redis.publish(channel, f"turn|{identifier}|{key}")
+            self.redis.publish(channel, f"turn|{hint(identifier)}|")
 
 
 def mutant(**changes: Any) -> Protocol:
@@ -101,12 +105,24 @@ MUTANTS = {
         Explorer(APART, protocol=mutant(needs_evidence=False)),
         "two leases overlap|given away",
     ),
-    "takes its last request for evidence": (
-        Explorer(APART, protocol=replace(SHORT, asked_is_first=False), stranger=1),
+    "keeps its identifier at the next place": (
+        Explorer(APART, protocol=replace(SHORT, has_own_places=False), stranger=1),
+        "two leases overlap|given away",
+    ),
+    "believes a word without proof": (
+        Explorer(APART, {"forgery": 1}, mutant(needs_proof=False)),
+        "two leases overlap|given away",
+    ),
+    "believes a word that was said on another connection": (
+        Explorer(APART, {"cut": 2, "replay": 1}, mutant(needs_connection=False)),
+        "two leases overlap|given away",
+    ),
+    "takes the last word for evidence": (
+        Explorer(APART, {"cut": 1, "replay": 1}, mutant(first_counts=False)),
         "two leases overlap|given away",
     ),
     "hands on what it holds": (
-        Explorer(APART, protocol=mutant(keeps_what_it_entered=False)),
+        Explorer(APART, {"forgery": 1}, mutant(keeps_what_it_entered=False)),
         "given away",
     ),
     "does not hand on what came too late": (
