@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
+from redis_lock_decorators.flow.handshake import refuse_unheard
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
@@ -110,8 +111,10 @@ class Listener:
             claim: the claim.
             place: where it stood in the queue, if Redis does not know yet that it entered.
         """
-        wait = claim.grant / 3000 if place is not None else math.inf
-        entered = Entered(claim, identifier, place or "", self._bell.now() + wait)
+        now, note_at = self._bell.now(), math.inf
+        if place is not None:  # soon enough, also where little of a short grant is left
+            note_at = now + min(claim.grant / 3000, max(0.0, claim.deadline - now) / 2)
+        entered = Entered(claim, identifier, place or "", note_at)
         self._places.enter(entered)
         if entered.note_at < self._rings_at:
             self._bell.call(self.tick)
@@ -211,7 +214,8 @@ class Listener:
         """Be open, if word can come."""
         line = self._line
         try:
-            await self._refuse_unheard(self._bell.port(self._port))
+            until = self._bell.now() + SILENCE
+            await refuse_unheard(self._bell.port(self._port), self.channel, until)
         except Exception as error:
             if line is not None and line is self._line:
                 self._judge(error)
@@ -226,25 +230,6 @@ class Listener:
         self._tell_all(News.OPEN)
         self._alarm = self._bell.alarm(self.tick)
         self._ring()
-
-    async def _refuse_unheard(self, port: Port) -> None:
-        """Make sure that publishing is allowed, and that the number of hearers is not hidden."""
-        channel, until = self.channel.encode(), self._bell.now() + SILENCE
-        heard = await port.send("PUBLISH", channel, "hello", until=until)
-        if heard == 0 and not port.slotted:
-            raise Unheard("PUBLISH counts no hearer")
-        if not port.slotted and await self._hearers(port, channel, until) == 0:
-            raise Unheard("PUBSUB NUMSUB counts no hearer")
-
-    async def _hearers(self, port: Port, channel: bytes, until: float) -> int | None:
-        """Who listens to the channel itself and not to a pattern; None if that is not told."""
-        try:
-            found = await port.send("PUBSUB", "NUMSUB", channel, until=until)
-        except Exception as error:
-            if is_unknown(port, error):
-                raise
-            return None
-        return int(found[-1]) if isinstance(found, list) and found else None
 
     def _judge(self, error: Exception) -> None:
         if is_unknown(self._port, error):
@@ -332,7 +317,3 @@ class Listener:
         self.is_open = False
         self.session += 1
         self._bell.start(line.close())
-
-
-class Unheard(Exception):
-    """Something between us and the server hides who hears."""

@@ -279,9 +279,7 @@ class Explorer:
                     step.waiters[number] = Waiter(at, ENDED)
             yield f"process {at} crashes", True, step.state()
 
-    def _lies(
-        self, state: State, at: int, process: Process
-    ) -> Iterator[tuple[str, bool, State]]:
+    def _lies(self, state: State, at: int, process: Process) -> Iterator[tuple[str, bool, State]]:
         """What may be said to a process by one who may only publish and hear."""
         if not _reads(process):
             return

@@ -13,9 +13,11 @@ from support.simulation import Clock, SimulatedServer
 
 from redis_lock_decorators.flow.lookout import Awaited
 from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import words
 from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.world.clients import Facts
 
 KEY = b"sys:lock:a"
 KEYS = with_queue((KEY,))
@@ -495,3 +497,394 @@ def test_waiter_stops_in_time_though_the_server_is_slow(world: World, wait: floa
     assert not waiter.held
     assert waiter.at == pytest.approx(0.01 + wait, abs=0.5)
     assert waiter.claim.identifier not in str(world.server.members(KEYS[1]))
+
+
+# Words on the channel, which anybody may say who has the right to publish
+
+
+def holders(world: World, *takings: Taking) -> int:
+    return sum(taking.is_live for taking in takings)
+
+
+@pytest.mark.parametrize("forged", ["turn|{hint}|", "turn|{hint}|" + 40 * "0", "again|{hint}"])
+def test_forged_word_does_not_let_a_waiter_in(world: World, forged: str) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+
+    for _ in range(50):
+        say(world, waiter, forged.format(hint=hint(waiter)))
+        world.passes(0.001)
+    requests = len(waiter.process.port.verbs)
+    world.passes(0.1)
+    early = waiter.held
+    holder.ends()
+    world.passes(0.02)
+
+    assert not early
+    assert requests < 60
+    assert waiter.is_live
+
+
+def test_word_that_was_heard_is_of_no_use_again_or_elsewhere(world: World) -> None:
+    heard: list[tuple[str, str]] = []
+    world.server.spies.append(lambda channel, word: heard.append((channel, word)))
+    holder = world.holder(expire=60)
+    first, second = waiting(world, 2, wait=60)
+    holder.ends()
+    world.passes(0.05)
+    words_of_first = [word for _, word in heard if word.startswith("turn")]
+
+    for taking in (first, second):
+        for word in words_of_first:
+            say(world, taking, word)
+    world.passes(1)
+
+    assert first.is_live
+    assert not second.held
+    assert world.holds() == first.claim.identifier
+    assert first.claim.identifier not in str(heard)
+    assert KEY.decode() not in str(heard)
+
+
+@pytest.mark.parametrize("word", ["turn|active|session", "turn|active|", "again|active|session"])
+def test_word_for_a_place_that_is_not_known_does_nothing(world: World, word: str) -> None:
+    world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    world.server.put(b"session", "active")
+    waiter.process.port.log.clear()
+
+    say(world, waiter, word)
+    world.passes(0.2)
+
+    assert world.server.value(b"session") == "active"
+    assert waiter.process.port.verbs == []
+
+
+@pytest.mark.parametrize("data", [b"turn|\xff|y", b"", b"|||", b"turn", b"again|\xff", b"a|b|c|d"])
+def test_odd_message_does_not_deafen(world: World, data: bytes) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    process = waiter.process
+
+    say(world, waiter, data)  # type: ignore[arg-type]
+    world.passes(0.5)
+    process.port.log.clear()
+    holder.ends()
+    world.passes(0.01)
+
+    assert waiter.held
+    assert len(process.lines) == 1
+    assert process.port.verbs == []
+
+
+def test_where_info_is_forbidden_every_turn_is_asked_about(world: World) -> None:
+    world.server.run_id = None
+    holder = world.holder()
+    (waiter,) = waiting(world)
+    waiter.process.port.log.clear()
+
+    holder.ends()
+    world.passes(0.02)
+
+    assert waiter.is_live
+    assert waiter.process.port.verbs == ["enter"]
+
+
+def test_deaf_waiter_polls_by_an_identifier_that_no_late_request_knows(world: World) -> None:
+    world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    process = waiter.process
+    placed = waiter.claim.identifier
+    assert process.listener is not None
+
+    process.listener._judge(NoPermissionError("no"))
+    world.passes(0.1)
+    copy = next(sent.command for sent in process.port.log if sent.verb == "cancel")
+    world.server.drop(KEY)
+    world.passes(1)
+    held = world.holds()
+    world.server.run(copy)
+
+    assert waiter.is_live
+    assert waiter.claim.identifier != placed
+    assert world.holds() == held == waiter.claim.identifier
+
+
+def test_waiter_that_moves_takes_a_new_identifier_and_leaves_no_place(world: World) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    process, before = waiter.process, waiter.claim.identifier
+    old = process.listener
+    assert old is not None
+
+    process.listener = None  # as when a slot has moved
+    process.waiters[-1].tell(News.AGAIN)
+    world.passes(0.1)
+    places = world.server.members(KEYS[1])
+    world.server.publish(old.channel, f"turn|{words.hint(before).decode()}|")
+    world.passes(0.1)
+    holder.ends()
+    world.passes(0.1)
+
+    assert waiter.claim.identifier != before
+    assert list(places) != []
+    assert before not in str(places)
+    assert len(places) == 1
+    assert waiter.is_live
+
+
+def test_late_word_for_a_place_that_was_left_takes_nothing_from_who_left_it(world: World) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    process, before = waiter.process, waiter.claim.identifier
+    copy = next(sent.command for sent in process.port.log if sent.verb == "enqueue")
+    process.waiters[-1].tell(News.AGAIN)
+    world.passes(0.1)
+    world.server.run(copy)  # it stands in the queue once more, by the identifier that was left
+
+    holder.ends()
+    world.passes(0.2)
+    entered = waiter.is_live
+    world.passes(2)
+
+    assert entered
+    assert world.holds() == waiter.claim.identifier != before
+
+
+# Who looks, and when
+
+
+@pytest.mark.parametrize("expire", [20, 60])
+def test_waiter_whose_lease_is_not_renewed_looks_as_often_as_others(
+    world: World, expire: float
+) -> None:
+    world.holder(expire=expire)
+    (waiter,) = waiting(world, wait=100, expire=expire, grant=expire, renews=False)
+
+    world.server.drop(KEY)
+    world.passes(2.6)
+
+    assert waiter.held
+
+
+def test_newcomers_do_not_put_off_the_look_for_one_that_fell_out(world: World) -> None:
+    world.holder(expire=60)
+    process = world.process()
+    first = process.takes(wait=60)
+    world.passes(0.05)
+    world.server.drop(KEYS[1])
+
+    for _ in range(40):
+        process.takes(wait=0.3)
+        world.passes(0.1)
+
+    assert first.claim.identifier in str(world.server.members(KEYS[1]))
+
+
+def test_lock_that_is_awaited_while_others_are_looked_at_is_looked_at(world: World) -> None:
+    world.holder(name="z", expire=500)
+    process = world.process()
+    process.takes(name="z", wait=100)
+    world.passes(1)
+    listener = process.listener
+    assert listener is not None
+    turns, key = listener._places.turns, b"sys:lock:other"
+
+    def racing() -> Any:
+        """What another thread does while the event loop finds out who waits."""
+        found = turns()
+        listener._places.turns = turns  # type: ignore[method-assign]
+        turn = Turn(key, "0" * 32 + "~", QueuePort(process).waiter())
+        turn.place, turn.stands = "x", True
+        listener.join(turn)
+        listener.expect(key, Refusal("f" * 32 + "~", 1.0))
+        return found
+
+    listener._places.turns = racing  # type: ignore[method-assign]
+    world.passes(5)
+
+    looks = [sent for sent in process.port.log if sent.verb == "poke" and sent.command[3] == key]
+    assert len(looks) >= 2
+
+
+# Grants
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_paused_waiter_costs_one_grant_whatever_its_lease(world: World, renews: bool) -> None:
+    holder = world.holder(expire=60)
+    paused, other = waiting(world, 2, wait=60, expire=60, renews=renews)
+    paused.process.bell.stand_still(100)
+
+    holder.ends()
+    world.passes(2.7)
+
+    assert other.held
+
+
+def test_waiter_that_is_not_renewed_has_its_whole_lease(world: World) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60, expire=20, renews=False)
+    waiter.process.port.log.clear()
+
+    holder.ends()
+    world.passes(0.02)
+
+    assert waiter.process.port.verbs == ["enter"]
+    assert waiter.claim.deadline - world.clock.now == pytest.approx(19.8, abs=0.1)
+    assert world.server.left(KEY) == pytest.approx(20, abs=0.1)
+
+
+def test_dead_waiters_are_passed_over_though_somebody_listens_to_a_pattern(world: World) -> None:
+    world.server.spies.append(lambda channel, word: None)
+    holder = world.holder()
+    dead, living = waiting(world, 2)
+    dead.process.bell.stand_still(1000)
+    dead.process.lines[-1].cut()
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert living.held
+
+
+def test_listener_that_only_a_pattern_hears_is_deaf(world: World) -> None:
+    world.server.spies.append(lambda channel, word: None)
+    holder = world.holder()
+    process = world.process()
+    process.port.usual = lambda request: (
+        [b"", 0] if process.port.verbs[-1] == "PUBSUB" else delivered(request)
+    )
+    waiter = process.takes()
+    world.passes(1)
+
+    holder.ends()
+    world.passes(0.5)
+
+    assert waiter.held
+    assert set(process.port.verbs) == {"acquire", "PUBLISH", "PUBSUB"}
+
+
+# Suspects
+
+
+@pytest.mark.parametrize("expire", [0.03, 0.3, 2.0])
+def test_leases_that_are_left_to_end_do_not_send_others_back(world: World, expire: float) -> None:
+    process = world.process()
+    takings = []
+    for _ in range(20):
+        takings.append(process.takes(wait=100, expire=expire, renews=False))
+        world.passes(0.002)
+    process.port.log.clear()
+
+    world.passes(expire * 25 + 1)
+
+    entered = [taking.at for taking in takings]
+    assert all(taking.held for taking in takings)
+    assert entered == sorted(entered)  # type: ignore[type-var]
+    assert process.port.verbs.count("enqueue") <= 2
+
+
+def test_holder_whose_lease_ends_while_it_works_is_no_suspect(world: World) -> None:
+    holder = world.holder(expire=60)
+    process = world.process()
+    first, second = process.takes(wait=60), process.takes(wait=60)
+    world.passes(0.1)
+    holder.ends()
+    world.passes(2)
+    noted = process.port.verbs.count("enter")
+    process.port.log.clear()
+    world.passes(0.7)
+
+    assert first.held
+    assert second.held
+    assert noted == 1
+    assert "enqueue" not in process.port.verbs
+
+
+# A listener ends once
+
+
+def test_waiter_that_joins_a_listener_that_has_ended_goes_to_another(world: World) -> None:
+    world.holder(expire=60)
+    process = world.process()
+    process.takes(wait=0.2)
+    world.passes(0.1)
+    ended = process.listener
+    assert ended is not None
+    world.passes(3)
+    assert process.listener is None
+
+    turn = Turn(KEY, "0" * 32 + "~", QueuePort(process).waiter())
+    ended.join(turn)
+    world.passes(1)
+
+    assert world.server.hearers[ended.channel] == []
+    assert list(process.waiters[-1]._news)[:1] == [News.AGAIN]
+
+
+def test_end_of_a_listener_takes_no_other_out_of_the_table(world: World) -> None:
+    bell: Any = world.process().bell
+    facts: Facts[Any] = Facts(object_with_execute(), None, bell)
+    port: Any = world.process().port
+    port.client = object_with_execute()
+    first = facts.listener(port, KEY)
+    first._end(first)
+    second = facts.listener(port, KEY)
+
+    first._end(first)
+
+    assert facts.listener(port, KEY) is second
+
+
+def object_with_execute() -> Any:
+    class Client:
+        def execute_command(self) -> None: ...
+
+    return Client()
+
+
+def test_listener_of_a_server_that_is_not_asked_any_more_goes_where_the_lock_is(
+    world: World,
+) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    process = waiter.process
+    world.server.hearers.clear()  # it hears another server, a former master for example
+
+    world.passes(6)
+    lines = len(process.lines)
+    holder.ends()
+    world.passes(0.05)
+
+    assert lines > 1
+    assert waiter.held
+
+
+# Locks that rest
+
+
+def test_waiter_is_told_when_a_lock_rests_and_looks_when_that_is_over(world: World) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    world.passes(0.5)
+    holder.claim.rest = world.clock.now + 0.4
+    rested = world.clock.now + 0.4 - 1000
+
+    holder.ends()
+    world.passes(1)
+
+    assert waiter.at == pytest.approx(rested, abs=0.05)
+
+
+def test_least_time_counts_from_the_entry(world: World) -> None:
+    holder = world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60)
+    world.passes(0.39)
+
+    holder.ends()
+    world.passes(0.05)
+
+    assert waiter.at is not None
+    assert waiter.claim.entered == pytest.approx(1000 + waiter.at, abs=0.001)
+    assert waiter.claim.since < waiter.claim.entered
