@@ -37,6 +37,9 @@ class Clock(NamedTuple):
 #: What is noted of a lease whose end was not moved: no request left before that.
 NOT_MOVED = (-math.inf, 0.0, -math.inf)
 
+#: The longest grant in milliseconds.
+MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
+
 
 class Claim:
     """The state of one acquisition; deadlines are monotonic seconds.
@@ -134,7 +137,7 @@ class Claim:
         self.process = process.number
         self.since = self.entered = self.deadline = self.rest = -math.inf
         self.lasts = 0.0
-        self.grant = min(ttl, durations.milliseconds(LONGEST_GRANT))
+        self.grant = min(ttl, MOST_GRANTED)
         self.renews = False
         self.fencing = False
         self.fence: int | None = None

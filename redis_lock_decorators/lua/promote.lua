@@ -38,13 +38,18 @@ local function promote(key, queue, facts, releaser)
       redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
     end
   end
-  local heard = {}
+  local heard, unheard = {}, 0
   local first = redis.call('ZPOPMIN', queue)
   while #first > 0 do
     local channel, identifier, grant = string.match(first[1], '^([^|]+)|([^|]+)|(%d+)$')
     heard[channel] = heard[channel] or hearers(channel) or 1
-    if heard[channel] == 0 or redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
-      -- One that listens at another server, from which the lock has moved, may be told from here all the same.
+    if heard[channel] == 0 then
+      -- It is dead, or listens at a server from which the lock has moved, and may be told from here all the same.
+      unheard = unheard + 1
+      if unheard <= 100 then
+        say_again(channel, identifier)
+      end
+    elseif redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
       say_again(channel, identifier)
     else
       -- First the key, then the word. Where memory is used up, waiters come back by their own timers.

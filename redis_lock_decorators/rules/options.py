@@ -31,7 +31,7 @@ class Options:
         lease: how long a lease lives: ``expire``, but not longer than ``max_hold``.
         ttl: ``lease`` in whole milliseconds, rounded up.
         grain: how much earlier than due a lease may be renewed.
-        grant: the milliseconds for which the lock is handed over in a queue, until more is asked for.
+        grant: the milliseconds for which the lock is handed over in a queue at first.
         way: how a busy lock is waited for: ``wait``, but a lease that is not renewed is not passed
             on in a cohort, where the next would have only the rest of it.
         first_look: how long after it was taken somebody must look at a lease.

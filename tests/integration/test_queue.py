@@ -523,7 +523,8 @@ def test_a_late_copy_of_lining_up_gives_an_endless_lock_no_end(direct, name):
     keys = with_queue((f"sys:lock:{name}".encode(),))
     direct.set(keys[0], "mine")
 
-    reply = direct.eval(lua.script("enqueue").text, 3, *keys, "mine", 1, 10_000, "channel", 2500, 0)
+    details = ("mine", 1, 10_000, "channel", 2500, 0, "")
+    reply = direct.eval(lua.script("enqueue").text, 3, *keys, *details)
 
     assert reply == b"mine:1"
     assert direct.pttl(keys[0]) == -1

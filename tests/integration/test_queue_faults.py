@@ -268,6 +268,28 @@ async def test_who_may_not_publish_looks_and_says_so_once(front, server, direct,
     assert "from time to time" in said[0]
 
 
+@pytest.mark.parametrize("denied", [["-info"], ["-pubsub"], ["-info", "-pubsub"]])
+async def test_waiters_are_told_where_less_is_allowed(front, server, direct, name, denied, caplog):
+    direct.execute_command(
+        *("ACL", "SETUSER", "lesser", "reset", "on", "nopass", "~*", "&*", "+@all", *denied)
+    )
+    client = front.client(server, username="lesser", password="any")  # noqa: S106  # nopass
+    lock = front.package.RedisLock(name, client=client, expire=30)
+    lease, told = await do(lock.acquire()), []
+
+    async def let_go():
+        await queued(front, direct, name, 5)
+        await front.sleep(0.6)
+        told.append(time.monotonic())
+        await do(lease.release())
+
+    times = await entered_while(front, lock, let_go, 5)
+
+    direct.acl_deluser("lesser")
+    assert times[-1] - told[0] < 2.0  # less than one grant
+    assert caplog.records == []
+
+
 async def test_a_lost_reply_while_lining_up_takes_no_second_place(
     front, server, proxy, direct, name
 ):

@@ -51,11 +51,17 @@ class Scripts:
                 redis.hdel(facts, "granted")
                 self.suspect(facts, last)
         heard: dict[str, int] = {}
+        unheard = 0
         while (place := redis.zpopmin(queue)) is not None:
             channel, identifier, grant = place.split("|")
             if not heard.get(channel):
                 heard.setdefault(channel, self.hearers(channel))
-            if heard[channel] == 0 or redis.hget(facts, f"suspect:{channel}") is not None:
+            if heard[channel] == 0:
+                unheard += 1
+                if unheard <= 100:
+                    self.again(channel, identifier)
+                continue
+            if redis.hget(facts, f"suspect:{channel}") is not None:
                 self.again(channel, identifier)
                 continue
             redis.set(key, identifier, int(grant))
