@@ -9,14 +9,17 @@ import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import Request, delivered, raising, reply_lost, slow
 from support.simulated_queue import QueuePort, Taking, Waiting
-from support.simulation import Clock, SimulatedServer
+from support.simulation import Clock, SimulatedServer, new_claim
 
+from redis_lock_decorators.flow.claim import claim_on
 from redis_lock_decorators.flow.lookout import Awaited
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.flow.turn import News, Turn
+from redis_lock_decorators.lease_facts import LeaseFacts, claim_for
 from redis_lock_decorators.rules import words
 from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.clients import Facts
 
 KEY = b"sys:lock:a"
@@ -888,3 +891,23 @@ def test_least_time_counts_from_the_entry(world: World) -> None:
     assert waiter.at is not None
     assert waiter.claim.entered == pytest.approx(1000 + waiter.at, abs=0.001)
     assert waiter.claim.since < waiter.claim.entered
+
+
+def test_least_time_of_a_lease_counts_from_the_entry() -> None:
+    claim = new_claim("a")
+    claim.since, claim.entered = 1000.0, 1000.4
+
+    LeaseFacts(claim, Options(min_hold=3), None)._stay()
+
+    assert claim.rest == pytest.approx(1003.4)
+
+
+@pytest.mark.parametrize("auto_renew", [False, True])
+def test_grant_is_short_whatever_the_lease(auto_renew: bool) -> None:
+    options = Options(expire=60, auto_renew=auto_renew)
+    claim = claim_for(("a",), options, None)
+    other = claim_on(KEY, 60)  # as a drop-in has
+
+    assert claim.grant == other.grant == 2500
+    assert claim.renews is auto_renew
+    assert not other.renews
