@@ -108,33 +108,42 @@ def liar(request: Any, frail: Any, name: str) -> Iterator[Liar]:
         yield liar
 
 
-async def test_held_lock_stays_held_and_no_other_key_is_touched(front, frail, liar, name):
+async def test_one_holds_at_a_time_and_no_other_key_is_touched(front, frail, liar, name):
     looking = frail.client()
     looking.set("session", "active")
-    lock = front.package.RedisLock(name, client=front.client(frail), expire=30)
-    rival = front.package.RedisLock(name, client=front.client(frail), expire=30)
-    lease = await do(lock.acquire())
-    seen = []
+    clients = [front.client(frail), front.client(frail)]  # each with a channel of its own
+    locks = [front.package.RedisLock(name, client=client, expire=30) for client in clients]
+    lease = await do(locks[0].acquire())
+    seen, inside, entered = [], [], []
+
+    def enter(lock):
+        async def work():
+            own = await do(lock.acquire(PATIENCE))
+            inside.append(own)
+            entered.append(len(inside))
+            end = time.monotonic() + 0.2
+            while time.monotonic() < end:
+                seen.append((own.lost, await do(own.owned())))
+                await front.sleep(0.01)
+            inside.remove(own)
+            await do(own.release())
+
+        return work
 
     async def hold():
         await queued(front, looking, name, 6)
         before = liar.said
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 1.0
         while time.monotonic() < end or liar.said < before + 100:
             seen.append((lease.lost, await do(lease.owned())))
+            assert not inside
             await front.sleep(0.02)
         await do(lease.release())
 
-    async def others():
-        await entered_while(front, rival, quiet, 3)
+    results = await front.elsewhere(*[enter(lock) for lock in locks * 3], hold)
 
-    async def quiet():
-        await front.sleep(0)
-
-    # Both crowds enter, one at a time each; the first is the one that counts who is inside.
-    results = await front.elsewhere(lambda: entered_while(front, lock, hold, 3), others)
-
-    assert [type(result) for result in results] == [list, type(None)]
+    assert results == [None] * 7
+    assert entered == [1] * 6
     assert set(seen) == {(False, True)}
     assert looking.get("session") == b"active"
     await until(front, lambda: looking.keys("*") == [b"session"])

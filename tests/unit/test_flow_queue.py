@@ -911,3 +911,19 @@ def test_grant_is_short_whatever_the_lease(auto_renew: bool) -> None:
     assert claim.grant == other.grant == 2500
     assert claim.renews is auto_renew
     assert not other.renews
+
+
+def test_listener_that_nobody_needs_any_more_does_next_to_nothing(world: World) -> None:
+    world.holder(expire=60)
+    process = world.process()
+    process.takes(wait=0.2)
+    world.passes(0.1)
+    listener = process.listener
+    assert listener is not None
+    ticks, due = [], listener._lookout.due
+    listener._lookout.due = lambda now, keys: [ticks.append(now), *due(now, keys)][1:]  # type: ignore[method-assign,func-returns-value]
+
+    world.passes(3)
+
+    assert process.listener is None
+    assert len(ticks) < 6
