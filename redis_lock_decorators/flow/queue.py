@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
@@ -24,6 +24,8 @@ Attempt = Callable[[float], Awaitable[Refusal | None]]
 
 #: The part of a grant that must be left to enter without asking once more.
 ENOUGH = 0.3
+#: Seconds to try to leave a place on a server that has just failed to answer.
+PARTING = 0.25
 
 
 class Deaf(Exception):
@@ -57,6 +59,7 @@ async def wait(
         except BaseException:  # from outside: for a turn that stays it would listen for ever
             stand.listener.leave(stand.turn)
             raise
+        await stand.give_up()
     return last
 
 
@@ -144,6 +147,17 @@ class _Stand:
             await self._port.shield(self._clear())
         return refusal
 
+    async def give_up(self) -> None:
+        """Let go what was handed over at a former place, if no request for the next one came back.
+
+        Its listener does that only for words that are still to come.
+        """
+        former, self._former = self._former, ""
+        if former:
+            claim = claim_on(self._key, 1.0, former.split("|")[1])
+            until = self._port.now() + PARTING
+            await self._port.shield(cancel(self._port, claim, former, until))
+
     def _follow(self) -> None:
         """Go to the listener of today, if that is another."""
         if self._port.listener(self._key) is not self.listener:
@@ -209,7 +223,7 @@ class _Stand:
         claim, place = self._claim, self.turn.place or self._former
         until = self._port.now() + claim.grant / 1000
         if not place or await enter(self._port, claim, place, 0, until) is None:
-            self.is_noted = True
+            self.is_noted, self._former = True, ""
             return
         await cancel(self._port, claim, place, until)
 
@@ -247,7 +261,7 @@ class _Stand:
         claim, turn, sent = self._claim, self.turn, self._port.now()
 
         def read(holder: Any, milliseconds: int, stands: int) -> Refusal:
-            turn.stands = stands == 1
+            turn.stands = stands == 1 and not turn.is_proved
             return refusal_of(holder, milliseconds)
 
         place = turn.place or ""
