@@ -927,3 +927,22 @@ def test_listener_that_nobody_needs_any_more_does_next_to_nothing(world: World) 
 
     assert process.listener is None
     assert len(ticks) < 6
+
+
+def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: World) -> None:
+    holder = world.holder(expire=60)
+    first, second = waiting(world, 2, wait=60)
+    port = first.process.port
+    first.process.lines[-1].late = 30
+    holder.ends()
+    world.passes(0.01)
+    refused = raising(NoPermissionError("no"))
+
+    port.usual = lambda request: (
+        refused(request) if port.verbs[-1] == "enqueue" else delivered(request)
+    )
+    first.process.waiters[-1].tell(News.AGAIN)
+    world.passes(0.1)
+
+    assert isinstance(first.error, NoPermissionError)
+    assert second.held
