@@ -125,9 +125,9 @@ class Listener:
         if not self._places and not self._is_alive:  # who joined was interrupted at it
             self._bell.wanted.discard(self)
 
-    def expect(self, key: bytes, refusal: Refusal) -> None:
-        """Look at an awaited lock when its lease must be over, and every few seconds."""
-        if self._lookout.expect(key, refusal) < self._rings_at:
+    def expect(self, key: bytes, refusal: Refusal, grant: float) -> None:
+        """Look at an awaited lock when its lease must be over, and once in a ``grant``."""
+        if self._lookout.expect(key, refusal, grant) < self._rings_at:
             self._bell.call(self.tick)
 
     def open(self) -> None:

@@ -29,10 +29,12 @@ class Awaited(NamedTuple):
     Attributes:
         due: when to look at it.
         pause: seconds between two looks where its holder will tell nobody; 0 where it will.
+        most: seconds between two looks at most, the shortest grant of those who wait.
     """
 
     due: float
     pause: float
+    most: float = LONGEST_GRANT
 
 
 class Seen(NamedTuple):
@@ -40,6 +42,7 @@ class Seen(NamedTuple):
 
     at: float
     refusal: Refusal
+    most: float
 
 
 class Lookout:
@@ -60,18 +63,21 @@ class Lookout:
         """Whether somebody waits for the key, or did until a moment ago."""
         return key in self._awaited or key in self._seen
 
-    def expect(self, key: bytes, refusal: Refusal) -> float:
-        """Hand in what was said of an awaited lock; returns when to look at it at the latest."""
-        now = self._loop.now()
-        self._seen[key] = Seen(now, refusal)
-        return _next_look(now, refusal, None).due
+    def expect(self, key: bytes, refusal: Refusal, grant: float) -> float:
+        """Hand in what was said of an awaited lock; returns when to look at it at the latest.
+
+        Somebody waits for it who may be handed it for ``grant`` seconds.
+        """
+        now, most = self._loop.now(), min(max(grant, LAST_LOOK), LONGEST_GRANT)
+        self._seen[key] = Seen(now, refusal, most)
+        return _next_look(now, refusal, None, most).due
 
     def absorb(self) -> bool:
         """Take in what was handed in; whether that was anything."""
         came = bool(self._seen)
         while self._seen:
-            key, (at, refusal) = self._seen.popitem()
-            self._note(key, at, refusal, is_look=False)
+            key, seen = self._seen.popitem()
+            self._note(key, seen, is_look=False)
         return came
 
     def due(self, now: float, keys: set[bytes]) -> list[bytes]:
@@ -102,17 +108,18 @@ class Lookout:
             refusal, hearers = await self._look_at(key, turns[start : start + MOST_PLACES])
             is_heard = is_heard and hearers != 0
             if key in self._awaited:
-                self._note(key, self._loop.now(), refusal, is_look=True)
+                self._note(key, Seen(self._loop.now(), refusal, LONGEST_GRANT), is_look=True)
         return is_heard
 
-    def _note(self, key: bytes, at: float, refusal: Refusal, is_look: bool) -> None:
+    def _note(self, key: bytes, seen: Seen, is_look: bool) -> None:
         """The earliest look stays: newcomers must not put off the one that others wait for."""
         known = self._awaited.get(key)
-        look = _next_look(at, refusal, known if is_look else None)
+        most = seen.most if known is None else min(known.most, seen.most)
+        look = _next_look(seen.at, seen.refusal, known if is_look else None, most)
         if known is not None:
             is_ahead = known.due > self._loop.now()
             due = min(known.due, look.due) if is_ahead else look.due
-            look = Awaited(due, look.pause if is_look else known.pause or look.pause)
+            look = Awaited(due, look.pause if is_look else known.pause or look.pause, most)
         self._awaited[key] = look
 
     async def _look_at(self, key: bytes, turns: list[Turn]) -> tuple[Refusal, int]:
@@ -137,7 +144,7 @@ class Lookout:
         return refusal or Refusal(None), heard
 
 
-def _next_look(now: float, refusal: Refusal, known: Awaited | None) -> Awaited:
+def _next_look(now: float, refusal: Refusal, known: Awaited | None, most: float) -> Awaited:
     """When to look at a lock again, by what was said of its holder; never after a whole grant."""
     left, pause = refusal.free_in, 0.0
     if refusal.holder is None or left is None:  # it went to somebody, or is free, since
@@ -145,4 +152,4 @@ def _next_look(now: float, refusal: Refusal, known: Awaited | None) -> Awaited:
     elif not refusal.holder.endswith((HANDS_ON, ":rest")):
         pause = min(2 * known.pause, LAST_LOOK) if known and known.pause else FIRST_LOOK
         left = min(left, pause)
-    return Awaited(now + min(left + AFTER, LONGEST_GRANT), pause)
+    return Awaited(now + min(left + AFTER, most), pause, most)

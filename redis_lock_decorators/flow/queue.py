@@ -197,7 +197,7 @@ class _Stand:
         self._former = ""
         if refusal is not None:
             turn.stands = True
-            self.listener.expect(turn.key, refusal)
+            self.listener.expect(turn.key, refusal, self._claim.grant / 1000)
             return refusal
         self.is_noted = True
         if not claim.is_special():
@@ -254,7 +254,7 @@ class _Stand:
             return await persist(port, self._attempt, self._stop)
         refusal = await persist(port, self._learn, self._stop)
         if refusal is not None:
-            self.listener.expect(turn.key, refusal)
+            self.listener.expect(turn.key, refusal, self._claim.grant / 1000)
         return refusal
 
     async def _learn(self, until: float) -> Refusal | None:

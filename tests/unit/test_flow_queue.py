@@ -700,7 +700,7 @@ def test_lock_that_is_awaited_while_others_are_looked_at_is_looked_at(world: Wor
         turn = Turn(key, "0" * 32 + "~", QueuePort(process).waiter())
         turn.place, turn.stands = "x", True
         listener.join(turn)
-        listener.expect(key, Refusal("f" * 32 + "~", 1.0))
+        listener.expect(key, Refusal("f" * 32 + "~", 1.0), 2.5)
         return found
 
     listener._places.turns = racing  # type: ignore[method-assign]
@@ -946,3 +946,13 @@ def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: Wo
 
     assert isinstance(first.error, NoPermissionError)
     assert second.held
+
+
+def test_waiter_of_short_leases_looks_as_often_as_these_end(world: World) -> None:
+    world.holder(expire=60)
+    (waiter,) = waiting(world, wait=60, expire=1)
+
+    world.server.drop(KEYS[1])
+    world.passes(1.1)
+
+    assert waiter.claim.identifier in str(world.server.members(KEYS[1]))
