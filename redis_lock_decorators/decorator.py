@@ -11,7 +11,7 @@ import six
 from redis_lock_decorators.description import D, Description, described
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Attempt, Lease, abandon
-from redis_lock_decorators.lease_facts import enter, forget
+from redis_lock_decorators.lease_facts import loss
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
@@ -88,9 +88,12 @@ def _plain(
         except BaseException:
             abandon(attempt.lease)
             raise
-        if busy is None:
+        if busy is not None:
+            return busy(*args, **kwargs)
+        try:
             raise refused
-        return busy(*args, **kwargs)
+        finally:
+            del refused  # it refers to this frame by its trace
 
     return wrapper
 
@@ -110,22 +113,31 @@ def _generator(
         except BaseException:
             abandon(attempt.lease)
             raise
-        if busy is None:
+        if busy is not None:
+            return (yield from busy(*args, **kwargs) or ())
+        try:
             raise refused
-        return (yield from busy(*args, **kwargs) or ())
+        finally:
+            del refused  # it refers to this frame by its trace
 
     return wrapper
 
 
 class _Steps(Generator[Any, Any, Any]):
-    """A generator whose every step, and no other code, runs with its lease as the current one."""
+    """A generator whose every step, and no other code, runs with its lease as the current one.
+
+    Any thread may take a step. None runs once the lease is lost: ``LockLostError`` is raised in the
+    generator instead.
+    """
 
     def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
         self._lease = lease
         self._steps = steps
-        forget(lease)
+        lease._step_out()
 
     def send(self, value: Any) -> Any:
+        if self._lease.lost:
+            return self.throw(loss(self._lease))
         return self._step(self._steps.send, value)
 
     def throw(self, *error: Any) -> Any:
@@ -135,11 +147,11 @@ class _Steps(Generator[Any, Any, Any]):
         self._step(self._steps.close)
 
     def _step(self, resume: Callable[..., Any], *arguments: Any) -> Any:
-        enter(self._lease)
+        self._lease._enter()
         try:
             return resume(*arguments)
         finally:
-            forget(self._lease)
+            self._lease._step_out()
 
 
 def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[Description]]:

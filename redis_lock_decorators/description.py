@@ -30,6 +30,7 @@ class Description:
     """A lock that one holder among all processes has at a time.
 
     The object only describes the lock: threads and tasks may share it, and use it again and again.
+    It keeps the leases of its ``with`` blocks until they are left, by whichever thread or task.
 
     Args:
         lock_name: what to lock; several names are held all or none.
@@ -45,7 +46,8 @@ class Description:
             dead or the lease was thrown away (True).
         max_hold: seconds from the acquisition after which it is not renewed any more.
         min_hold: seconds from the acquisition that the lock stands, if the block succeeded.
-        on_lost: called once with the lease and why it was lost; on a thread of its own.
+        on_lost: called once with the lease and why it was lost, in the context in which the lock
+            was acquired; on a thread of its own. Where it is async, it is run to its end there.
         cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
         fencing: number the acquisitions, as ``lease.fence`` (False).
         wait: "queue" (told when it is their turn, in order), "cohort" (the waiters of a process
@@ -57,8 +59,11 @@ class Description:
         ConfigurationError: an option is not usable.
     """
 
-    __slots__ = ("__weakref__", "_get_lock_name", "_names", "_plan")
+    __slots__ = ("__weakref__", "_blocks", "_get_lock_name", "_names", "_plan")
 
+    # The leases of blocks that were entered and not left. A dict, as putting in and taking out are
+    # one step each, and an interruption may come between any two.
+    _blocks: dict[Any, None]
     _plan: Plan
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None
@@ -118,6 +123,7 @@ def _fill(
     get_lock_name: naming.GetLockName | None,
 ) -> D:
     naming.refuse_two_ways(lock_name, get_lock_name)
+    lock._blocks = {}
     lock._plan = plan
     lock._names = None if lock_name is None else checked_names(lock_name)
     lock._get_lock_name = get_lock_name

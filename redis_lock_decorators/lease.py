@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
-from typing import Literal, cast
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
+from typing import Literal
+from weakref import ref
 
-from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.keeper import Manners, Watch
 from redis_lock_decorators.flow.release import leave, release
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
+from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
@@ -26,8 +32,8 @@ class Lease(LeaseFacts):
 
     __slots__ = ("_mutex", "_port")
 
-    def __init__(self, claim: Claim, port: BlockingPort, options: Options, lock: object) -> None:
-        super().__init__(claim, options, lock)
+    def __init__(self, claim: Claim, port: BlockingPort, options: Options) -> None:
+        super().__init__(claim, options)
         self._port = port
         self._mutex = threading.RLock()
 
@@ -41,7 +47,7 @@ class Lease(LeaseFacts):
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds)
         try:
-            with self._mutex:
+            with self._alone():
                 run(extend(self._port, self._claim, seconds))
         finally:
             self._tell()
@@ -64,15 +70,14 @@ class Lease(LeaseFacts):
         self._unwatch()
         self._stay()
         try:
-            with self._mutex:
+            with self._alone():
                 run(release(self._port, self._claim, self._options.release_method))
         finally:
             self._tell()
 
     def __enter__(self) -> Lease:
         self.check()
-        self._claim.owner = threading.current_thread()
-        enter(self)
+        self._enter()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -82,7 +87,7 @@ class Lease(LeaseFacts):
             self._unwatch()
             if not failed:
                 self._stay()
-            with self._mutex:
+            with self._alone():
                 run(leave(self._port, self._claim, method, failed))
         except BaseException:
             abandon(self)
@@ -111,20 +116,49 @@ class Lease(LeaseFacts):
         if self._watch is not None:
             self._port.keeper.drop(self._watch)
 
+    def _alone(self) -> AbstractContextManager[object]:
+        """One request of this lease at a time."""
+        # A forked child is refused; its copy of the mutex may be held by a thread it has not.
+        return self._mutex if self._claim.is_of_this_process() else nullcontext()
 
-def _is_abandoned(lease: Lease) -> bool:
-    return not cast(threading.Thread, lease._claim.owner).is_alive()
+    def _enter(self) -> None:
+        """Be the current lease, of a block that this thread is in."""
+        self._claim.owner = running()
+        enter(self)
+
+    def _step_out(self) -> None:
+        """Not be the current lease any more, and nobody's, though it is held."""
+        forget(self)
+        self._claim.owner = None
+
+    def _tell(self) -> None:
+        """Call ``on_lost`` if it is due."""
+        context = self._untold_loss()
+        if context is not None:
+            answer = context.run(self._call_on_lost)
+            if inspect.isawaitable(answer):  # this thread may have an event loop that runs
+                _on_thread(context, lambda: asyncio.run(self._follow(answer)))
+
+    async def _follow(self, answer: Awaitable[object]) -> None:
+        try:
+            await answer
+        except (Exception, asyncio.CancelledError):
+            log.exception("on_lost of lock %s failed", shown(self.lock_name))
 
 
 def _tell(lease: Lease) -> None:
     """Tell of a loss on a thread of its own: the one that found it has other leases to renew."""
     if lease._options.on_lost is not None:
-        threading.Thread(
-            target=lease._tell, name="redis_lock_decorators on_lost", daemon=True
-        ).start()
+        _on_thread(Context(), lease._tell)
 
 
-THREADS = Manners(_is_abandoned, _tell)
+def _on_thread(context: Context, work: Callable[[], object]) -> None:
+    name = "redis_lock_decorators on_lost"
+    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+
+
+#: A thread that has ended may have handed its lease on.
+THREADS = Manners(lambda lease: False, _tell)
 
 
 class Attempt:
@@ -167,13 +201,17 @@ def abandon(lease: Lease | None) -> None:
             run(undo(lease._port, lease._claim))
 
 
-def unheld(plan: Plan, lock_names: tuple[str, ...], lock: object = None) -> Lease:
-    """A lease of this thread that is yet to be acquired, through ``lock`` if any."""
+def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+    """A lease of this thread that is yet to be acquired."""
     options = plan.options
-    claim = claim_for(lock_names, options, threading.current_thread())
-    return Lease(claim, plan.port(), options, lock)
+    return Lease(claim_for(lock_names, options, running()), plan.port(), options)
+
+
+def running() -> ref[threading.Thread]:
+    """The running thread, as claims name their owner."""
+    return ref(threading.current_thread())
 
 
 def current_lease() -> Lease | None:
     """The lease of the innermost lock held around this code, None if there is none."""
-    return cast(Lease | None, current())
+    return current(Lease, running())

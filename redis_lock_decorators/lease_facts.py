@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from contextvars import ContextVar
+from asyncio import CancelledError
+from collections.abc import Iterable
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import replace
+from typing import TypeVar
+from weakref import ref
 
-from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
+from redis_lock_decorators.errors import LockError, LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import RAN_OUT, refuse_over
@@ -15,22 +20,25 @@ from redis_lock_decorators.rules.options import Options
 
 log = logging.getLogger("redis_lock_decorators")
 
-_entered: ContextVar[tuple[LeaseFacts, ...]] = ContextVar(
+#: Weakly: contexts are copied, and outlive blocks. A block itself has its lease.
+_entered: ContextVar[tuple[ref[LeaseFacts], ...]] = ContextVar(
     "redis_lock_decorators.entered", default=()
 )
+
+L = TypeVar("L", bound="LeaseFacts")
 
 
 class LeaseFacts:
     """What threads' and tasks' leases have in common."""
 
-    __slots__ = ("__weakref__", "_claim", "_lock", "_options", "_told", "_watch")
+    __slots__ = ("__weakref__", "_claim", "_options", "_untold", "_watch")
 
-    def __init__(self, claim: Claim, options: Options, lock: object) -> None:
+    def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
         self._options = options
-        self._lock = lock
         self._watch: Watch | None = None
-        self._told = False
+        # In what context ``on_lost`` is to be called; whoever takes it out calls it.
+        self._untold: list[Context] = [] if options.on_lost is None else [copy_context()]
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.ended else "lost" if self.lost else "held"
@@ -98,10 +106,7 @@ class LeaseFacts:
         """
         refuse_over(self._claim)
         if self.lost:
-            why = self._claim.lost_to or RAN_OUT
-            if not self._claim.is_of_this_process():
-                why = f"it belongs to the parent process {self._claim.process}"
-            raise LockLostError(self.lock_name, why=why)
+            raise loss(self)
 
     def _refused(self, refusal: Refusal, waited: float) -> LockTimeoutError:
         """The error to raise for a refusal after ``waited`` seconds."""
@@ -115,17 +120,35 @@ class LeaseFacts:
         if self._options.min_hold is not None:
             self._claim.rest = self._claim.entered + self._options.min_hold
 
-    def _tell(self) -> object:
-        """Call ``on_lost`` if the lease is known to be lost, once."""
-        why, on_lost = self._claim.lost_to, self._options.on_lost
-        if why is None or on_lost is None or self._told:
-            return None
-        self._told = True
+    def _last_no_longer(self) -> None:
+        """End with the lease as it stands: be renewed no more, and told lost then."""
+        if self._watch is not None:
+            self._watch.options = replace(self._watch.options, auto_renew=False)
+
+    def _untold_loss(self) -> Context | None:
+        """In what context to call ``on_lost``, if that is due: only the first who asks is told."""
         try:
-            return on_lost(self, why)
-        except Exception:
+            return self._untold.pop() if self._claim.lost_to is not None else None
+        except IndexError:
+            return None
+
+    def _call_on_lost(self) -> object:
+        """What ``on_lost`` returns; its failure is logged."""
+        on_lost, why = self._options.on_lost, self._claim.lost_to
+        try:
+            return on_lost(self, why or "") if on_lost is not None else None
+        except (Exception, CancelledError):  # that of a future whose result it wanted
             log.exception("on_lost of lock %s failed", shown(self.lock_name))
             return None
+
+
+def loss(lease: LeaseFacts) -> LockLostError:
+    """The error for a lease that is lost."""
+    claim = lease._claim
+    why = claim.lost_to or "its time ran out"
+    if not claim.is_of_this_process():
+        why = f"it belongs to the parent process {claim.process}"
+    return LockLostError(claim.lock_name, why=why)
 
 
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:
@@ -137,31 +160,70 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     return claim
 
 
-def current() -> LeaseFacts | None:
-    """The lease of the innermost lock held around this code, None if there is none."""
-    for lease in reversed(_entered.get()):
-        if not lease._claim.ended:
-            return lease
-    return None
+def current(kind: type[L], owner: object) -> L | None:
+    """The lease of a kind that is held around this code; the innermost one if there are several.
+
+    Tasks may share a context: then that of the owner comes first.
+    """
+    held = [lease for lease in _held() if isinstance(lease, kind)]
+    own = [lease for lease in held if lease._claim.is_of(owner)]
+    found = own or held
+    return found[-1] if found else None
 
 
 def enter(lease: LeaseFacts) -> None:
     """Make a lease the innermost one of this context."""
-    _entered.set((*_entered.get(), lease))
+    # Those that were left elsewhere would stay here for ever.
+    outer = [ref(other) for other in _held()] if _entered.get() else ()
+    _entered.set((*outer, ref(lease)))
 
 
 def forget(lease: LeaseFacts) -> None:
     """Take a lease out of this context, wherever it stands: generators leave in any order."""
-    entered = _entered.get()
-    if entered and entered[-1] is lease:
+    entered, own = _entered.get(), ref(lease)
+    if entered and entered[-1] == own:
         _entered.set(entered[:-1])
-    else:
-        _entered.set(tuple([other for other in entered if other is not lease]))
+    elif own in entered:
+        _entered.set(tuple([other for other in entered if other != own]))
 
 
-def innermost(lock: object, owner: object) -> LeaseFacts | None:
-    """The lease that ``owner`` entered last through ``lock``, if it has not left it."""
-    for lease in reversed(_entered.get()):
-        if lease._lock is lock and lease._claim.owner is owner:
-            return lease
-    return None
+def left(blocks: Iterable[L], owner: object) -> L | None:
+    """The lease whose block is being left, of those that were entered through a lock.
+
+    The last one of the thread or task that leaves; a block that has moved there is told by its
+    context, or as it is the only one.
+    """
+    here = list(blocks)
+    own = [lease for lease in here if lease._claim.is_of(owner)]
+    if not own and len(here) > 1:
+        context = _held()
+        own = sorted((one for one in here if one in context), key=context.index)
+    if own:
+        return own[-1]
+    return here[0] if len(here) == 1 else None
+
+
+def refuse_unclear(lock: object, blocks: Iterable[LeaseFacts], kind: object) -> None:
+    """Refuse to leave a block of which it is not known which it is; none outlives its lease.
+
+    Raises:
+        LockError: the body succeeded.
+    """
+    here = list(blocks)
+    for lease in here:
+        lease._last_no_longer()
+    names = ", ".join(dict.fromkeys(lease.lock_name for lease in here))
+    error = LockError(
+        f"{lock!r} is left by a thread or task that did not enter it, and {len(here)} blocks of it "
+        "are open: none is renewed any more; where blocks move, make a RedisLock for each",
+        names or None,
+    )
+    if kind is None:
+        raise error
+    log.warning("%s", error)
+
+
+def _held() -> list[LeaseFacts]:
+    """The leases of this context that are not over, the innermost one last."""
+    found = [lease() for lease in _entered.get()]
+    return [lease for lease in found if lease is not None and not lease._claim.ended]

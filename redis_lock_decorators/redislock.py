@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 from redis_lock_decorators.description import CONFIGURED, Description
-from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.lease import Attempt, Lease, abandon, unheld
-from redis_lock_decorators.lease_facts import enter, innermost
+from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
+from redis_lock_decorators.lease_facts import enter, left, refuse_unclear
 from redis_lock_decorators.rules.callables import refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 from redis_lock_decorators.world.blocking import run
@@ -25,30 +23,35 @@ class RedisLock(Description):
     __slots__ = ()
 
     def __enter__(self) -> Lease:
-        lease = unheld(self._plan, self._own_names(), self)
+        lease = unheld(self._plan, self._own_names())
         try:
             refused = lease._acquire(lease._options.patience)
-            if refused is not None:
+            if refused is None:
+                self._blocks[lease] = None
+                enter(lease)
+                return lease
+            try:
                 raise refused
-            enter(lease)
-            return lease
+            finally:
+                del refused  # it refers to this frame by its trace
         except BaseException:
-            abandon(lease)
+            self._abandon(lease)
             raise
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            lease = self._innermost()
-            if lease is not None:
-                return lease.__exit__(kind, error, trace)
+            lease = self._left()
         except BaseException:
-            abandon(self._innermost())
+            self._abandon(self._left())
             raise
-        raise LockError(
-            f"{self!r} is left by a thread that did not enter it; where a block moves "
-            "between threads, use acquire() and the lease it returns",
-            ", ".join(self._names or ()),
-        )
+        try:
+            if lease is None:
+                return refuse_unclear(self, self._blocks, kind)
+            self._blocks.pop(lease, None)
+            return lease.__exit__(kind, error, trace)
+        except BaseException:
+            self._abandon(lease)
+            raise
 
     def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True
@@ -60,15 +63,16 @@ class RedisLock(Description):
             blocking: False tries once, whatever ``acquire_time`` says.
 
         Raises:
-            LockError: this thread holds the lock already and would wait for itself.
+            LockError: this thread is in a block of the lock and would wait for itself.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
-        lease = unheld(self._plan, self._own_names(), self)
+        lease = unheld(self._plan, self._own_names())
         try:
             refused = lease._acquire(wait if blocking else 0.0)
+            lease._claim.owner = None
             return lease if refused is None else None
         except BaseException:
             abandon(lease)
@@ -91,9 +95,19 @@ class RedisLock(Description):
             LockLostError: the function succeeded, but the lease ended before it did.
         """
         with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
-            if refused is not None:
+            if refused is None:
+                return refuse_unrun(function, function(*args, **kwargs))
+            try:
                 raise refused
-            return refuse_unrun(function, function(*args, **kwargs))
+            finally:
+                del refused  # it refers to this frame by its trace
 
-    def _innermost(self) -> Lease | None:
-        return cast(Lease | None, innermost(self, threading.current_thread()))
+    def _left(self) -> Lease | None:
+        """The lease whose block is being left."""
+        blocks: dict[Lease, None] = self._blocks
+        return left(blocks, running())
+
+    def _abandon(self, lease: Lease | None) -> None:
+        """End a block after an exception from outside at any line."""
+        self._blocks.pop(lease, None)
+        abandon(lease)

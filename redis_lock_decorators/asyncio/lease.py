@@ -7,21 +7,25 @@ import inspect
 import sys
 from collections.abc import Awaitable
 from typing import Literal, cast
+from weakref import ref
 
 from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.keeper import Manners, Watch
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.release import end, leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.bells import bell_of_loop
 from redis_lock_decorators.world.tasks import AsyncioPort, start
 
 #: What the cancellation by a loss says.
 LOST = "the lease of a lock was lost"
+#: A task, as claims name their owner: a task that nobody refers to is not kept alive by its lock.
+Runner = ref["asyncio.Task[object]"]
 
 
 class Lease(LeaseFacts):
@@ -32,10 +36,10 @@ class Lease(LeaseFacts):
 
     __slots__ = ("_cancels", "_cut", "_holder", "_port")
 
-    def __init__(self, claim: Claim, port: AsyncioPort, options: Options, lock: object) -> None:
-        super().__init__(claim, options, lock)
+    def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
+        super().__init__(claim, options)
         self._port = port
-        self._holder: asyncio.Task[object] | None = None
+        self._holder: Runner | None = None
         self._cancels = 0
         self._cut = False
 
@@ -51,7 +55,8 @@ class Lease(LeaseFacts):
         try:
             await extend(self._port, self._claim, seconds)
         finally:
-            self._tell_soon()
+            if self._claim.lost_to is not None:
+                _tell(self)
         return True
 
     async def owned(self) -> bool:
@@ -77,7 +82,7 @@ class Lease(LeaseFacts):
 
     async def __aenter__(self) -> Lease:
         self.check()
-        self._claim.owner = asyncio.current_task()
+        self._claim.owner = running()
         self._enter()
         return self
 
@@ -88,6 +93,8 @@ class Lease(LeaseFacts):
             self._unwatch()
             if not failed:
                 self._stay()
+            if kind is GeneratorExit:
+                return await self._leave_beside()
             await leave(self._port, self._claim, method, failed)
         except BaseException:
             await abandon(self)
@@ -95,6 +102,14 @@ class Lease(LeaseFacts):
         finally:
             if self._claim.lost_to is not None:
                 self._tell_soon()
+
+    async def _leave_beside(self) -> None:
+        """Let go in a task of its own, as a coroutine that is thrown away cannot wait for it."""
+        port, claim = self._port, self._claim
+        if is_at_home(self):
+            await port.shield(leave(port, claim, self._options.release_method, failed=True))
+        else:
+            end(port, claim)
 
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
@@ -116,9 +131,10 @@ class Lease(LeaseFacts):
     def _enter(self) -> None:
         """Be the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
-        holder = self._holder = cast("asyncio.Task[object] | None", self._claim.owner)
-        if sys.version_info >= (3, 11) and holder is not None:
-            self._cancels = holder.cancelling()
+        self._holder = cast("Runner | None", self._claim.owner)
+        if sys.version_info >= (3, 11) and self._holder is not None:
+            task = self._holder()
+            self._cancels = 0 if task is None else task.cancelling()
 
     def _leave(self, error: object) -> bool:
         """Not be the current lease any more; whether ``error`` is the cancellation by a loss.
@@ -128,19 +144,35 @@ class Lease(LeaseFacts):
         forget(self)
         holder, self._holder = self._holder, None
         cut, self._cut = self._cut, False
-        if not cut or holder is None:
+        task = holder() if cut and holder is not None else None
+        if task is None:
             return False
         if sys.version_info >= (3, 11):
-            ours = holder.uncancel() <= self._cancels
+            ours = task.uncancel() <= self._cancels
         else:
-            ours = getattr(error, "args", None) == (LOST,)
+            ours = _says_lost(error)
         return ours and isinstance(error, asyncio.CancelledError)
+
+    def _step_out(self) -> None:
+        """Not be the current lease any more, and nobody's, though it is held."""
+        self._leave(None)
+        self._claim.owner = None
+
+    def _cancel_holder(self) -> None:
+        """Cancel the task that entered the block, unless it is over or runs this."""
+        task = self._holder() if self._holder is not None else None
+        if task is None or task.done() or self._cut or self._holder == running():
+            return
+        self._cut = True
+        task.cancel(LOST)
 
     def _tell_soon(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
-        answer = self._tell()
-        if inspect.isawaitable(answer):
-            start(self._follow(answer))
+        context = self._untold_loss()
+        if context is not None:
+            answer = context.run(self._call_on_lost)
+            if inspect.isawaitable(answer):
+                context.run(start, self._follow(answer))
 
     async def _follow(self, answer: Awaitable[object]) -> None:
         try:
@@ -150,10 +182,21 @@ class Lease(LeaseFacts):
 
 
 def _tell(lease: Lease) -> None:
-    if lease._options.cancel_on_lost and lease._holder is not None and not lease._cut:
-        lease._cut = True
-        lease._holder.cancel(LOST)
+    if lease._options.cancel_on_lost:
+        lease._cancel_holder()
     lease._tell_soon()
+
+
+def _says_lost(error: object) -> bool:
+    """Whether a cancellation is that by a loss, or came of it.
+
+    Before Python 3.11, what it says is left behind where it passes through an awaited task.
+    """
+    while isinstance(error, BaseException):
+        if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
+            return True
+        error = error.__context__
+    return False
 
 
 #: A task that is done may have handed its lease on, as ``wait_for`` does before Python 3.12.
@@ -200,13 +243,32 @@ async def abandon(lease: Lease | None) -> None:
             await undo(lease._port, lease._claim)
 
 
-def unheld(plan: Plan, lock_names: tuple[str, ...], lock: object = None) -> Lease:
-    """A lease of this task that is yet to be acquired, through ``lock`` if any."""
+def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+    """A lease of this task that is yet to be acquired."""
     options = plan.options
-    claim = claim_for(lock_names, options, asyncio.current_task())
-    return Lease(claim, plan.async_port(), options, lock)
+    return Lease(claim_for(lock_names, options, running()), plan.async_port(), options)
+
+
+def running() -> Runner | None:
+    """The running task, as claims name their owner; None outside tasks."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else ref(task)
+
+
+def is_at_home(lease: Lease) -> bool:
+    """Whether the lease's event loop is the one that runs here.
+
+    The garbage collector may close what is left of a task when it is not.
+    """
+    try:
+        return bell_of_loop() is lease._port.bell
+    except RuntimeError:
+        return False
 
 
 def current_lease() -> Lease | None:
     """The lease of the innermost lock held around this code, None if there is none."""
-    return cast(Lease | None, current())
+    return current(Lease, running())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, running, unheld
 from redis_lock_decorators.description import CONFIGURED, Description
-from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.lease_facts import innermost
+from redis_lock_decorators.lease_facts import left, refuse_unclear
 from redis_lock_decorators.rules.callables import refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 
@@ -24,30 +22,35 @@ class RedisLock(Description):
     __slots__ = ()
 
     async def __aenter__(self) -> Lease:
-        lease = unheld(self._plan, self._own_names(), self)
+        lease = unheld(self._plan, self._own_names())
         try:
             refused = await lease._acquire(lease._options.patience)
-            if refused is not None:
+            if refused is None:
+                self._blocks[lease] = None
+                lease._enter()
+                return lease
+            try:
                 raise refused
-            lease._enter()
-            return lease
+            finally:
+                del refused  # it refers to this frame by its trace
         except BaseException:
-            await abandon(lease)
+            await self._abandon(lease)
             raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            lease = self._innermost()
-            if lease is not None:
-                return await lease.__aexit__(kind, error, trace)
+            lease = self._left()
         except BaseException:
-            await abandon(self._innermost())
+            await self._abandon(self._left())
             raise
-        raise LockError(
-            f"{self!r} is left by a task that did not enter it; where a block moves "
-            "between tasks, use acquire() and the lease it returns",
-            ", ".join(self._names or ()),
-        )
+        try:
+            if lease is None:
+                return refuse_unclear(self, self._blocks, kind)
+            self._blocks.pop(lease, None)
+            return await lease.__aexit__(kind, error, trace)
+        except BaseException:
+            await self._abandon(lease)
+            raise
 
     async def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True
@@ -59,15 +62,16 @@ class RedisLock(Description):
             blocking: False tries once, whatever ``acquire_time`` says.
 
         Raises:
-            LockError: this task holds the lock already and would wait for itself.
+            LockError: this task is in a block of the lock and would wait for itself.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
-        lease = unheld(self._plan, self._own_names(), self)
+        lease = unheld(self._plan, self._own_names())
         try:
             refused = await lease._acquire(wait if blocking else 0.0)
+            lease._claim.owner = None
             return lease if refused is None else None
         except BaseException:
             await abandon(lease)
@@ -92,9 +96,21 @@ class RedisLock(Description):
             LockLostError: the function succeeded, but the lease ended before it did.
         """
         async with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
-            if refused is not None:
+            if refused is None:
+                return refuse_unrun(function, await function(*args, **kwargs))
+            try:
                 raise refused
-            return refuse_unrun(function, await function(*args, **kwargs))
+            finally:
+                del refused  # it refers to this frame by its trace
 
-    def _innermost(self) -> Lease | None:
-        return cast(Lease | None, innermost(self, asyncio.current_task()))
+    def _left(self) -> Lease | None:
+        """The lease whose block is being left."""
+        blocks = list(self._blocks)
+        if len(blocks) > 1:  # event loops of several threads may share a lock
+            blocks = [lease for lease in blocks if is_at_home(lease)]
+        return left(blocks, running())
+
+    async def _abandon(self, lease: Lease | None) -> None:
+        """End a block after an exception from outside at any line."""
+        self._blocks.pop(lease, None)
+        await abandon(lease)

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, running
+from redis_lock_decorators.lease_facts import loss
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.callables import refuse_unrun
 from redis_lock_decorators.rules.naming import Namer
@@ -27,10 +28,13 @@ def coroutine(
         except BaseException:
             await abandon(attempt.lease)
             raise
-        if busy is None:
+        if busy is not None:
+            answer = busy(*args, **kwargs)
+            return await answer if inspect.isawaitable(answer) else answer
+        try:
             raise refused
-        answer = busy(*args, **kwargs)
-        return await answer if inspect.isawaitable(answer) else answer
+        finally:
+            del refused  # it refers to this frame by its trace
 
     return wrapper
 
@@ -64,23 +68,33 @@ def async_generator(
         except BaseException:
             await abandon(attempt.lease)
             raise
-        if busy is None:
+        if busy is not None:
+            async for item in _items(busy(*args, **kwargs)):
+                yield item
+            return
+        try:
             raise refused
-        async for item in _items(busy(*args, **kwargs)):
-            yield item
+        finally:
+            del refused  # it refers to this frame by its trace
 
     return wrapper
 
 
 class _Steps:
-    """An async generator whose steps, and no other code, run with its lease as the current one."""
+    """An async generator whose steps, and no other code, run with its lease as the current one.
+
+    Any task may take a step. With ``cancel_on_lost`` none runs once the lease is lost:
+    ``LockLostError`` is raised in the generator instead.
+    """
 
     def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
         self._lease = lease
         self._steps = steps
-        lease._leave(None)
+        lease._step_out()
 
     async def send(self, value: Any) -> Any:
+        if self._lease.lost and self._lease._options.cancel_on_lost:
+            return await self.throw(loss(self._lease))
         return await self._step(self._steps.asend(value))
 
     async def throw(self, error: BaseException) -> Any:
@@ -91,7 +105,7 @@ class _Steps:
 
     async def _step(self, step: Awaitable[Any]) -> Any:
         lease = self._lease
-        lease._claim.owner = asyncio.current_task()
+        lease._claim.owner = running()
         lease._enter()
         try:
             return await step
@@ -100,7 +114,7 @@ class _Steps:
                 lease.check()
             raise
         finally:
-            lease._leave(None)
+            lease._step_out()
 
 
 async def _items(answer: Any) -> AsyncIterator[Any]:

@@ -52,7 +52,7 @@ async def acquire(
     less often. Several names are never waited for in a queue.
 
     Raises:
-        LockError: this thread or task holds the lock already and would wait for itself.
+        LockError: this thread or task is in a block of the lock and would wait for itself.
     """
     if claim.fencing:
         _refuse_unnumberable(port, claim)
@@ -226,7 +226,7 @@ async def _give_back(
 def _refuse_self(port: Port, claim: Claim) -> None:
     for key, name in zip(claim.keys, claim.lock_names, strict=True):
         other = port.held.get(key)
-        if other is not None and other.owner is claim.owner and other.is_live(port.now()):
+        if other is not None and other.is_of(claim.owner) and other.is_live(port.now()):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "
                 "wait for itself: take it once, outside, and pass the lease on",

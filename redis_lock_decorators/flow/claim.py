@@ -50,7 +50,8 @@ class Claim:
         ttl: the lease in milliseconds.
         identifier: the value that proves who holds the keys.
         unique: the identifier was made for this claim, so a key that holds it is ours.
-        owner: the thread or task that acquires.
+        owner: a weak reference to the thread or task that waits for it, or is in its block; None
+            while nobody is, as a lease that is handed on may be let go by anybody.
         process: the process that acquires; a forked child holds nothing.
         since: a time before which the lock was not held: when the request left that took it.
         entered: when its holder knew that it held the lock.
@@ -202,6 +203,10 @@ class Claim:
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
         self.identifier = new_identifier()
+
+    def is_of(self, owner: object) -> bool:
+        """Whether this owner acquires it, or is in its block."""
+        return self.owner is not None and self.owner == owner
 
     def is_of_this_process(self) -> bool:
         """Whether this process made the claim, rather than a parent it was forked from."""
