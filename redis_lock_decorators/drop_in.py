@@ -80,6 +80,8 @@ class Local:
 
     def __init__(self, cell: Callable[[], Cell], claim_of: Callable[[str], Claim]) -> None:
         self._cell = cell
+        #: The one to put a token into.
+        self._own_cell: Callable[[], Cell] = getattr(cell, "own", cell)
         self._claim_of = claim_of
 
     @property
@@ -92,7 +94,7 @@ class Local:
 
     @token.setter
     def token(self, token: str | bytes | None) -> None:
-        self._cell().put(None if token is None else self._claim_of(checked_token(token)))
+        self._own_cell().put(None if token is None else self._claim_of(checked_token(token)))
 
 
 class DropIn:
@@ -105,7 +107,9 @@ class DropIn:
         sleep: seconds between two tries, on average.
         blocking: whether ``acquire`` waits.
         blocking_timeout: the longest wait in seconds; None waits for ever.
-        thread_local: whether each thread or task has a token of its own.
+        thread_local: whether each thread or task has a token of its own. A task that never acquired
+            the lock itself uses that of the only task that holds it, so a lock may be let go by
+            another task than acquired it, as redis-py's.
         raise_on_release_error: whether leaving a block raises if the lock was lost meanwhile.
         auto_renew: renew the lock until it is released or its holder dies. Without a timeout it
             is then renewed every few seconds instead of having no end.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
+from redis_lock_decorators.asyncio.cells import TaskCells
 from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
@@ -25,26 +23,14 @@ class Lock(DropIn):
     # What is called belongs to the task that calls it, whichever runs the coroutine: before
     # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
 
-    async def __aenter__(self) -> Lock:
-        cell = self.local._cell()
-        before = cell.claim
-        try:
-            if await self.acquire():
-                return self
-        except BaseException:
-            await self._abandon(cell, before)
-            raise
-        raise self._busy()
+    def __aenter__(self) -> Coroutine[Any, Any, Lock]:
+        return self._enter(self.local._own_cell(), self.acquire())
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        try:
-            await self.release()
-        except Exception as failure:
-            if not self._quiet(failure, kind is not None):
-                raise
-        except BaseException:
-            await self._abandon(self.local._cell())
-            raise
+    def __aexit__(self, kind: object, error: object, trace: object) -> Coroutine[Any, Any, None]:
+        find = self.local._cell
+        cell = find.left() if isinstance(find, TaskCells) else find()
+        releasing = self.release() if cell is find() else self._release(cell)
+        return self._leave(cell, releasing, kind is not None)
 
     def acquire(
         self,
@@ -66,7 +52,7 @@ class Lock(DropIn):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wish = self._wish(blocking, blocking_timeout, token, sleep)
-        return self._acquire(self.local._cell(), wish)
+        return self._acquire(self.local._own_cell(), wish)
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Let the lock go; it can be called again after a broken connection.
@@ -108,6 +94,26 @@ class Lock(DropIn):
     def owned(self) -> Coroutine[Any, Any, bool]:
         """Ask Redis whether this task holds the lock."""
         return self._owned(self.local._cell())
+
+    async def _enter(self, cell: Cell, acquiring: Awaitable[bool]) -> Lock:
+        before = cell.claim
+        try:
+            if await acquiring:
+                return self
+        except BaseException:
+            await self._abandon(cell, before)
+            raise
+        raise self._busy()
+
+    async def _leave(self, cell: Cell, releasing: Awaitable[None], failed: bool) -> None:
+        try:
+            await releasing
+        except Exception as failure:
+            if not self._quiet(failure, failed):
+                raise
+        except BaseException:
+            await self._abandon(cell)
+            raise
 
     async def _acquire(self, cell: Cell, wish: Wish) -> bool:
         before = cell.claim
@@ -152,8 +158,7 @@ class Lock(DropIn):
             cell.anchor = Anchor(claim, self._port())
 
     def _cells(self) -> Callable[[], Cell]:
-        cells: WeakKeyDictionary[object, Cell] = WeakKeyDictionary()
-        return lambda: cells.setdefault(_runner(), Cell())
+        return TaskCells()
 
     def _port(self) -> AsyncioPort:
         return DEFAULT.async_port(self.redis, None)
@@ -171,12 +176,3 @@ class Lock(DropIn):
         if claim is not None and claim is not before:
             cell.put(before)
             await undo(self._port(), claim)
-
-
-def _runner() -> object:
-    """The running task; outside tasks, the thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return task or threading.current_thread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -292,20 +293,104 @@ async def test_a_token_that_is_not_the_holders_releases_nothing(front, client, n
     assert text(client.get(name)) == "stranger"
 
 
-async def test_each_thread_or_task_has_its_own_token(front, client, name, make):
+async def test_each_thread_or_task_that_acquires_has_its_own_token(front, client, name, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
 
     async def look():
+        if front.name == "asyncio":
+            assert await do(lock.acquire(False)) is False
         return lock.local.token, await do(lock.owned()), await do(lock.locked())
+
+    async def misuse(call):
+        if front.name == "asyncio":
+            assert await do(lock.acquire(False)) is False
+        return await do(call())
 
     assert await front.elsewhere(look) == [(None, False, True)]
     for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
-        error = await error_of(front, call)
+        error = await error_of(front, lambda call=call: misuse(call))
         assert isinstance(error, LockNotOwnedError)
         assert "thread_local=False" in str(error)
         assert error.lock_name == name
     assert await do(lock.owned())
+    await do(lock.release())
+
+
+@pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
+@pytest.mark.parametrize("timeout", [None, 30])
+async def test_a_task_lets_go_what_another_acquired(front, conn, client, name, make, timeout):
+    """As with redis-py's lock, where a token is its thread's."""
+    if front.name != "asyncio":
+        pytest.skip("a thread's token is its own, as with redis-py")
+    lock = make(timeout=timeout)
+
+    async def call(method, *arguments):
+        return await method(*arguments)
+
+    async def items():
+        async with front.package.lock.Lock(conn, name, timeout=timeout):
+            yield 1
+            yield 2
+
+    async def until_free():
+        end = time.monotonic() + 20
+        while client.exists(name):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+
+    await asyncio.create_task(call(lock.__aenter__))
+    gc.collect()
+    assert lock.local.token
+    assert await asyncio.create_task(call(lock.owned))
+    await asyncio.create_task(call(lock.__aexit__, None, None, None))
+    assert not client.exists(name)
+    assert await lock.acquire()
+    await asyncio.create_task(call(lock.release))
+    assert not client.exists(name)
+    await asyncio.create_task(call(lock.__aenter__))
+    await lock.__aexit__(None, None, None)  # though this task has acquired it before
+    assert not client.exists(name)
+    async for _ in items():
+        break
+    gc.collect()
+    await until_free()
+    async with contextlib.AsyncExitStack() as stack:
+        await asyncio.wait_for(stack.enter_async_context(lock), 5)
+    assert not client.exists(name)
+
+
+@pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
+async def test_of_several_tasks_that_hold_none_is_let_go_by_another(front, client, name, make):
+    if front.name != "asyncio":
+        pytest.skip("a thread's token is its own")
+    lock = make(timeout=30)
+
+    async def call(method):
+        return await method()
+
+    await asyncio.create_task(call(lock.acquire))
+    client.delete(name)
+    await asyncio.create_task(call(lock.acquire))
+
+    with pytest.raises(LockNotOwnedError):
+        await asyncio.create_task(call(lock.release))
+
+    assert client.exists(name)
+    client.delete(name)
+
+
+async def test_a_token_that_is_set_replaces_none_of_another(front, client, make):
+    lock = make(timeout=30)
+    assert await do(lock.acquire())
+    token = lock.local.token
+
+    async def put():
+        lock.local.token = "another"  # noqa: S105  # what a lock is known by is no password
+        return lock.local.token
+
+    assert await front.elsewhere(put) == [b"another"]
+    assert lock.local.token == token
     await do(lock.release())
 
 
@@ -478,14 +563,15 @@ async def test_a_block_within_the_wait_of_another_runs_one_at_a_time(front, clie
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_tokens_of_ended_tasks_and_threads_are_forgotten(front, client, make):
-    lock = make(timeout=30)
+    lock = make(timeout=0.05)
 
     async def take():
         assert await do(lock.acquire())
         return
 
     assert await front.elsewhere(take) == [None]
-    await front.sleep(0.01)  # for the event loop to let go of the task
+    await front.sleep(0.06)  # for it to run out, and for the event loop to let go of the task
+    lock.local.token = None
     gc.collect()
 
     cells = [found for found in gc.get_objects() if type(found).__name__ == "Cell"]
