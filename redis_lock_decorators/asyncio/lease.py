@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import sys
 from collections.abc import Awaitable
 from typing import Literal, cast
-from weakref import ref
 
+from redis_lock_decorators.asyncio.holder import Holder, Runner, running
 from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
@@ -22,11 +20,6 @@ from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.bells import bell_of_loop
 from redis_lock_decorators.world.tasks import AsyncioPort, start
 
-#: What the cancellation by a loss says.
-LOST = "the lease of a lock was lost"
-#: A task, as claims name their owner: a task that nobody refers to is not kept alive by its lock.
-Runner = ref["asyncio.Task[object]"]
-
 
 class Lease(LeaseFacts):
     """One held acquisition: the right to be inside until its deadline.
@@ -34,14 +27,12 @@ class Lease(LeaseFacts):
     Safe to use from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_cancels", "_cut", "_holder", "_port")
+    __slots__ = ("_holder", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         super().__init__(claim, options)
         self._port = port
-        self._holder: Runner | None = None
-        self._cancels = 0
-        self._cut = False
+        self._holder: Holder | None = None
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
         """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
@@ -131,40 +122,19 @@ class Lease(LeaseFacts):
     def _enter(self) -> None:
         """Be the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
-        self._holder = cast("Runner | None", self._claim.owner)
-        if sys.version_info >= (3, 11) and self._holder is not None:
-            task = self._holder()
-            self._cancels = 0 if task is None else task.cancelling()
+        owner = cast("Runner | None", self._claim.owner)
+        self._holder = None if owner is None else Holder(owner)
 
     def _leave(self, error: object) -> bool:
-        """Not be the current lease any more; whether ``error`` is the cancellation by a loss.
-
-        That one is taken back. It is another's if the task was cancelled from elsewhere too.
-        """
+        """Not be the current lease any more; whether ``error`` is the cancellation by a loss."""
         forget(self)
         holder, self._holder = self._holder, None
-        cut, self._cut = self._cut, False
-        task = holder() if cut and holder is not None else None
-        if task is None:
-            return False
-        if sys.version_info >= (3, 11):
-            ours = task.uncancel() <= self._cancels
-        else:
-            ours = _says_lost(error)
-        return ours and isinstance(error, asyncio.CancelledError)
+        return holder is not None and holder.take_back(error)
 
     def _step_out(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
         self._leave(None)
         self._claim.owner = None
-
-    def _cancel_holder(self) -> None:
-        """Cancel the task that entered the block, unless it is over or runs this."""
-        task = self._holder() if self._holder is not None else None
-        if task is None or task.done() or self._cut or self._holder == running():
-            return
-        self._cut = True
-        task.cancel(LOST)
 
     def _tell_soon(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
@@ -182,21 +152,9 @@ class Lease(LeaseFacts):
 
 
 def _tell(lease: Lease) -> None:
-    if lease._options.cancel_on_lost:
-        lease._cancel_holder()
+    if lease._options.cancel_on_lost and lease._holder is not None:
+        lease._holder.cancel()
     lease._tell_soon()
-
-
-def _says_lost(error: object) -> bool:
-    """Whether a cancellation is that by a loss, or came of it.
-
-    Before Python 3.11, what it says is left behind where it passes through an awaited task.
-    """
-    while isinstance(error, BaseException):
-        if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
-            return True
-        error = error.__context__
-    return False
 
 
 #: A task that is done may have handed its lease on, as ``wait_for`` does before Python 3.12.
@@ -247,15 +205,6 @@ def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
     """A lease of this task that is yet to be acquired."""
     options = plan.options
     return Lease(claim_for(lock_names, options, running()), plan.async_port(), options)
-
-
-def running() -> Runner | None:
-    """The running task, as claims name their owner; None outside tasks."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return None
-    return None if task is None else ref(task)
 
 
 def is_at_home(lease: Lease) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, running, unheld
+from redis_lock_decorators.asyncio.holder import running
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, unheld
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.lease_facts import left, refuse_unclear

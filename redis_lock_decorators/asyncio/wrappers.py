@@ -7,7 +7,8 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, running
+from redis_lock_decorators.asyncio.holder import running
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
 from redis_lock_decorators.lease_facts import loss
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.callables import refuse_unrun

@@ -456,6 +456,32 @@ class TestCancellation:
         cut = []
         ASYNCIO.run(test())
 
+    @pytest.mark.parametrize("way", ["task", "gather", "shield", "wait_for", "raise"])
+    def test_a_loss_that_passes_through_an_awaited_work_is_known(self, lock_of, direct, name, way):
+        async def work():
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise asyncio.CancelledError from None
+
+        ways = {
+            "task": lambda: asyncio.ensure_future(asyncio.sleep(60)),
+            "gather": lambda: asyncio.gather(asyncio.sleep(60), asyncio.sleep(60)),
+            "shield": lambda: asyncio.shield(asyncio.sleep(1)),
+            "wait_for": lambda: asyncio.wait_for(asyncio.sleep(60), 60),
+            "raise": work,
+        }
+
+        async def test():
+            with pytest.raises(LockLostError):
+                async with lock_of(name) as lease:
+                    direct.delete(lease.key)
+                    await ways[way]()
+
+            assert self.cancellations() == 0
+
+        ASYNCIO.run(test())
+
     def test_a_body_that_ends_in_spite_of_it_is_told_all_the_same(self, lock_of, direct, name):
         async def test():
             with pytest.raises(LockLostError):

@@ -1,0 +1,68 @@
+"""The task in a block: a loss cancels it, and the block's end takes that cancellation back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from weakref import ref
+
+#: What the cancellation by a loss says.
+LOST = "the lease of a lock was lost"
+#: A task, as claims name their owner: a task that nobody refers to is not kept alive by its lock.
+Runner = ref["asyncio.Task[object]"]
+
+
+class Holder:
+    """The task that entered a block, until the block is left."""
+
+    __slots__ = ("_cancels", "_cut", "_task")
+
+    def __init__(self, task: Runner) -> None:
+        self._task = task
+        self._cut = False
+        self._cancels = 0
+        if sys.version_info >= (3, 11) and (found := task()) is not None:
+            self._cancels = found.cancelling()
+
+    def cancel(self) -> None:
+        """Cancel the task, once, unless it is over or runs this."""
+        task = self._task()
+        if task is not None and not task.done() and not self._cut and self._task != running():
+            self._cut = True
+            task.cancel(LOST)
+
+    def take_back(self, error: object) -> bool:
+        """Take the cancellation back; whether ``error`` is it.
+
+        It is another's if the task was cancelled from elsewhere too.
+        """
+        task = self._task() if self._cut else None
+        if task is None:
+            return False
+        self._cut = False
+        if sys.version_info >= (3, 11):
+            ours = task.uncancel() <= self._cancels
+        else:
+            ours = says_lost(error)
+        return ours and isinstance(error, asyncio.CancelledError)
+
+
+def says_lost(error: object) -> bool:
+    """Whether a cancellation is that by a loss, or came of it.
+
+    Before Python 3.11, what it says is left behind where it passes through an awaited task.
+    """
+    while isinstance(error, BaseException):
+        if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
+            return True
+        error = error.__context__
+    return False
+
+
+def running() -> Runner | None:
+    """The running task, as claims name their owner; None outside tasks."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else ref(task)
