@@ -145,7 +145,7 @@ class LeaseFacts:
 def loss(lease: LeaseFacts) -> LockLostError:
     """The error for a lease that is lost."""
     claim = lease._claim
-    why = claim.lost_to or "its time ran out"
+    why = claim.lost_to or RAN_OUT
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
     return LockLostError(claim.lock_name, why=why)

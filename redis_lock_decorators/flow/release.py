@@ -87,9 +87,10 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             "lock %s could not be let go (%s: %s); it frees itself when its lease ends",
             *(shown(claim.lock_name), type(error).__name__, error),
         )
-        if was_lost and not failed:
-            why = claim.lost_to or RAN_OUT
-            raise LockLostError(claim.lock_name, why=why) from error
+        if was_lost:
+            claim.lost_to = claim.lost_to or RAN_OUT
+            if not failed:
+                raise LockLostError(claim.lock_name, why=claim.lost_to) from error
 
 
 def let_go(
