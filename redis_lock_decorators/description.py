@@ -42,8 +42,8 @@ class Description:
         prefix: what stands before the name in the Redis key ("sys:lock:").
         delta: the first pause between two tries, in seconds, where a waiter cannot be told (0.005).
         release_method: "script", "transaction" (WATCH, not on a cluster) or "native".
-        auto_renew: renew the lease every third of ``expire``, until it is released, its holder is
-            dead or the lease was thrown away (True).
+        auto_renew: renew the lease every third of ``expire``, until it is released or was thrown
+            away (True).
         max_hold: seconds from the acquisition after which it is not renewed any more.
         min_hold: seconds from the acquisition that the lock stands, if the block succeeded.
         on_lost: called once with the lease and why it was lost, in the context in which the lock

@@ -12,6 +12,7 @@ from typing import Literal
 from weakref import ref
 
 from redis_lock_decorators.errors import LockTimeoutError, shown
+from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
@@ -119,7 +120,7 @@ class Lease(LeaseFacts):
     def _alone(self) -> AbstractContextManager[object]:
         """One request of this lease at a time."""
         # A forked child is refused; its copy of the mutex may be held by a thread it has not.
-        return self._mutex if self._claim.is_of_this_process() else nullcontext()
+        return self._mutex if self._claim.process == process.number else nullcontext()
 
     def _enter(self) -> None:
         """Be the current lease, of a block that this thread is in."""

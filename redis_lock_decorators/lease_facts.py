@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import CancelledError
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from typing import TypeVar
@@ -38,7 +38,7 @@ class LeaseFacts:
         self._options = options
         self._watch: Watch | None = None
         # In what context ``on_lost`` is to be called; whoever takes it out calls it.
-        self._untold: list[Context] = [] if options.on_lost is None else [copy_context()]
+        self._untold = None if options.on_lost is None else [copy_context()]
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.ended else "lost" if self.lost else "held"
@@ -127,8 +127,10 @@ class LeaseFacts:
 
     def _untold_loss(self) -> Context | None:
         """In what context to call ``on_lost``, if that is due: only the first who asks is told."""
+        if self._untold is None or self._claim.lost_to is None:
+            return None
         try:
-            return self._untold.pop() if self._claim.lost_to is not None else None
+            return self._untold.pop()
         except IndexError:
             return None
 
@@ -187,20 +189,18 @@ def forget(lease: LeaseFacts) -> None:
         _entered.set(tuple([other for other in entered if other != own]))
 
 
-def left(blocks: Iterable[L], owner: object) -> L | None:
+def left(here: list[L], running: Callable[[], object]) -> L | None:
     """The lease whose block is being left, of those that were entered through a lock.
 
     The last one of the thread or task that leaves; a block that has moved there is told by its
     context, or as it is the only one.
     """
-    here = list(blocks)
+    if len(here) == 1:
+        return here[0]
+    owner, context = running(), _held()
     own = [lease for lease in here if lease._claim.is_of(owner)]
-    if not own and len(here) > 1:
-        context = _held()
-        own = sorted((one for one in here if one in context), key=context.index)
-    if own:
-        return own[-1]
-    return here[0] if len(here) == 1 else None
+    own = own or sorted((one for one in here if one in context), key=context.index)
+    return own[-1] if own else None
 
 
 def refuse_unclear(lock: object, blocks: Iterable[LeaseFacts], kind: object) -> None:

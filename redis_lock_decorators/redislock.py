@@ -104,8 +104,7 @@ class RedisLock(Description):
 
     def _left(self) -> Lease | None:
         """The lease whose block is being left."""
-        blocks: dict[Lease, None] = self._blocks
-        return left(blocks, running())
+        return left(list(self._blocks), running)
 
     def _abandon(self, lease: Lease | None) -> None:
         """End a block after an exception from outside at any line."""

@@ -109,7 +109,7 @@ class RedisLock(Description):
         blocks = list(self._blocks)
         if len(blocks) > 1:  # event loops of several threads may share a lock
             blocks = [lease for lease in blocks if is_at_home(lease)]
-        return left(blocks, running())
+        return left(blocks, running)
 
     async def _abandon(self, lease: Lease | None) -> None:
         """End a block after an exception from outside at any line."""
