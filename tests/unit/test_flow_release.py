@@ -1,5 +1,6 @@
 """Letting a lock go: only what is ours, told truly, by every method."""
 
+import contextlib
 import logging
 from typing import Any
 
@@ -804,3 +805,16 @@ def test_block_left_by_a_forked_child_lets_nothing_go() -> None:
         run(leave(port, claim, "script", failed=False))
 
     assert port.server.value(KEY) == claim.identifier
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_lease_that_ran_out_while_its_server_is_away_is_known_to_be_lost(failed: bool) -> None:
+    port = SimulatedPort()
+    claim = taken(port, "a", expire=1)
+    port.clock.advance(2)
+    port.usual = request_lost
+
+    with contextlib.suppress(LockLostError):
+        run(leave(port, claim, "script", failed=failed))
+
+    assert claim.lost_to == "its time ran out"

@@ -1,0 +1,73 @@
+"""The cancellation by a loss is told from those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+
+import pytest
+import redis
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+from redis_lock_decorators.asyncio.holder import LOST, Holder, running, says_lost
+
+
+def raised(*errors: BaseException) -> BaseException:
+    """The last of errors that were raised one while another was handled."""
+    for before, error in itertools.pairwise(errors):
+        error.__context__ = before
+    return errors[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_ours"),
+    [
+        (asyncio.CancelledError(LOST), True),
+        (raised(asyncio.CancelledError(LOST), asyncio.CancelledError()), True),
+        (raised(asyncio.CancelledError(LOST), KeyError(), asyncio.CancelledError()), True),
+        (asyncio.CancelledError(), False),
+        (asyncio.CancelledError("of another"), False),
+        (raised(KeyError(LOST), asyncio.CancelledError()), False),
+        (None, False),
+    ],
+    ids=repr,
+)
+def test_what_came_of_the_cancellation_by_a_loss_is_known(error: object, is_ours: bool) -> None:
+    assert says_lost(error) is is_ours
+
+
+def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
+    async def work() -> int:
+        own = running()
+        assert own is not None
+        Holder(own).cancel()
+        await asyncio.sleep(0)
+        return 1
+
+    async def test() -> None:
+        assert await asyncio.ensure_future(work()) == 1
+        task = asyncio.ensure_future(asyncio.sleep(60))
+        holder = Holder(weakref.ref(task))
+        holder.cancel()
+        holder.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert holder.take_back(caught.value)
+        assert not holder.take_back(caught.value)
+
+    asyncio.run(test())
+
+
+def test_a_task_that_is_gone_is_nobody() -> None:
+    async def test() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(0))
+        holder = Holder(weakref.ref(task))
+        await task
+        holder.cancel()
+        assert not holder.take_back(asyncio.CancelledError(LOST))
+
+    asyncio.run(test())
+    assert running() is None
