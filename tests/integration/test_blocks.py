@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import functools
 import gc
 import os
 import sys
@@ -173,7 +174,7 @@ def test_a_task_that_nobody_can_wake_takes_its_lock_with_it(server, direct, name
     async def test():
         from redis_lock_decorators.asyncio import RedisLock
 
-        made = [RedisLock(name, client=ASYNCIO.client(server), expire=0.6)]
+        made = [RedisLock(name, client=ASYNCIO.client(server), expire=60)]
         lock = made[0] if shared else None
 
         async def work():
@@ -434,22 +435,26 @@ async def test_no_timer_keeps_the_context_of_who_took_a_lock(front, server, name
     class Request:
         pass
 
+    async def connect():
+        async with front.held(front.package.RedisLock(f"{name}:x", client=client, expire=0.1)):
+            pass
+        await front.sleep(0.5)  # for the timer of this lease, and what it began, to be over
+
     async def serve():
         mine = Request()
         request.set(mine)
         found.append(weakref.ref(mine))
-        async with front.held(front.package.RedisLock(f"{name}:a", client=client, expire=0.6)):
-            await front.sleep(0.1)
+        async with front.held(front.package.RedisLock(f"{name}:a", client=client, expire=3)):
+            await front.sleep(0.15)  # it is the first that needs a timer
 
     async def keep():
-        async with front.held(front.package.RedisLock(f"{name}:b", client=client, expire=0.6)):
-            await front.sleep(0.05)
-            await elsewhere(front, serve)
+        await front.sleep(0.05)
+        async with front.held(front.package.RedisLock(f"{name}:b", client=client, expire=3)):
             await until(front, lambda: gc.collect() >= 0 and found[0]() is None)
 
-    await elsewhere(front, serve)
-    del found[0]
-    assert await elsewhere(front, keep) is None
+    await elsewhere(front, connect)
+    serving = functools.partial(elsewhere, front, serve)  # a task that is done has its context
+    assert await front.elsewhere(serving, keep) == [None, None]
 
 
 async def test_an_on_lost_that_is_cancelled_is_logged(front, direct, name, caplog, server):
