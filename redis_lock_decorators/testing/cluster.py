@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SLOTS = 16_384
 NODE_TIMEOUT_MILLISECONDS = 1500
+# A replica's first sync must not wait five seconds for more replicas to join it.
+SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
 ENABLED = ("--cluster-enabled", "yes", "--cluster-announce-ip", HOST)
 TIMEOUT = ("--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS))
 
@@ -21,13 +23,30 @@ TIMEOUT = ("--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS))
 class LocalCluster(LocalSet):
     """A cluster of masters that share all slots evenly, in the order of `ports`.
 
-    `nodes` is their number. `binary` is the server program; None takes what
+    `nodes` is their number, `replicas` that of each one's replicas, which come after
+    the masters in all lists. `binary` is the server program; None takes what
     `find_server()` finds.
     """
 
-    def __init__(self, nodes: int = 3, binary: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        binary: str | os.PathLike[str] | None = None,
+        replicas: int = 0,
+    ) -> None:
         super().__init__(binary)
         self._size = nodes
+        self._replicas = replicas
+
+    @property
+    def masters(self) -> tuple[Node, ...]:
+        """The nodes that were masters at the start."""
+        return self.nodes[: self._size]
+
+    def replicas_of(self, master: Node) -> tuple[Node, ...]:
+        """The nodes that were replicas of a master at the start."""
+        place = self.masters.index(master)
+        return self.nodes[self._size + place :: self._size]
 
     @property
     def ports(self) -> list[int]:
@@ -53,18 +72,42 @@ class LocalCluster(LocalSet):
 
     def _arrange(self, launcher: Launcher) -> tuple[Node, ...]:
         nodes = tuple(
-            launcher.server(f"node-{index}", port, *ENABLED, *TIMEOUT)
-            for index, port in enumerate(free_ports(self._size))
+            launcher.server(f"node-{index}", port, *ENABLED, *TIMEOUT, *SYNC_AT_ONCE)
+            for index, port in enumerate(free_ports(self._size * (1 + self._replicas)))
         )
         launch(*nodes)
-        for epoch, (node, slots) in enumerate(zip(nodes, _shares(len(nodes)), strict=True), 1):
-            _order(node, "SET-CONFIG-EPOCH", epoch)
-            _order(node, "ADDSLOTS", *slots)
+        masters, replicas = nodes[: self._size], nodes[self._size :]
+        _share_slots(masters)
         for node in nodes[1:]:
             _order(nodes[0], "MEET", HOST, node.port)
         for node in nodes:
             _wait_until_joined(node, len(nodes))
+        for place, replica in enumerate(replicas):
+            _follow(replica, masters[place % len(masters)])
+        for replica in replicas:
+            replica.wait_until_says("master_link_status:up", "INFO")
+        if replicas:
+            for node in nodes:
+                _wait_until_known(node, len(replicas))
         return nodes
+
+
+def _share_slots(masters: tuple[Node, ...]) -> None:
+    for epoch, (node, slots) in enumerate(zip(masters, _shares(len(masters)), strict=True), 1):
+        _order(node, "SET-CONFIG-EPOCH", epoch)
+        _order(node, "ADDSLOTS", *slots)
+
+
+def _follow(replica: Node, master: Node) -> None:
+    _order(replica, "REPLICATE", master.ask("CLUSTER", "MYID").strip())
+
+
+def _wait_until_known(node: Node, replicas: int) -> None:
+    def is_known() -> bool:
+        rows = [row.split() for row in node.ask("CLUSTER", "NODES").splitlines()]
+        return sum("slave" in row[2] for row in rows if len(row) > 2) == replicas
+
+    node.wait_until(is_known, "did not learn of the replicas")
 
 
 def _shares(nodes: int) -> Iterator[range]:

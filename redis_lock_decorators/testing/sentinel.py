@@ -11,7 +11,6 @@ from redis_lock_decorators.testing.ports import HOST, free_ports
 from redis_lock_decorators.testing.sets import Launcher, LocalSet, launch
 
 SERVICE = "mymaster"
-DOWN_AFTER_MILLISECONDS = 500
 FAILOVER_TIMEOUT_MILLISECONDS = 3000
 # The first sync must not wait five seconds for more replicas to join it.
 SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
@@ -22,7 +21,9 @@ class LocalSentinel(LocalSet):
 
     `replicas` and `sentinels` are numbers; more than half of the Sentinels must
     agree on a failover. `binary` is the server program; None takes what
-    `find_server()` finds.
+    `find_server()` finds. A server that says nothing for `down_after` seconds counts
+    as down: with less than a second a failover is quick, but on a busy machine
+    another one may follow it, and two servers be masters for a while.
     """
 
     def __init__(
@@ -30,10 +31,12 @@ class LocalSentinel(LocalSet):
         replicas: int = 1,
         sentinels: int = 3,
         binary: str | os.PathLike[str] | None = None,
+        down_after: float = 0.5,
     ) -> None:
         super().__init__(binary)
         self._replicas = replicas
         self._sentinels = sentinels
+        self._down_after = down_after
 
     @property
     def service_name(self) -> str:
@@ -74,9 +77,21 @@ class LocalSentinel(LocalSet):
         launch(master)
         # A Sentinel asks for replicas at once, and then only every ten seconds.
         replicas = _launch_replicas(launcher, master, others[: self._replicas])
-        sentinels = _launch_sentinels(launcher, master, others[self._replicas :])
+        sentinels = self._launch_sentinels(launcher, master, others[self._replicas :])
         _wait_until_watched(sentinels, f"slaves={self._replicas},sentinels={self._sentinels}")
         return (master, *replicas, *sentinels)
+
+    def _launch_sentinels(
+        self, launcher: Launcher, master: Node, ports: list[int]
+    ) -> tuple[Node, ...]:
+        milliseconds = round(1000 * self._down_after)
+        configuration = _configuration(master.port, len(ports) // 2 + 1, milliseconds)
+        sentinels = tuple(
+            launcher.sentinel(f"sentinel-{index}", port, configuration)
+            for index, port in enumerate(ports)
+        )
+        launch(*sentinels)
+        return sentinels
 
 
 def _launch_replicas(launcher: Launcher, master: Node, ports: list[int]) -> tuple[Node, ...]:
@@ -92,24 +107,14 @@ def _launch_replicas(launcher: Launcher, master: Node, ports: list[int]) -> tupl
     return replicas
 
 
-def _launch_sentinels(launcher: Launcher, master: Node, ports: list[int]) -> tuple[Node, ...]:
-    configuration = _configuration(master.port, len(ports) // 2 + 1)
-    sentinels = tuple(
-        launcher.sentinel(f"sentinel-{index}", port, configuration)
-        for index, port in enumerate(ports)
-    )
-    launch(*sentinels)
-    return sentinels
-
-
 def _wait_until_watched(sentinels: tuple[Node, ...], known: str) -> None:
     for node in sentinels:
         node.wait_until_says(f"status=ok,.*{known}", "INFO")
 
 
-def _configuration(master_port: int, quorum: int) -> str:
+def _configuration(master_port: int, quorum: int, down_after: int) -> str:
     return (
         f"sentinel monitor {SERVICE} {HOST} {master_port} {quorum}\n"
-        f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MILLISECONDS}\n"
+        f"sentinel down-after-milliseconds {SERVICE} {down_after}\n"
         f"sentinel failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MILLISECONDS}\n"
     )

@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from redis_lock_decorators.testing import (
+    LocalAddress,
     LocalCluster,
     LocalSentinel,
     LocalServer,
@@ -473,6 +474,31 @@ class TestLocalCluster:
         for each in cluster.nodes:
             each.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
 
+    def test_masters_have_replicas(self) -> None:
+        with LocalCluster(nodes=1, replicas=2) as cluster:
+            (master,) = cluster.masters
+            replicas = cluster.replicas_of(master)
+
+            assert (master, *replicas) == cluster.nodes
+            for each in replicas:
+                assert f"master_port:{master.port}\r" in each.ask("INFO")
+
+    def test_each_master_has_its_own_replica(self) -> None:
+        with LocalCluster(replicas=1) as cluster:
+            for master in cluster.masters:
+                (replica,) = cluster.replicas_of(master)
+                assert f"master_port:{master.port}\r" in replica.ask("INFO")
+
+    def test_a_replica_takes_the_place_of_a_killed_master(self) -> None:
+        with LocalCluster(replicas=1) as cluster:
+            master = cluster.masters[0]
+            (replica,) = cluster.replicas_of(master)
+
+            master.kill()
+
+            replica.wait_until_says("role:master", "INFO")
+            replica.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
+
     def test_old_cluster_client_works(self, cluster: LocalCluster) -> None:
         rediscluster = pytest.importorskip("rediscluster")
 
@@ -503,6 +529,75 @@ class TestLocalSentinel:
             assert len(watched.replicas) == 2
             assert watched.sentinels == [("127.0.0.1", watched.sentinel_nodes[0].port)]
             assert watched.service_name == "mymaster"
+
+    def test_how_long_a_server_may_be_silent_is_free(self) -> None:
+        with LocalSentinel(sentinels=1, down_after=60) as watched, watched.client() as client:
+            watched.master.pause()
+            time.sleep(1)
+            watched.master.resume()
+
+            assert client.info("server")["tcp_port"] == watched.master.port
+
+
+class TestLocalAddress:
+    @pytest.fixture
+    def one(self) -> Iterator[LocalServer]:
+        with LocalServer() as server:
+            yield server
+
+    @pytest.fixture
+    def two(self) -> Iterator[LocalServer]:
+        with LocalServer() as server:
+            yield server
+
+    def test_new_connections_reach_the_server_it_points_to(
+        self, one: LocalServer, two: LocalServer
+    ) -> None:
+        with LocalAddress(one) as address, address.client() as old, address.client() as new:
+            assert port_of(old) == one.port
+
+            address.point_to(two)
+
+            assert port_of(old) == one.port
+            assert port_of(new) == two.port
+            assert address.url == f"redis://{address.host}:{address.port}/0"
+
+    def test_connections_that_are_cut_reach_the_new_server(
+        self, one: LocalServer, two: LocalServer
+    ) -> None:
+        with LocalAddress(one) as address, address.client() as client:
+            assert port_of(client) == one.port
+            address.point_to(two)
+
+            address.cut()
+
+            until(lambda: works(client))
+            assert port_of(client) == two.port
+
+    def test_much_gets_through(self, one: LocalServer) -> None:
+        with LocalAddress(one) as address, address.client() as client:
+            client.set("key", b"x" * 5_000_000)
+
+            assert client.get("key") == b"x" * 5_000_000
+
+    def test_nobody_behind_it_is_a_broken_connection(self, one: LocalServer) -> None:
+        with LocalAddress(one) as address, address.client() as client:
+            one.kill()
+
+            with pytest.raises(redis.ConnectionError):
+                client.ping()
+
+    def test_it_leaves_neither_port_nor_thread(self, one: LocalServer) -> None:
+        with LocalAddress(one) as address, address.client() as client:
+            client.ping()
+
+        until(lambda: not [one for one in threading.enumerate() if one.name.startswith("address")])
+        with pytest.raises(OSError):
+            socket.create_connection((address.host, address.port), 1)
+
+
+def port_of(client: redis.Redis) -> int:
+    return int(client.info("server")["tcp_port"])
 
 
 def works(client: redis.Redis) -> bool:
