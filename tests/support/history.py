@@ -1,0 +1,238 @@
+"""What processes write down about the locks that they take, and what must be true of it.
+
+Times are monotonic seconds, which all processes of a machine share. An attempt is a dictionary:
+
+- ``lock``, ``way``, ``patience`` (seconds it may wait), ``invoked``;
+- once it holds the lock: ``granted``, ``identifier``, ``fence``, ``deadline`` (None: unknown);
+- when its block is left: ``releasing``, ``deadline`` again, ``lost`` (what its lease said);
+- ``told``, if ``on_lost`` was called;
+- ``ended`` and ``outcome``: ok, refused, lost, cancelled, unknown, error or wrong, with ``why``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Attempt = dict[str, Any]
+#: Outcomes by which a caller learns that its lease may be gone.
+TOLD = ("lost", "unknown", "error", "cancelled")
+
+
+class Diary:
+    """What one process did: a line of JSON for each event, there even if the process is killed."""
+
+    def __init__(self, folder: pathlib.Path, name: str) -> None:
+        self._file = os.open(folder / f"{name}.history", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._number = 0
+        self._mutex = threading.Lock()
+
+    def begin(self, **facts: Any) -> int:
+        """The number of a new attempt."""
+        with self._mutex:
+            self._number += 1
+            number = self._number
+        self.note(number, invoked=time.monotonic(), **facts)
+        return number
+
+    def note(self, number: int, **facts: Any) -> None:
+        """More about an attempt."""
+        os.write(self._file, (json.dumps({"attempt": number, **facts}) + "\n").encode())
+
+    def granted(self, number: int, lease: Any) -> None:
+        """It holds the lock."""
+        self.note(
+            number,
+            granted=time.monotonic(),
+            deadline=lease.deadline,
+            identifier=lease.identifier,
+            fence=lease.fence,
+        )
+
+    def releasing(self, number: int, lease: Any) -> None:
+        """It is about to let the lock go, or it is over."""
+        self.note(number, releasing=time.monotonic(), deadline=lease.deadline, lost=lease.lost)
+
+    def told(self, number: int, why: str) -> None:
+        """``on_lost`` was called."""
+        self.note(number, told=time.monotonic(), told_why=why)
+
+    def end(self, number: int, outcome: str, why: str | None = None) -> None:
+        """It is over."""
+        facts = {} if why is None else {"why": why}
+        self.note(number, ended=time.monotonic(), outcome=outcome, **facts)
+
+
+def attempts(folder: pathlib.Path) -> list[Attempt]:
+    """All attempts of all processes, each with everything that was noted of it."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for path in sorted(folder.glob("*.history")):
+        for line in path.read_text().splitlines():
+            facts = json.loads(line)
+            number = facts.pop("attempt")
+            found.setdefault((path.stem, number), {"process": path.stem}).update(facts)
+    return list(found.values())
+
+
+@dataclass
+class Harm:
+    """What was done to one process: when it was stopped, and when it was killed."""
+
+    stops: list[tuple[float, float]] = field(default_factory=list)
+    killed: float | None = None
+
+
+Harms = dict[str, Harm]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Leases that a fault may end: those entered by ``since``, and who believes in them no longer
+    than ``until``. ``why`` names the promise that is not given."""
+
+    since: float
+    until: float
+    why: str
+
+    def explains_overlap(self, older: Attempt, end: float) -> bool:
+        return older["granted"] <= self.since and end <= self.until
+
+    def explains_loss(self, lease: Attempt) -> bool:
+        return bool(lease["granted"] <= self.since)
+
+
+def ends(attempt: Attempt, harms: Harms) -> float:
+    """Until when its holder took itself to be inside."""
+    deadline, released = attempt["deadline"], attempt.get("releasing")
+    if released is None:
+        harm = harms.get(attempt["process"])
+        released = math.inf if harm is None or harm.killed is None else harm.killed
+    believed = math.inf if deadline is None else deadline
+    return float(min(released, believed, attempt.get("told", math.inf)))
+
+
+def overlaps(history: list[Attempt], harms: Harms, allowed: Iterable[Allowed] = ()) -> list[str]:
+    """Where two were inside of one lock at once, and nothing allowed it."""
+    found = []
+    for older, newer in overlapping(history, harms):
+        until = min(ends(older, harms), ends(newer, harms))
+        if not any(one.explains_overlap(older, until) for one in allowed):
+            seconds = until - newer["granted"]
+            found.append(f"two were inside for {seconds:.3f} s: {older} and {newer}")
+    return found
+
+
+def overlapping(history: list[Attempt], harms: Harms) -> Iterator[tuple[Attempt, Attempt]]:
+    """The pairs that were inside at once, first the one that entered first."""
+    for entered in _by_lock(history):
+        inside: list[Attempt] = []
+        for newer in entered:
+            if ends(newer, harms) <= newer["granted"]:
+                continue  # it came to itself after its lease
+            inside = [older for older in inside if ends(older, harms) > newer["granted"]]
+            yield from ((older, newer) for older in inside)
+            inside.append(newer)
+
+
+def untold(history: list[Attempt]) -> list[str]:
+    """Whose lock another entered before it was left, and who was told of no loss."""
+    found = []
+    for entered in _by_lock(history):
+        inside: list[Attempt] = []
+        for newer in entered:
+            inside = [older for older in inside if older["releasing"] > newer["granted"]]
+            for older in inside:
+                if not _was_told(older):
+                    found.append(f"a loss was not told: {older}, and inside was {newer}")
+            if "releasing" in newer:
+                inside.append(newer)
+    return found
+
+
+def losses(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
+    """Leases that were lost though nothing allowed it."""
+    allowed = list(allowed)
+    lost = [one for one in history if "granted" in one and _is_lost(one)]
+    return [
+        f"a lease was lost: {one}"
+        for one in lost
+        if not any(fault.explains_loss(one) for fault in allowed)
+    ]
+
+
+def fences(history: list[Attempt], harms: Harms) -> list[str]:
+    """Where the number of an acquisition is not greater than that of the one before."""
+    found = []
+    for entered in _by_lock(history):
+        inside = [
+            one
+            for one in entered
+            if one.get("fence") is not None and one["granted"] < ends(one, harms)
+        ]
+        for before, after in itertools.pairwise(inside):
+            if after["fence"] <= before["fence"]:
+                found.append(f"the fence does not grow: {before} and {after}")
+    return found
+
+
+def delays(history: list[Attempt], harms: Harms, lateness: float) -> list[str]:
+    """Who was refused too late, in a process that was not stopped."""
+    found = []
+    for one in history:
+        if one.get("outcome") != "refused":
+            continue
+        stops = harms[one["process"]].stops
+        if any(start < one["ended"] and end > one["invoked"] for start, end in stops):
+            continue
+        if one["ended"] > one["invoked"] + one["patience"] + lateness:
+            found.append(f"refused too late: {one}")
+    return found
+
+
+def starved(history: list[Attempt], harms: Harms, healed: float, healing: float) -> list[str]:
+    """Who waited for longer than ``healing`` seconds after the last fault, or was refused then."""
+    found = []
+    for one in history:
+        if harms[one["process"]].killed is not None or one["patience"] < healing:
+            continue
+        answered = one.get("granted", one.get("ended", math.inf))
+        waited = answered - max(one["invoked"], healed)
+        if waited > healing:
+            found.append(f"waited {waited:.2f} s after the last fault: {one}")
+        elif one.get("outcome") == "refused" and one["ended"] > healed:
+            found.append(f"refused after long: {one}")
+    return found
+
+
+def failures(history: list[Attempt], healed: float) -> list[str]:
+    """Errors that no fault explains: any that began after ``healed``, and bugs at any time."""
+    return [
+        f"failed: {one}"
+        for one in history
+        if one.get("outcome") == "wrong"
+        or (one.get("outcome") in ("error", "unknown") and one["invoked"] > healed)
+    ]
+
+
+def _by_lock(history: list[Attempt]) -> Iterator[list[Attempt]]:
+    """Those that entered, lock by lock, in the order of their entries."""
+    granted = [one for one in history if "granted" in one]
+    granted.sort(key=lambda one: (one["lock"], one["granted"]))
+    for _, entered in itertools.groupby(granted, key=lambda one: one["lock"]):
+        yield list(entered)
+
+
+def _was_told(lease: Attempt) -> bool:
+    return "told" in lease or bool(lease.get("lost")) or lease.get("outcome") in TOLD
+
+
+def _is_lost(lease: Attempt) -> bool:
+    return "told" in lease or bool(lease.get("lost")) or lease.get("outcome") == "lost"

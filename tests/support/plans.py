@@ -1,0 +1,44 @@
+"""What the lockers of one process are to do, in a form that travels as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+#: Seconds that a locker waits for a lock that it must have.
+LONG = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the lockers of a process do; durations are seconds.
+
+    ``locks`` gives the ways of each (queue, cohort, poll, drop-in); each attempt chooses one.
+    """
+
+    connection: dict[str, Any]
+    locks: dict[str, tuple[str, ...]]
+    lease: float = 1.0
+    patiences: tuple[float, ...] = (0.0, 0.01, 0.05, 0.5, LONG, LONG, LONG)
+    threads: int = 6
+    tasks: int = 20
+    #: Of the threads, how many begin only when the file "more" is there, all at one moment.
+    later: int = 0
+    #: The share of attempts that a task is cancelled in.
+    cancelled: float = 0.2
+    #: The share of blocks that last longer than a lease, and of those that last a moment.
+    long: float = 0.015
+    short: float = 0.3
+    moment: float = 0.003
+    #: The longest pause between two attempts.
+    rest: float = 0.0
+
+    def save(self, path: pathlib.Path) -> None:
+        path.write_text(json.dumps(dataclasses.asdict(self)))
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> Plan:
+        return cls(**json.loads(path.read_text()))
