@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 import redis
+from support.cluster_nodes import Nodes
 from support.fronts import LEGACY, do
 from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, until
 from support.queues import entered_while, queue_of
 from support.topologies import Topology, async_master
 
-from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.testing import LocalCluster, LocalSentinel
 
 FRONTS = TIDY_FRONTS
@@ -20,46 +20,6 @@ FRONTS = TIDY_FRONTS
 HOLD = 0.01
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
-
-
-class Nodes:
-    """The nodes of a cluster, each with a client of its own, and their names for each other."""
-
-    def __init__(self, cluster):
-        self.clients = [redis.Redis(host=node.host, port=node.port) for node in cluster.nodes]
-        self.names = [client.execute_command("CLUSTER", "MYID") for client in self.clients]
-
-    def close(self):
-        for client in self.clients:
-            client.close()
-
-    def owner(self, key):
-        """The place of the node that has the key."""
-        slot = slot_of(key)
-        return next(
-            place
-            for place, client in enumerate(self.clients)
-            if any(start <= slot <= end for start, end in self._own_slots(client, place))
-        )
-
-    def _own_slots(self, client, place):
-        return [
-            (start, end)
-            for start, end, master, *_ in client.execute_command("CLUSTER", "SLOTS")
-            if master[2] in (self.names[place], self.names[place].decode())
-        ]
-
-    def move(self, key, to):
-        """Migrate the key's slot with all that is in it, as redis-cli does."""
-        slot, source = slot_of(key), self.owner(key)
-        here, there = self.clients[source], self.clients[to]
-        there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.names[source])
-        here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.names[to])
-        port = there.connection_pool.connection_kwargs["port"]
-        while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
-            here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
-        for client in (there, here, *self.clients):
-            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.names[to])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,84 @@
+"""The nodes of a cluster, and what moves between them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import redis
+
+from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators.testing import Node
+
+SECONDS = 20.0
+
+
+class Nodes:
+    """The masters of a cluster, each with a client of its own, and their names for each other."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.nodes = cluster.nodes
+        self.clients = [redis.Redis(host=node.host, port=node.port) for node in cluster.nodes]
+        self.names = [client.execute_command("CLUSTER", "MYID") for client in self.clients]
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+
+    def owner(self, key: bytes) -> int:
+        """The place of the node that has the key."""
+        slot = slot_of(key)
+        return next(
+            place
+            for place, client in enumerate(self.clients)
+            if any(start <= slot <= end for start, end in self._own_slots(client, place))
+        )
+
+    def _own_slots(self, client: Any, place: int) -> list[tuple[int, int]]:
+        return [
+            (start, end)
+            for start, end, master, *_ in client.execute_command("CLUSTER", "SLOTS")
+            if master[2] in (self.names[place], self.names[place].decode())
+        ]
+
+    def move(self, key: bytes, to: int) -> None:
+        """Migrate the key's slot with all that is in it, as redis-cli does."""
+        slot, source = slot_of(key), self.owner(key)
+        here, there = self.clients[source], self.clients[to]
+        there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.names[source])
+        here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.names[to])
+        port = there.connection_pool.connection_kwargs["port"]
+        while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+        for client in (there, here, *self.clients):
+            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.names[to])
+
+    def migrate(self, key: bytes, to: int) -> None:
+        """Migrate the key's slot as Valkey 9 does by itself, at one moment."""
+        slot, here = slot_of(key), self.clients[self.owner(key)]
+        here.execute_command(
+            "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.names[to]
+        )
+        end = time.monotonic() + SECONDS
+        while self.owner_or_none(key) != to:
+            assert time.monotonic() < end, "the slot did not move"
+            time.sleep(0.01)
+
+    def owner_or_none(self, key: bytes) -> int | None:
+        """The same while nobody may have it."""
+        try:
+            return self.owner(key)
+        except StopIteration:
+            return None
+
+    def at(self, place: int, way: str) -> str:
+        """A lock name whose key is at a node."""
+        names = (f"{way}-{number}" for number in range(1000))
+        return next(name for name in names if self.owner(f"sys:lock:{name}".encode()) == place)
+
+    def fail_over(self, master: Node, replica: Node) -> None:
+        """Let a replica take its master's place, which loses nothing."""
+        replica.wait_until_says("master_link_status:up", "INFO")
+        with replica.client() as client:
+            client.execute_command("CLUSTER", "FAILOVER")
+        replica.wait_until_says("role:master", "INFO")
