@@ -1,0 +1,97 @@
+"""Servers that replicate, and how they change places."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from redis_lock_decorators.testing import LocalSentinel, LocalServer, Node
+
+SECONDS = 20.0
+SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
+
+
+class Pair:
+    """A master and its replica, which change places; made for a ``with`` block."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Pair:
+        with contextlib.ExitStack() as stack:
+            self.master = stack.enter_context(LocalServer(*SYNC_AT_ONCE))
+            follow = "--replicaof", self.master.host, str(self.master.port)
+            self.replica = stack.enter_context(LocalServer(*SYNC_AT_ONCE, *follow))
+            until_in_step(self.replica)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def fail_over(self) -> None:
+        """Let them change places, as an operator does: nothing is lost."""
+        until_in_step(self.replica)
+        with self.master.client() as old, self.replica.client() as new:
+            old.execute_command("FAILOVER", "TO", self.replica.host, self.replica.port)
+            until(lambda: new.info("replication")["role"] == "master")
+        self.master, self.replica = self.replica, self.master
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while True:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            if is_so():
+                return
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def until_in_step(replica: Any) -> None:
+    """Wait until a replica has all that its master has."""
+    with replica.client() as client:
+        until(lambda: client.info("replication").get("master_link_status") == "up")
+
+
+class Watched:
+    """A Sentinel set, by who is the master now."""
+
+    def __init__(self, sentinels: LocalSentinel) -> None:
+        self._sentinels = sentinels
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [self._sentinels.master, *self._sentinels.replicas]
+
+    @property
+    def master(self) -> Node:
+        """Whom the first Sentinel names."""
+        with self._sentinels.sentinel_nodes[0].client() as client:
+            said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
+        place = said if isinstance(said, (list, tuple)) else list(said)
+        return next(node for node in self.nodes if node.port == int(place[1]))
+
+    def fail_over(self, *words: str) -> tuple[Node, Node]:
+        """Let Sentinel change the master; who was it, and who is it now."""
+        old = self.master
+        with self._sentinels.sentinel_nodes[0].client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", "mymaster", *words)
+        return old, self.until_master_is_not(old)
+
+    def until_master_is_not(self, old: Node) -> Node:
+        """Wait until another server is the master, and return it."""
+        until(lambda: self.master is not old)
+        new = self.master
+        self.until_role(new, "master")
+        return new
+
+    def until_role(self, node: Node, role: str) -> None:
+        """Wait until a server is what it is to be."""
+        with node.client() as client:
+            until(lambda: client.info("replication")["role"] == role)

@@ -1,0 +1,208 @@
+"""Lockers in several processes, faults of a topology meanwhile, and a check of what happened.
+
+.. code-block:: python
+
+    with Scene(tmp_path, to_server(server.port)) as scene:
+        with scene.holding("queue"), scene.fault():
+            server.restart()
+        scene.finish([server])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from redis_lock_decorators import LockLostError, RedisLock
+from support.connecting import connect
+from support.crew import Crew, keys_left
+from support.history import (
+    Allowed,
+    Diary,
+    Harm,
+    attempts,
+    failures,
+    fences,
+    losses,
+    overlaps,
+    starved,
+    untold,
+)
+from support.plans import LONG, Plan
+
+LEASE = 2.0
+#: Seconds after the last fault in which everybody must be served.
+HEALING = LEASE + 6.0
+#: Seconds after the last fault in which clients may still fail.
+RECOVERY = 2.5
+LOCKS = {
+    "queue-fenced": ("queue",),
+    "cohort": ("cohort",),
+    "poll": ("poll",),
+    "mixed": ("queue", "cohort", "drop-in"),
+}
+
+
+class Scene:
+    """One topology, and who takes locks there; made for a ``with`` block.
+
+    ``locks`` gives each lock's ways to wait. ``name_of`` gives their names, so that a test can
+    choose their slots.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        connection: dict[str, Any],
+        name_of: Callable[[str], str] = str,
+        locks: Mapping[str, tuple[str, ...]] = LOCKS,
+        kinds: Sequence[str] = ("threads", "tasks"),
+        **plan: Any,
+    ) -> None:
+        self.locks = {label: name_of(label) for label in locks}
+        settings = {
+            "lease": LEASE,
+            "patiences": (0.0, 0.5, LONG, LONG, LONG),
+            "threads": 5,
+            "tasks": 8,
+            "cancelled": 0.05,
+            "long": 0.01,
+            "short": 0.8,
+            "moment": 0.1,
+            "rest": 0.05,
+            **plan,
+        }
+        ways = {self.locks[label]: locks[label] for label in locks}
+        self.folder = folder
+        self.crew = Crew(folder, Plan(connection, ways, **settings))
+        self.faults: list[tuple[float, float]] = []
+        self._kinds = kinds
+        self._holder = "holder.0.0"
+        self._diary = Diary(folder, self._holder)
+        self._clients: list[Any] = []
+
+    def __enter__(self) -> Scene:
+        try:
+            for place, kind in enumerate(self._kinds):
+                self.crew.start(f"{kind}.{place}.0")
+            self.crew.wait_until_busy()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.crew.__exit__()
+        while self._clients:
+            with contextlib.suppress(Exception):
+                self._clients.pop().close()
+
+    def plan(self, **changes: Any) -> Plan:
+        """The plan of the scene's lockers, changed, for one more process."""
+        return dataclasses.replace(self.crew.plan, **changes)
+
+    @contextlib.contextmanager
+    def fault(self, lasting: float = 0.0) -> Iterator[None]:
+        """What is done in this block is a fault, and over ``lasting`` seconds after its end."""
+        begun = time.monotonic()
+        yield
+        time.sleep(lasting)
+        self.faults.append((begun, time.monotonic()))
+
+    def lossy(self, why: str) -> Allowed:
+        """What a fault may do that loses the last writes, or all: the last one of this scene.
+
+        A lease of before may go on for as long as it was granted for, and not be renewed.
+        """
+        begun, over = self.faults[-1]
+        return Allowed(since=over, until=begun + self.crew.plan.lease, why=why)
+
+    def silent(self, why: str) -> Allowed:
+        """What a fault may do in which the server keeps all and answers nothing: end leases."""
+        _, over = self.faults[-1]
+        return Allowed(since=over, until=-math.inf, why=why)
+
+    def two_masters(self, why: str) -> Allowed:
+        """What may happen as long as two servers take themselves for the master, and a lease on."""
+        _, over = self.faults[-1]
+        return Allowed(since=over, until=over + self.crew.plan.lease, why=why)
+
+    @contextlib.contextmanager
+    def holding(
+        self, label: str = "queue-fenced", waiting: float = 0.3, auto_renew: bool = True
+    ) -> Iterator[None]:
+        """Hold a lock around a block, others waiting since ``waiting`` seconds when it begins."""
+        name, lease = self.locks[label], self.crew.plan.lease
+        number = self._diary.begin(lock=name, way="queue", patience=LONG)
+        lock = RedisLock(
+            name,
+            client=self._client(),
+            expire=lease,
+            acquire_time=LONG,
+            auto_renew=auto_renew,
+            fencing="fenced" in name,
+            on_lost=lambda _, why: self._diary.told(number, why),
+        )
+        held = lock.acquire()
+        assert held is not None, f"{name} was not free in {LONG} s"
+        self._diary.granted(number, held)
+        time.sleep(waiting)
+        try:
+            yield
+        finally:
+            self._diary.releasing(number, held)
+            self._end(number, held)
+
+    def _end(self, number: int, held: Any) -> None:
+        try:
+            held.release()
+        except LockLostError as error:
+            self._diary.end(number, "lost", str(error))
+        except Exception as error:
+            self._diary.end(number, "unknown", f"{type(error).__name__}: {error}")
+        else:
+            self._diary.end(number, "ok")
+
+    def _client(self) -> Any:
+        if not self._clients:
+            self._clients.append(connect(self.crew.plan.connection, "blocking"))
+        return self._clients[0]
+
+    def finish(
+        self,
+        nodes: Iterable[Any],
+        record: Callable[[str, object], None],
+        allowed: Sequence[Allowed] = (),
+        healing: float = HEALING,
+    ) -> None:
+        """Let everybody take every lock once more, and check it all.
+
+        ``nodes`` are the servers whose keys are looked at, ``allowed`` the losses that the faults
+        of this scene explain, and ``healing`` the longest wait after the last of them.
+        """
+        healed = self.faults[-1][1]
+        time.sleep(max(0.0, healed + RECOVERY + 0.1 - time.monotonic()))
+        self.crew.stop()
+        late = self.crew.end(healing + 2)
+        history, harms = attempts(self.folder), {**self.crew.harms, self._holder: Harm()}
+        problems = [
+            *overlaps(history, harms, allowed),
+            *untold(history),
+            *losses(history, allowed),
+            *fences(history, harms),
+            *starved(history, harms, healed, healing),
+            *failures(history, healed + RECOVERY),
+            *[f"{name} did not end" for name in late],
+            *self.crew.complaints(),
+            *keys_left([node.client() for node in nodes], self.crew.plan.lease + 2),
+        ]
+        outcomes = Counter(one.get("outcome", "none") for one in history)
+        record("found", f"{self.folder.name}: {dict(outcomes)}, {len(problems)} problems")
+        kinds = Counter(problem.partition(":")[0][:60] for problem in problems)
+        assert not problems, "\n".join([str(dict(kinds)), *problems[:12]])
