@@ -1,0 +1,19 @@
+"""What the scenes have in common: a short form for every run, and a long one under ``slow``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.fronts import LEGACY
+
+#: Files of this folder that cannot even be imported with redis-py 3.5, which has no asyncio.
+collect_ignore_glob = ["test_*.py"] if LEGACY or not hasattr(signal, "SIGSTOP") else []
+
+
+@pytest.fixture(params=[1, pytest.param(8, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def rounds(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The rounds of a scene's faults: one, or in the long form several."""
+    return range(request.param)
