@@ -1,0 +1,48 @@
+"""A master and its replica change places, lossless, while locks are held and waited for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.connecting import to_server, to_whom_it_says
+from support.replication import Pair
+from support.scene import Scene
+
+from redis_lock_decorators.testing import LocalAddress
+
+
+@pytest.mark.parametrize("old_connections", ["kept", "cut"])
+def test_one_address_whose_server_changes(tmp_path, rounds, record_property, old_connections):
+    """As behind a virtual IP, a DNS name or a proxy."""
+    with (
+        Pair() as pair,
+        LocalAddress(pair.master) as address,
+        Scene(tmp_path, to_server(address.port)) as scene,
+    ):
+        for _ in rounds:
+            with scene.holding():
+                with scene.fault():
+                    pair.fail_over()
+                    address.point_to(pair.master)
+                    if old_connections == "cut":
+                        address.cut()
+                time.sleep(1)
+            time.sleep(1)
+        scene.finish([pair.master], record_property)
+
+
+def test_clients_that_ask_where_the_master_is(tmp_path, rounds, record_property):
+    """Connections to the old master stay, and what listens there stays too."""
+    path = tmp_path / "port"
+    with Pair() as pair:
+        path.write_text(str(pair.master.port))
+        with Scene(tmp_path, to_whom_it_says(path)) as scene:
+            for _ in rounds:
+                with scene.holding():
+                    with scene.fault():
+                        pair.fail_over()
+                        path.write_text(str(pair.master.port))
+                    time.sleep(0.5)
+                time.sleep(1)
+            scene.finish([pair.master], record_property)
