@@ -1,0 +1,54 @@
+"""A cluster's replica takes its master's place while locks are held and waited for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.cluster_nodes import Nodes
+from support.connecting import to_cluster
+from support.scene import Scene
+
+from redis_lock_decorators.testing import LocalCluster
+
+NOT_RECEIVED = "a replica need not have received the last leases of a master that died"
+
+
+@pytest.fixture
+def cluster():
+    with LocalCluster(replicas=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(cluster):
+    nodes = Nodes(cluster)
+    yield nodes
+    nodes.close()
+
+
+def test_failover(tmp_path, rounds, record_property, cluster, nodes):
+    master = cluster.masters[0]
+    (replica,) = cluster.replicas_of(master)
+    with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way)) as scene:
+        for _ in rounds:
+            with scene.holding():
+                with scene.fault():
+                    nodes.fail_over(master, replica)
+                    master, replica = replica, master
+                time.sleep(1)
+            time.sleep(1)
+        scene.finish([master], record_property)
+
+
+def test_killed_master(tmp_path, record_property, cluster, nodes):
+    master = cluster.masters[0]
+    (replica,) = cluster.replicas_of(master)
+    with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way)) as scene:
+        with scene.holding(), scene.fault():
+            master.kill()
+            replica.wait_until_says("role:master", "INFO")
+            for node in cluster.nodes:
+                if node is not master:
+                    node.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
+        scene.finish([replica], record_property, [scene.lossy(NOT_RECEIVED)])
