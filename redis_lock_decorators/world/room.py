@@ -17,6 +17,7 @@ from redis_lock_decorators.world.tasks import start as start_task
 #: Seconds for works to end that were cancelled.
 PARTING = 1.0
 
+
 class LoopAlarm:
     """Calls a function of its event loop at the earliest of the times asked for.
 
