@@ -383,6 +383,9 @@ class Node:
         self.client = self
         self.lines = 0
 
+    def ahead(self) -> Node:
+        return self
+
     async def line(self, key: bytes) -> Node:
         self.lines += 1
         return self
@@ -391,6 +394,7 @@ class Node:
         return 1
 
     async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+        tell(b"# Server")
         tell([b"subscribe", b"channel", 1])
         await asyncio.Event().wait()
 
@@ -399,11 +403,13 @@ class Node:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-def test_listener_whose_tasks_are_all_cancelled_is_open_soon(steps: int) -> None:
-    async def main() -> list[News | None]:
-        bell, node = LoopBell(), Node()
+def test_waiters_of_a_listener_whose_tasks_are_all_cancelled_may_follow_to_another(
+    steps: int,
+) -> None:
+    async def main() -> list[object]:
+        bell, node, ended = LoopBell(), Node(), []
         port: Any = node
-        listener = Listener(bell, port, "channel", b"key", lambda: None)
+        listener = Listener(bell, port, "channel", b"key", ended.append)
         turn = Turn(b"key", "identifier", TaskWaiter())
         listener.join(turn)
         while not (others := asyncio.all_tasks() - {asyncio.current_task()}):
@@ -412,11 +418,14 @@ def test_listener_whose_tasks_are_all_cancelled_is_open_soon(steps: int) -> None
             await asyncio.sleep(0)
         for task in others:
             task.cancel()
-        heard = []
-        while News.OPEN not in heard or not listener.is_open:
-            heard.append(await turn.waiter.wait(PATIENCE))
-            assert heard[-1] is not None
+        while await turn.waiter.wait(PATIENCE) is not News.AGAIN:
+            pass
         listener.leave(turn)
-        return heard
+        other = Listener(bell, port, "another", b"key", ended.append)
+        turn = Turn(b"key", "identifier", TaskWaiter())
+        other.join(turn)
+        assert await turn.waiter.wait(PATIENCE) is News.OPEN
+        other.leave(turn)
+        return list(ended)
 
-    assert asyncio.run(main())[-1] is News.OPEN
+    assert len(asyncio.run(main())) == 1

@@ -897,7 +897,7 @@ def test_least_time_of_a_lease_counts_from_the_entry() -> None:
     claim = new_claim("a")
     claim.since, claim.entered = 1000.0, 1000.4
 
-    LeaseFacts(claim, Options(min_hold=3), None)._stay()
+    LeaseFacts(claim, Options(min_hold=3))._stay()
 
     assert claim.rest == pytest.approx(1003.4)
 
