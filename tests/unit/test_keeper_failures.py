@@ -229,7 +229,7 @@ def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatc
     leases = [Kept(port, name, expire=10) for name in "abc"]
     start, failures = bell.start, [RuntimeError("no"), RuntimeError("no")]
 
-    def fail_at_first(work: Any, ended: Any) -> Any:
+    def fail_at_first(work: Any, ended: Any = None) -> Any:
         if failures:
             raise failures.pop()
         return start(work, ended)
