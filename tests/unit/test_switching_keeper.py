@@ -21,16 +21,13 @@ DAY = 86_400.0
 class Work:
     """What a bell has started: a renewal that is never answered."""
 
-    def __init__(self) -> None:
-        self.tell: list[Callable[[Any], object]] = []
-
-    def add_done_callback(self, tell: Callable[[Any], object]) -> None:
-        self.tell.append(tell)
+    def __init__(self, ended: Callable[[], object] | None) -> None:
+        self._ended = ended
 
     def end(self) -> None:
         """Be cut short."""
-        for tell in self.tell:
-            tell(self)
+        assert self._ended is not None
+        self._ended()
 
 
 class Bell:
@@ -63,11 +60,13 @@ class Bell:
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append(function)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> Work:
-        self.renewed += [(self.time, watch) for watch in work.cr_frame.f_locals["trip"]]
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
+        if work.cr_code.co_name == "_renew":
+            self.renewed += [(self.time, watch) for watch in work.cr_frame.f_locals["trip"]]
+            self.works.append(Work(ended))
         work.close()
-        self.works.append(Work())
-        return self.works[-1]
 
     def port(self, port: Any) -> Any:
         return port
@@ -110,7 +109,7 @@ class Lease:
     def drop(self) -> None:
         """Take it back, from a thread, and let it go."""
         self.bell.keeper.drop(self.watch)
-        self.claim.parting += 1
+        self.claim.leaving = True
 
     def is_kept_in_time(self) -> bool:
         """Whether a renewal is begun, or the loss told, when it is due."""
