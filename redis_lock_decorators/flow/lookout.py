@@ -49,19 +49,21 @@ class Lookout:
     """Looks at the locks that the waiters of one channel wait for.
 
     Waiters hand in what they see from any thread, each by one assignment; all else belongs to the
-    event loop.
+    event loop. What waiters with grants of different length hand in of one lock stands side by
+    side, so that the shortest is heeded.
     """
 
     def __init__(self, loop: Loop, port: Port, channel: str) -> None:
         self._awaited: dict[bytes, Awaited] = {}
-        self._seen: dict[bytes, Seen] = {}
+        self._seen: dict[tuple[bytes, float], Seen] = {}
         self._loop = loop
         self._port = port
         self._channel = channel
 
     def awaits(self, key: bytes) -> bool:
         """Whether somebody waits for the key, or did until a moment ago."""
-        return key in self._awaited or key in self._seen
+        # In this order: the event loop moves it from the one to the other.
+        return any([other == key for other, _ in list(self._seen)]) or key in self._awaited
 
     def expect(self, key: bytes, refusal: Refusal, grant: float) -> float:
         """Hand in what was said of an awaited lock; returns when to look at it at the latest.
@@ -69,16 +71,18 @@ class Lookout:
         Somebody waits for it who may be handed it for ``grant`` seconds.
         """
         now, most = self._loop.now(), min(max(grant, LAST_LOOK), LONGEST_GRANT)
-        self._seen[key] = Seen(now, refusal, most)
+        self._seen[key, most] = Seen(now, refusal, most)
         return _next_look(now, refusal, None, most).due
 
     def absorb(self) -> bool:
         """Take in what was handed in; whether that was anything."""
-        came = bool(self._seen)
-        while self._seen:
-            key, seen = self._seen.popitem()
-            self._note(key, seen, is_look=False)
-        return came
+        came = list(self._seen.items())
+        for place, seen in came:
+            self._note(place[0], seen, is_look=False)
+            last = self._seen.pop(place)
+            if last is not seen:  # handed in meanwhile
+                self._note(place[0], last, is_look=False)
+        return bool(came)
 
     def due(self, now: float, keys: set[bytes]) -> list[bytes]:
         """The locks of ``keys`` to look at now; nobody waits for any other.

@@ -10,10 +10,12 @@ import pytest
 from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
+from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.turn import News, Turn
+from redis_lock_decorators.rules import words
 
-SCENES = Scenes("flow/listener", "flow/lookout")
+SCENES = Scenes("flow/listener", "flow/lookout", "flow/places")
 
 
 class Line:
@@ -45,7 +47,9 @@ class Bell:
     def random(self) -> float:
         return 0.5
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
         facts = work.cr_frame.f_locals
         self.started.append((self.time, work.cr_code.co_name, facts.get("key")))
         work.close()
@@ -92,11 +96,12 @@ class Told:
 def new_listener(*, is_open: bool = True) -> tuple[Bell, Listener]:
     """A listener; an open one has a waiter that stays."""
     bell = Bell()
-    listener = Listener(bell, SimulatedPort(), "channel", b"z", lambda: None)  # type: ignore[arg-type]
+    listener = Listener(bell, SimulatedPort(), "channel", b"z", lambda _: None)  # type: ignore[arg-type]
     bell.answer = listener._hear
     if is_open:
         listener.join(new_turn("z"))
         bell._calls.clear()
+        listener._is_alive = listener._is_introduced = True
         listener.is_open, listener._line = True, Line()  # type: ignore[assignment]
         listener._alarm = bell.alarm(listener.tick)
         listener._left = listener._pinged = bell.time
@@ -104,8 +109,8 @@ def new_listener(*, is_open: bool = True) -> tuple[Bell, Listener]:
     return bell, listener
 
 
-def new_turn(name: str) -> Turn:
-    turn = Turn(name.encode(), f"identifier of {name}", Told())  # type: ignore[arg-type]
+def new_turn(name: str, identifier: str | None = None) -> Turn:
+    turn = Turn(name.encode(), identifier or f"identifier of {name}", Told())  # type: ignore[arg-type]
     turn.place = f"channel|{turn.identifier}|2500"
     return turn
 
@@ -176,10 +181,73 @@ def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     bell.time += 0.5
 
     def check() -> None:
-        assert list(listener._entered) == ["new"]
         goes_on(bell, listener)
+        assert list(listener._places._entered) == [words.hint("new")]
+        assert list(listener._places._left) == [words.hint("over")]
 
     return Scene(lambda: listener.enter("new", claim), listener.tick, check)
+
+
+@SCENES.add
+def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
+    bell, listener = new_listener()
+    turn = new_turn("a")
+    listener.is_open, listener._line = False, None
+
+    def check() -> None:
+        bell.goes_on(1000)
+        assert News.AGAIN in turn.waiter.news, "nobody tells it to follow"  # type: ignore[attr-defined]
+        assert listener not in bell.wanted
+
+    return Scene(lambda: listener.join(turn), listener._stop, check)
+
+
+@SCENES.add
+def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
+    bell, listener = new_listener()
+    turn = new_turn("a")
+    listener.is_open = False
+
+    def check() -> None:
+        bell.goes_on(1000)
+        assert News.DEAF in turn.waiter.news  # type: ignore[attr-defined]
+
+    return Scene(lambda: listener.join(turn), lambda: listener._judge(OSError("gone")), check)
+
+
+@SCENES.add
+def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
+    bell, listener = new_listener()
+    claims = [new_claim("a"), new_claim("b")]
+    for claim in claims:
+        claim.take(bell.time)
+
+    def check() -> None:
+        bell.goes_on(1001)
+        assert len([at for at, name, _ in bell.started if name == "_note"]) == 2
+
+    one, other = [entering(listener, claim) for claim in claims]
+    return Scene(one, other, check)
+
+
+@SCENES.add
+def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
+    bell, listener = new_listener()
+    claim = new_claim("a")
+    claim.take(bell.time)
+    claim.grant = 300  # its note is due before anything else
+
+    def check() -> None:
+        bell.goes_on(1001)
+        noted = [at for at, name, _ in bell.started if name == "_note"]
+        assert len(noted) == 1
+        assert noted[0] <= 1000.12, "it is noted too late"
+
+    return Scene(entering(listener, claim), listener.tick, check)
+
+
+def entering(listener: Listener, claim: Claim) -> Callable[[], None]:
+    return lambda: listener.enter(claim.identifier, claim, "channel|a place|2500")
 
 
 def goes_on(bell: Bell, listener: Listener) -> None:
