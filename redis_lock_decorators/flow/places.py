@@ -67,9 +67,15 @@ class Entered:
         return self
 
     def is_over(self, now: float) -> bool:
-        """Whether the claim is not held by the identifier, nor about to be passed on by it."""
-        is_being_passed = self.claim.cohort is not None and self.claim.identifier != self.identifier
-        return not self.claim.is_live(now) and not is_being_passed
+        """Whether the claim is not held by the identifier, nor about to be passed on by it.
+
+        Another thread may pass it on meanwhile, or hold what it was passed: the identifier is
+        taken from a claim before that is dead, and comes to one after that is live.
+        """
+        return self._is_ours() and not self.claim.is_live(now) and self._is_ours()
+
+    def _is_ours(self) -> bool:
+        return self.claim.cohort is None or self.claim.identifier == self.identifier
 
 
 class Places:
