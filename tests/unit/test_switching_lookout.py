@@ -96,7 +96,7 @@ def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
 @SCENES.add
 def a_lock_is_awaited_while_what_was_handed_in_is_taken_in(switcher: Switcher) -> Scene:
     """Who comes new asks whether others wait, so as to stand behind them."""
-    bell, listener = new_listener()
+    _, listener = new_listener()
     listener.join(new_turn("a"))
     listener.expect(b"a", Refusal(HOLDER, 60.0), 2.5)
     found: list[bool] = []
