@@ -128,6 +128,26 @@ class Switcher:
         self.other(actor).turn.release()
         actor.turn.acquire()
 
+    def give_way(self) -> None:
+        """Wait, on the thread that has the baton, for what the other is to do."""
+        actor = threading.current_thread()
+        assert isinstance(actor, _Actor)
+        other = self.other(actor)
+        if other.is_over or other.is_waiting:
+            raise Stuck("a thread waits for ever")
+        actor.is_waiting = True
+        try:
+            self.hand_over(actor)
+        finally:
+            actor.is_waiting = False
+
+    def pause(self) -> None:
+        """Sleep for a moment, in which the other may go on."""
+        actor = threading.current_thread()
+        assert isinstance(actor, _Actor)
+        if not self.other(actor).is_over:
+            self.hand_over(actor)
+
     def other(self, actor: _Actor) -> _Actor:
         """The other thread."""
         return self.actors[self.actors[0] is actor]
@@ -192,9 +212,13 @@ class Lock:
         while self._is_taken:
             if not blocking:
                 return False
-            self._wait()
+            self._switcher.give_way()
         self._is_taken = True
         return True
+
+    def locked(self) -> bool:
+        """Whether it is taken."""
+        return self._is_taken
 
     def release(self) -> None:
         """Let it go."""
@@ -207,18 +231,6 @@ class Lock:
 
     def __exit__(self, *failure: object) -> None:
         self.release()
-
-    def _wait(self) -> None:
-        actor = threading.current_thread()
-        assert isinstance(actor, _Actor)
-        other = self._switcher.other(actor)
-        if other.is_over or other.is_waiting:
-            raise Stuck("a thread waits for ever")
-        actor.is_waiting = True
-        try:
-            self._switcher.hand_over(actor)
-        finally:
-            actor.is_waiting = False
 
 
 class Scenes:
