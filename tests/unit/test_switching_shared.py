@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,20 +13,22 @@ from support.simulation import SimulatedPort, new_claim, taken
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import Cohort, Local, pass_on
+from redis_lock_decorators.flow.cohort import Cohort, Local, pass_on, settle
 from redis_lock_decorators.flow.held import LEAST, Held
 from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.world import lane as lanes
 from redis_lock_decorators.world.blocking import run
 from redis_lock_decorators.world.clients import Facts
 from redis_lock_decorators.world.connections import Connections
-from redis_lock_decorators.world.lane import Lane
+from redis_lock_decorators.world.lane import KEPT, Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
 HELD = Scenes("flow/held")
-#: What passes a lock on relies on that: it says where nothing may come between its lines.
-COHORT = Scenes("flow/cohort", only_at_calls=True)
+COHORT = Scenes("flow/cohort")
 WAITER = Scenes("world/waiters")
-CLIENTS = Scenes("world/clients", "world/connections", "world/lane")
+CLIENTS = Scenes("world/clients", "world/connections")
+#: Also between the lines of the connections here, where a request waits.
+LANE = Scenes("world/lane", "unit/test_switching_shared")
 
 
 # The claims held through a client
@@ -73,6 +76,53 @@ def claims_that_are_over_are_searched_for_while_one_is_taken(switcher: Switcher)
     )
 
 
+@HELD.add
+def two_threads_search_for_claims_that_are_over(switcher: Switcher) -> Scene:
+    held, one, other = Held(), held_claim("one"), held_claim("other")
+    many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 1)]
+    for claim in many[::2]:
+        held.note(claim, lambda: 1000.0)
+    del many[:10]  # of these only the keys are left
+    held._limit = 8
+
+    def check() -> None:
+        all_known(held, one, other)
+        is_held(held, one, other)
+
+    return Scene(
+        lambda: held.note(one, lambda: 1000.0), lambda: held.note(other, lambda: 1000.0), check
+    )
+
+
+@HELD.add
+def a_key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene:
+    held, claim, other = Held(), held_claim("a"), held_claim("b")
+    held.note(claim, lambda: 1000.0)
+    held.note(other, lambda: 1000.0)
+    found: list[Claim | None] = []
+
+    def look_up() -> None:
+        found.extend([held.get(claim.keys[0]), held.get(other.keys[0])])
+
+    def check() -> None:
+        assert found[0] in (claim, None)
+        assert found[1] is other
+
+    return Scene(look_up, lambda: held.forget(claim), check)
+
+
+@HELD.add
+def a_successor_takes_a_key_while_two_threads_forget(switcher: Switcher) -> Scene:
+    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    held.note(lost, lambda: 1000.0)
+
+    def take_over() -> None:
+        held.forget(lost)
+        held.note(successor, lambda: 1000.0)
+
+    return Scene(take_over, lambda: held.forget(lost), lambda: is_held(held, successor))
+
+
 def all_known(held: Held, *claims: Claim) -> None:
     assert [held.get(claim.keys[0]) for claim in claims] == list(claims)
 
@@ -91,7 +141,9 @@ class Told:
 
 
 def local(name: str = "a") -> Local:
-    return Local(new_claim(name), Told())  # type: ignore[arg-type]
+    claim = new_claim(name)
+    claim.local = Local(claim, Told())  # type: ignore[arg-type]
+    return claim.local
 
 
 def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[Local]]:
@@ -104,18 +156,20 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
     return port, cohort, holder, waiters
 
 
+def passed_to(heir: Local, identifier: str) -> bool:
+    """Whether a waiter holds what is passed on, once it knows."""
+    settle(heir.claim)
+    return heir.claim.identifier == identifier
+
+
 @COHORT.add
 def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
     port, cohort, holder, (heir,) = held_in_cohort()
-    found: dict[str, bool] = {}
+    identifier, found = holder.identifier, {}
 
     def check() -> None:
         assert found["passed"] is not found["gone"], "passed to nobody, or left with the lock"
-        assert (
-            found["passed"]
-            is heir.has_turn
-            is (heir.claim.identifier != "" and not holder.identifier)
-        )
+        assert found["passed"] is passed_to(heir, identifier) is not bool(holder.identifier)
 
     return Scene(
         lambda: found.update(passed=pass_on(port, holder)),
@@ -127,18 +181,38 @@ def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
 @COHORT.add
 def the_first_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
     port, cohort, holder, (heir, second) = held_in_cohort(waiting=2)
-    found: dict[str, bool] = {}
+    identifier, found = holder.identifier, {}
 
     def check() -> None:
         assert found["passed"]
-        assert heir.has_turn is not found["gone"]
-        assert second.has_turn is found["gone"]
+        assert passed_to(heir, identifier) is not found["gone"]
+        assert passed_to(second, identifier) is found["gone"]
+        assert cohort.holder is (second if found["gone"] else heir).claim
 
     return Scene(
         lambda: found.update(passed=pass_on(port, holder)),
         lambda: found.update(gone=cohort.go(heir)),
         check,
     )
+
+
+@COHORT.add
+def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene:
+    port, cohort, holder, (heir,) = held_in_cohort()
+    identifier = holder.identifier
+
+    def leave() -> None:
+        """What a waiter does at the end of its wait."""
+        cohort.go(heir)
+        settle(heir.claim)
+        cohort.step_down(heir, port.now())
+
+    def check() -> None:
+        holders = [claim for claim in (holder, heir.claim) if claim.identifier == identifier]
+        assert len(holders) == 1, "held by both, or by nobody"
+        assert holders[0].is_live(port.now())
+
+    return Scene(lambda: pass_on(port, holder), leave, check)
 
 
 @COHORT.add
@@ -190,8 +264,8 @@ def idle(cohort: Cohort) -> None:
 
 
 def waiter_of(switcher: Switcher) -> ThreadWaiter:
-    waiter = ThreadWaiter()
-    waiter._gate = switcher.lock(taken=True)  # type: ignore[assignment]
+    waiter = ThreadWaiter(lambda: None)
+    waiter._gate._lock = switcher.lock(taken=True)  # type: ignore[assignment]
     return waiter
 
 
@@ -298,67 +372,98 @@ def two_threads_need_a_cohort(switcher: Switcher) -> Scene:
     return Scene(use, use, same(found))
 
 
-class Connection:
+class Wire:
     """One that answers at once, and knows whether two requests use it at a time."""
 
-    socket_timeout = 5.0
+    connection = None
 
-    def __init__(self, broken: bool = False) -> None:
+    def __init__(self, *, is_broken: bool = False, is_stale: bool = False) -> None:
         self.is_in_use = False
         self.is_open = True
-        self.broken = broken
+        self.is_broken = is_broken
+        self.is_stale = lambda: is_stale
 
-    def send_packed_command(self, data: list[bytes]) -> None:
-        assert self.is_open, "a closed connection is used"
+    def exchange(self, data: bytes, count: int, until: float) -> list[Any]:
         assert not self.is_in_use, "two requests use one connection"
         self.is_in_use = True
-        if self.broken:
-            raise redis.ConnectionError("gone")
-
-    def read_response(self) -> bytes:
+        answered()  # others may go on meanwhile
+        assert self.is_open, "a closed connection is used"
         self.is_in_use = False
-        return b"OK"
+        if self.is_broken:
+            raise redis.ConnectionError("gone")
+        return [b"OK"] * count
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
+        assert self.is_open, "closed twice"
         self.is_open = False
 
 
-class Pool:
-    connection_class = None
+def answered() -> None:
+    """A line on which a request waits for its reply."""
+
+
+def new_lane(*wires: Wire) -> tuple[Lane, list[Wire]]:
+    lane = Lane()
+    lane._idle += wires  # type: ignore[arg-type]
+    return lane, list(wires)
 
 
 def exchanging(lane: Lane) -> Callable[[], None]:
     def exchange() -> None:
-        assert lane.exchange(Pool(), ("PING",), math.inf) == b"OK"
+        with suppress(redis.ConnectionError):
+            assert lane.exchange(None, ("PING",), math.inf) == b"OK"
 
     return exchange
 
 
-@CLIENTS.add
-def two_threads_send_requests(switcher: Switcher) -> Scene:
-    lane = Lane()
-    lane._idle += [Connection(), Connection()]
-    return Scene(exchanging(lane), exchanging(lane))
-
-
-@CLIENTS.add
-def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
-    lane = Lane()
-    lane._idle += [Connection(), Connection(), Connection()]
-
-    def exchange() -> None:
-        if lane._idle:  # with none idle it would connect
-            exchanging(lane)()
+def in_order(lane: Lane, wires: list[Wire]) -> Callable[[], None]:
+    """A check: each connection is kept, once, or closed."""
 
     def check() -> None:
-        assert all(connection.is_open for connection in lane._idle)
+        assert len(set(map(id, lane._idle))) == len(lane._idle) <= KEPT
+        assert all(wire.is_open is (wire in lane._idle) for wire in wires)
 
-    return Scene(lane.drop, lane.drop, check)
+    return check
 
 
-ALL = [(scenes, scene) for scenes in (HELD, COHORT, WAITER, CLIENTS) for scene in scenes]
+@LANE.add
+def two_threads_send_requests(switcher: Switcher) -> Scene:
+    lane, wires = new_lane(Wire(), Wire())
+    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+
+
+@LANE.add
+def two_threads_want_the_last_connection(switcher: Switcher) -> Scene:
+    lane, wires = new_lane(Wire())
+    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+
+
+@LANE.add
+def two_threads_find_stale_connections(switcher: Switcher) -> Scene:
+    lane, wires = new_lane(*[Wire(is_stale=True) for _ in range(3)])
+    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+
+
+@LANE.add
+def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
+    lane, wires = new_lane(Wire(), Wire(), Wire())
+    return Scene(exchanging(lane), lane.drop, in_order(lane, wires))
+
+
+@LANE.add
+def a_connection_breaks_while_a_request_is_sent(switcher: Switcher) -> Scene:
+    lane, wires = new_lane(Wire(), Wire(is_broken=True), Wire(is_broken=True))
+    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+
+
+GROUPS = (HELD, COHORT, WAITER, CLIENTS, LANE)
+ALL = [(scenes, scene) for scenes in GROUPS for scene in scenes]
 
 
 @pytest.mark.parametrize(("scenes", "scene"), ALL, ids=[name_of(scene) for _, scene in ALL])
-def test_promises_are_kept_whatever_the_order_of_lines(scenes: Scenes, scene: Make) -> None:
+def test_promises_are_kept_whatever_the_order_of_lines(
+    scenes: Scenes, scene: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "connected", lambda pool, until: Wire())
+
     assert scenes.explore(scene) > 5
