@@ -1,0 +1,116 @@
+"""Whatever the order of lines: each thread leaves its own block of a lock that threads share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators import redislock
+from redis_lock_decorators.lease import Lease, current_lease, running
+from redis_lock_decorators.lease_facts import claim_for
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.redislock import RedisLock
+
+SCENES = Scenes("redis_lock_decorators/redislock", "lease_facts", "redis_lock_decorators/lease")
+
+
+def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+    """A lease on a server of its own: the blocks are there at once, as those of a free lock."""
+    port: Any = SimulatedPort(SimulatedServer(Clock(time.monotonic())))
+    return Lease(claim_for(lock_names, plan.options, running()), port, plan.options)
+
+
+def new_lock() -> RedisLock:
+    return RedisLock("a", client=redis.Redis(), auto_renew=False)
+
+
+def all_left(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
+    """A check: no block is open, and each lease was let go."""
+
+    def check() -> None:
+        assert lock._blocks == {}
+        for lease in leases:
+            assert lease._claim.ended
+            port: Any = lease._port
+            assert port.server.value(lease._claim.keys[0]) is None, "it is still in Redis"
+
+    return check
+
+
+def in_a_block(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
+    """An operation: a block of the lock."""
+
+    def block() -> None:
+        with lock as lease:
+            leases.append(lease)
+            assert current_lease() is lease
+            lease.check()
+        assert lease._claim.ended, "another block was left"
+        assert current_lease() is None
+
+    return block
+
+
+@SCENES.add
+def two_threads_are_in_blocks(switcher: Switcher) -> Scene:
+    lock, leases = new_lock(), []  # type: ignore[var-annotated]
+    work = in_a_block(lock, leases)
+    return Scene(work, work, all_left(lock, leases))
+
+
+@SCENES.add
+def one_thread_is_in_two_blocks_and_another_in_one(switcher: Switcher) -> Scene:
+    lock, leases = new_lock(), []  # type: ignore[var-annotated]
+
+    def nested() -> None:
+        with lock as outer:
+            with lock as inner:
+                leases.extend([outer, inner])
+            assert inner._claim.ended
+            assert not outer._claim.ended
+            assert current_lease() is outer
+
+    return Scene(nested, in_a_block(lock, leases), all_left(lock, leases))
+
+
+@SCENES.add
+def a_block_fails_while_another_is_entered(switcher: Switcher) -> Scene:
+    lock, leases = new_lock(), []  # type: ignore[var-annotated]
+
+    def failing() -> None:
+        with pytest.raises(KeyboardInterrupt), lock as lease:
+            leases.append(lease)
+            raise KeyboardInterrupt
+        assert leases[-1]._claim.ended or len(leases) > 1
+
+    return Scene(failing, in_a_block(lock, leases), all_left(lock, leases))
+
+
+@SCENES.add
+def a_block_that_has_moved_to_a_thread_is_left_there(switcher: Switcher) -> Scene:
+    """It is left by a thread that has not entered it, in whose context it is the only one."""
+    lock, leases = new_lock(), []  # type: ignore[var-annotated]
+    moved = lock.__enter__()
+    leases.append(moved)
+
+    def leave() -> None:
+        redislock.enter(moved)
+        lock.__exit__(None, None, None)
+        assert moved._claim.ended
+
+    return Scene(leave, in_a_block(lock, leases), all_left(lock, leases))
+
+
+@pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
+def test_blocks_are_left_by_who_is_in_them_whatever_the_order_of_lines(
+    scene: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redislock, "unheld", unheld)
+
+    assert SCENES.explore(scene) > 10
