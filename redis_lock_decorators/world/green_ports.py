@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.failures import is_reply
 from redis_lock_decorators.world.lines import hearing_line
 from redis_lock_decorators.world.waiters import Gate
 
@@ -84,14 +85,14 @@ class GreenLine:
         with self._room.aside():
             self._connection.send_command(*command)
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+    async def hear(self, tell: Callable[[Any], None]) -> None:
         try:
             while not self._is_closed:
                 with self._room.aside():
-                    is_there = self._is_there()
-                    word = self._connection.read_response() if is_there else None
-                if word is not None and not self._is_closed:
-                    tell(word)
+                    replies = [self._reply()] if self._is_there() else []
+                for reply in replies:
+                    if not self._is_closed:
+                        tell(reply)
         except Exception:
             if not self._is_closed:
                 raise
@@ -102,6 +103,15 @@ class GreenLine:
         self._is_closed = True
         with self._room.aside():
             self._connection.disconnect()
+
+    def _reply(self) -> Any:
+        """The next reply; an error that the server replied with is one too."""
+        try:
+            return self._connection.read_response()
+        except Exception as error:
+            if not is_reply(error):
+                raise
+            return error
 
     def _is_there(self) -> bool:
         """Whether there is something to read, after a while."""
