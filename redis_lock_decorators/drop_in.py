@@ -13,7 +13,7 @@ import six
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
-from redis_lock_decorators.flow.keeper import Manners, Watch
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.options import Options, checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
@@ -29,7 +29,7 @@ class Anchor:
 
     def __init__(self, claim: Claim, port: AsyncioPort | BlockingPort) -> None:
         options = Options(expire=claim.expire, auto_renew=True)
-        self.watch = Watch(self, _MANNERS, claim, port, options)
+        self.watch = Watch(self, _warn, claim, port, options)
         self.keeper = port.keeper
         self.keeper.keep(self.watch)
 
@@ -37,9 +37,6 @@ class Anchor:
 def _warn(anchor: Anchor) -> None:
     claim = anchor.watch.claim
     log.warning("lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_to)
-
-
-_MANNERS = Manners(lambda anchor: False, _warn)
 
 
 class Cell:

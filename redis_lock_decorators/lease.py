@@ -16,7 +16,7 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.keeper import Manners, Watch
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
 from redis_lock_decorators.plan import Plan
@@ -108,7 +108,7 @@ class Lease(LeaseFacts):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
-            self._watch = Watch(self, THREADS, self._claim, port, options)
+            self._watch = Watch(self, _tell, self._claim, port, options)
             port.keeper.keep(self._watch)
         return None
 
@@ -156,10 +156,6 @@ def _tell(lease: Lease) -> None:
 def _on_thread(context: Context, work: Callable[[], object]) -> None:
     name = "redis_lock_decorators on_lost"
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
-
-
-#: A thread that has ended may have handed its lease on.
-THREADS = Manners(lambda lease: False, _tell)
 
 
 class Attempt:

@@ -11,7 +11,7 @@ from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.keeper import Manners, Watch
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import end, leave, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
 from redis_lock_decorators.plan import Plan
@@ -110,7 +110,7 @@ class Lease(LeaseFacts):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-            self._watch = Watch(self, TASKS, self._claim, port, options)
+            self._watch = Watch(self, _tell, self._claim, port, options)
             port.keeper.keep(self._watch)
         return None
 
@@ -155,10 +155,6 @@ def _tell(lease: Lease) -> None:
     if lease._options.cancel_on_lost and lease._holder is not None:
         lease._holder.cancel()
     lease._tell_soon()
-
-
-#: A task that is done may have handed its lease on, as ``wait_for`` does before Python 3.12.
-TASKS = Manners(lambda lease: False, _tell)
 
 
 class Attempt:

@@ -15,11 +15,11 @@ from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
 from redis_lock_decorators.flow.requests import Refusal
-from redis_lock_decorators.flow.watch import EARLY, Alone, Manners, Watch, note, popped
+from redis_lock_decorators.flow.watch import EARLY, Alone, Watch, note, popped
 from redis_lock_decorators.rules import delays, term
 from redis_lock_decorators.rules.wheel import Wheel
 
-__all__ = ["Bell", "Keeper", "Manners", "Watch"]
+__all__ = ["Bell", "Keeper", "Watch"]
 
 log = logging.getLogger("redis_lock_decorators")
 
@@ -233,7 +233,7 @@ class Keeper:
         forget(watch.port, watch.claim)
         lease = watch.lease()
         if lease is not None:
-            watch.manners.tell(lease)
+            watch.tell(lease)
 
     def _put_soon(self, watch: Watch) -> None:
         """Look again, after what was begun for a lease was cut short."""

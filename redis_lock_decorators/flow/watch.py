@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 from redis_lock_decorators.errors import shown
@@ -22,23 +22,11 @@ log = logging.getLogger("redis_lock_decorators")
 EARLY = 0.01
 
 
-class Manners(NamedTuple):
-    """How leases of one kind are treated.
-
-    Attributes:
-        is_abandoned: whether the holder of a lease is dead, though somebody refers to the lease:
-            it is not renewed, but still told lost.
-        tell: tells the holder that its lease is lost; called once.
-    """
-
-    is_abandoned: Callable[[Any], bool]
-    tell: Callable[[Any], None]
-
-
 class Watch:
     """A lease that is kept. It is not kept alive by that: nobody can release what nobody has.
 
     Attributes:
+        tell: called with the lease, once, to tell its holder that it is lost.
         kept: it is to be looked after; set by who hands it in or takes it back, on any thread.
         due: when it is looked at next.
         trip: the leases that it is being renewed with; None while it is not.
@@ -51,18 +39,23 @@ class Watch:
         "due",
         "kept",
         "lease",
-        "manners",
         "options",
         "pauses",
         "port",
+        "tell",
         "trip",
     )
 
     def __init__(
-        self, lease: object, manners: Manners, claim: Claim, port: Port, options: Options
+        self,
+        lease: object,
+        tell: Callable[[Any], None],
+        claim: Claim,
+        port: Port,
+        options: Options,
     ) -> None:
         self.lease = ref(lease)
-        self.manners = manners
+        self.tell = tell
         self.claim = claim
         self.port = port
         self.kept = False
@@ -106,10 +99,7 @@ class Watch:
         return RAN_OUT
 
     def _is_renewed(self, end: float, expire: float) -> bool:
-        if not self.options.auto_renew or term.is_last(end, expire, self._last):
-            return False
-        lease = self.lease()
-        return lease is None or not self.manners.is_abandoned(lease)
+        return self.options.auto_renew and not term.is_last(end, expire, self._last)
 
 
 class Alone:

@@ -6,11 +6,12 @@ import copy
 import math
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.keeper import Keeper, Manners, Watch
+from redis_lock_decorators.flow.keeper import Keeper, Watch
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.blocking import run
@@ -207,7 +208,6 @@ class Kept:
 
     Attributes:
         told: when it was told lost, and why, each time.
-        dead: its holder is dead.
     """
 
     def __init__(
@@ -216,12 +216,11 @@ class Kept:
         self.port = port
         self.options = Options(**options)
         self.told: list[tuple[float, str]] = []
-        self.dead = False
         if claim is None:
             claim = new_claim(*names, expire=self.options.lease, owner=object())
             assert run(acquire(port, claim, 0, 0.005)) is None
         self.claim = claim
-        self.watch = Watch(self, MANNERS, self.claim, port, self.options)
+        self.watch = Watch(self, type(self).tell, self.claim, port, self.options)
         port.keeper.keep(self.watch)
 
     @property
@@ -233,12 +232,13 @@ class Kept:
         """Whether its holder may believe in it now."""
         return self.claim.is_live(self.port.now())
 
+    def last_no_longer(self) -> None:
+        """Be renewed no more."""
+        self.watch.options = replace(self.watch.options, auto_renew=False)
+
     def tell(self) -> None:
         assert self.claim.lost_to is not None
         self.told.append((self.port.now(), self.claim.lost_to))
-
-
-MANNERS = Manners(lambda lease: getattr(lease, "dead", False), Kept.tell)
 
 
 def keeping_port(bell: SimulatedBell | None = None, **arguments: Any) -> SimulatedPort:

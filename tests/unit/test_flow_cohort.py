@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import redis
-from support.simulated_bell import MANNERS
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
@@ -167,7 +166,7 @@ def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> 
     holder.ends()
     world.passes(0)
     port: Any = heir.process.port
-    watch = Watch(heir, MANNERS, heir.claim, port, Options(expire=10, max_hold=60))
+    watch = Watch(heir, print, heir.claim, port, Options(expire=10, max_hold=60))
 
     left = heir.claim.deadline - world.clock.now
     assert watch.next_look()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)

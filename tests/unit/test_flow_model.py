@@ -162,8 +162,8 @@ class ThreeClients(RuleBasedStateMachine):
 
     @precondition(lambda self: self.kept)
     @rule(which=WHICH)
-    def die(self, which: int) -> None:
-        list(self.kept.values())[which % len(self.kept)].dead = True
+    def renew_no_more(self, which: int) -> None:
+        list(self.kept.values())[which % len(self.kept)].last_no_longer()
 
     @rule(client=CLIENTS, seconds=SECONDS)
     def stand_still(self, client: int, seconds: float) -> None:
@@ -233,7 +233,7 @@ class ThreeClients(RuleBasedStateMachine):
             return
         for _, claim in self.held:  # what was let go is not renewed though its holder lives
             if claim.identifier in self.kept:
-                self.kept[claim.identifier].dead = True
+                self.kept[claim.identifier].last_no_longer()
         self.clock.advance(60)
         if self.found is not None:
             raise self.found

@@ -23,6 +23,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators.flow.drop_in import adjust
 from redis_lock_decorators.flow.extend import extend
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run
@@ -181,25 +182,22 @@ def test_earlier_due_time_is_rung_for_though_a_later_one_was_first() -> None:
     assert long.is_live()
 
 
-def test_lease_handed_in_while_others_are_looked_at_is_kept() -> None:
+def test_lease_handed_in_while_others_are_looked_at_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, port = new_bell()
     port.latency = 0
     leases = [Kept(port, "a", expire=300)]
 
-    class Looked(Kept):
-        """One that another thread hands in a lease beside, while it is looked at."""
+    next_look = Watch.next_look
 
-        @property
-        def dead(self) -> bool:
-            if len(leases) == 1 and port.now() > 1000:
-                leases.append(Kept(port, "b", expire=1))
-            return False
+    def hand_in(watch: Watch) -> tuple[float, float]:
+        """Another thread hands in a lease meanwhile."""
+        if len(leases) == 1 and port.now() > 1000:
+            leases.append(Kept(port, "b", expire=1))
+        return next_look(watch)
 
-        @dead.setter
-        def dead(self, dead: bool) -> None:
-            pass
-
-    leases[0] = Looked(port, "c", expire=300)
+    monkeypatch.setattr(Watch, "next_look", hand_in)
     port.clock.advance(200)
 
     assert len(leases) == 2
@@ -477,14 +475,12 @@ def test_lease_that_nobody_has_any_more_is_not_renewed(after: float) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
-def test_lease_whose_holder_is_dead_is_told_lost_at_its_deadline_if_somebody_has_it(
-    after: float,
-) -> None:
+def test_lease_that_is_renewed_no_more_is_told_lost_at_its_deadline(after: float) -> None:
     bell, port = new_bell()
     lease = Kept(port, "a", expire=30)
     port.clock.advance(after)
 
-    lease.dead = True
+    lease.last_no_longer()
     before = len(renewals(port))
     port.clock.advance(31)
 

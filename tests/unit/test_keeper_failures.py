@@ -10,7 +10,7 @@ from support.faults import paused, request_lost
 from support.simulated_bell import Kept, SimulatedBell, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
-from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.flow.keeper import Keeper, Watch
 
 HOUR = 3600.0
 ERRORS = [RuntimeError("can't start new thread"), asyncio.CancelledError(), BaseException("odd")]
@@ -35,7 +35,6 @@ def new_bell() -> tuple[SimulatedBell, SimulatedPort]:
 def failing(port: SimulatedPort, name: str, error: BaseException, **options: Any) -> Failing:
     lease = Failing(port, name, **options)
     lease.error = error
-    lease.watch.manners = lease.watch.manners._replace(tell=Failing.tell)
     return lease
 
 
@@ -117,19 +116,19 @@ def test_others_are_renewed_though_logging_fails() -> None:
     assert all(lease.is_live() for lease in leases)
 
 
-def test_failing_question_whether_a_holder_lives_is_asked_again() -> None:
+def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, port = new_bell()
     lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
-    asked = 0
+    next_look, asked = Watch.next_look, 0
 
-    def fail_twice(lease: object) -> bool:
+    def fail_twice(watch: Watch) -> tuple[float, float]:
         nonlocal asked
-        asked += 1
-        if asked in (3, 4):
+        asked += watch is lease.watch
+        if watch is lease.watch and asked in (3, 4):
             raise RuntimeError("no answer")
-        return False
+        return next_look(watch)
 
-    lease.watch.manners = lease.watch.manners._replace(is_abandoned=fail_twice)
+    monkeypatch.setattr(Watch, "next_look", fail_twice)
 
     port.clock.advance(60)
 

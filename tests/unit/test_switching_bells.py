@@ -12,14 +12,13 @@ import pytest
 from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
-from redis_lock_decorators.flow.keeper import Manners, Watch
+from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world import bells
 from redis_lock_decorators.world.background import Background
 from redis_lock_decorators.world.bells import PRESENT, ThreadBell
 
 SCENES = Scenes("world/bells", "world/background", "flow/keeper")
-MANNERS = Manners(lambda lease: False, lambda lease: None)
 
 
 class Alarm:
@@ -114,7 +113,7 @@ class Lease:
         options = Options(expire=expire)
         self.claim = new_claim("a", expire=options.lease)
         self.claim.take(time.monotonic())
-        self.watch = Watch(self, MANNERS, self.claim, SimulatedPort(), options)
+        self.watch = Watch(self, print, self.claim, SimulatedPort(), options)
 
     def is_rung_for(self, bell: ThreadBell) -> bool:
         room = bell.rooms.get(PRESENT)

@@ -11,7 +11,7 @@ from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.keeper import Keeper, Manners, Watch
+from redis_lock_decorators.flow.keeper import Keeper, Watch
 from redis_lock_decorators.rules.options import Options
 
 SCENES = Scenes("flow/keeper", "flow/watch", "rules/wheel")
@@ -100,7 +100,7 @@ class Lease:
         chosen = Options(**options)
         self.claim: Claim = new_claim(name, expire=chosen.lease)
         self.claim.take(bell.time)
-        self.watch = Watch(self, MANNERS, self.claim, PORT, chosen)
+        self.watch = Watch(self, lose, self.claim, PORT, chosen)
 
     def keep(self) -> None:
         """Hand it in, from a thread."""
@@ -125,7 +125,6 @@ def lose(lease: Lease) -> None:
     lease.told = True
 
 
-MANNERS = Manners(lambda lease: False, lose)
 PORT = SimulatedPort()
 
 
