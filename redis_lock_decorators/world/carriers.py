@@ -67,7 +67,6 @@ class PoolCarrier:
             return replies + [failures.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.trip = None
-        loan.rest()
         if any(map(failures.is_demoted, replies)):
             self._spoil(loan)
         elif self._courier.kept is not loan:
@@ -95,10 +94,20 @@ class PoolCarrier:
                 await self._return()
                 loan: Loan | None = self._courier.kept
                 if loan is None:
-                    loan = await lent(self.pool, (name,) if self._named else (), until)
+                    loan = await self._lent(name, until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
         self._courier.kept = loan if self._keeps and loan.is_of_pool else None
+        return loan
+
+    async def _lent(self, name: str, until: float) -> Loan:
+        """A connection of the pool, opened anew if it was closed while it lay there."""
+        names = (name,) if self._named else ()
+        loan = await lent(self.pool, names, until)
+        if not loan.is_usable():
+            self._spoil(loan)
+            await self._return()
+            loan = await lent(self.pool, names, until)
         return loan
 
     def _spoil(self, loan: Loan) -> None:

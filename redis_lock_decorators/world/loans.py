@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 import time
+from collections.abc import Callable
 from typing import Any
 
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.timeouts import timeout
+from redis_lock_decorators.world.wires import readable
 
 #: Seconds to wait for a pool whose connections are all in use, before one is made beside it.
 PATIENCE = 0.02
-#: Seconds after which an idle connection is looked at: what blocked the event loop hides its end.
-IDLE = 0.002
 
 
 class Loan:
@@ -24,13 +23,14 @@ class Loan:
         pool: where it belongs; None if it was made beside the pool.
     """
 
-    __slots__ = ("_pool", "_socket_timeout", "_used", "connection")
+    __slots__ = ("_look", "_looked_at", "_pool", "_socket_timeout", "connection")
 
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection = connection
         self._pool = pool
         self._socket_timeout = connection.socket_timeout
-        self._used = time.monotonic()
+        self._looked_at: Any = None
+        self._look: Callable[[float], object]
         connection.socket_timeout = None
 
     @property
@@ -51,14 +51,10 @@ class Loan:
         master = getattr(pool, "master_address", None)
         if master is not None and master != (connection.host, connection.port):
             return False
-        if time.monotonic() > self._used + IDLE and _has_news(writer):
+        if self._has_news(writer):
             return False
         is_unwanted = getattr(connection, "should_reconnect", None)
         return is_unwanted is None or not is_unwanted()
-
-    def rest(self) -> None:
-        """Be idle from now on."""
-        self._used = time.monotonic()
 
     def spoil(self) -> None:
         """Close it at once, whatever is under way on it and however the caller is interrupted."""
@@ -74,6 +70,15 @@ class Loan:
         self._restore()
         if pool is not None and connection in getattr(pool, "_in_use_connections", (connection,)):
             await pool.release(connection)
+
+    def _has_news(self, writer: Any) -> bool:
+        """Whether there is something to read, though no reply is due: its end.
+
+        An event loop that was blocked, if only since the last reply, has not seen that.
+        """
+        if writer is not self._looked_at:
+            self._looked_at, self._look = writer, _news(writer)
+        return bool(self._look(0))
 
     def _restore(self) -> None:
         if self.connection.socket_timeout is None:
@@ -108,19 +113,14 @@ def abort(connection: Any) -> None:
             writer.transport.abort()
 
 
-def _has_news(writer: Any) -> bool:
-    """Whether there is something to read on an idle connection: its end, for no reply is due."""
+def _news(writer: Any) -> Callable[[float], object]:
+    """A look for something to read, past the event loop."""
     plain = writer.get_extra_info("socket")
     if plain is None:
-        return False
-    number = plain.fileno()
-    if number < 0:
-        return True
-    if not hasattr(select, "poll"):  # Windows
-        return bool(select.select([number], [], [], 0)[0])
-    poll = select.poll()
-    poll.register(number, select.POLLIN)
-    return bool(poll.poll(0))
+        return lambda milliseconds: False
+    if plain.fileno() < 0:
+        return lambda milliseconds: True
+    return readable(plain)
 
 
 async def _beside(pool: Any) -> Any:

@@ -42,7 +42,7 @@ class BlockingWire:
         self._patience = connection.socket_timeout
         self._by_kernel = timeouts.leave_to_kernel(connection)
         self._is_tls = hasattr(self._sock, "pending")
-        self._readable = _readable(self._sock)
+        self._readable = readable(self._sock)
         self._replies = Replies(connection._parser.parse_error)
 
     def exchange(self, data: bytes, count: int, until: float) -> list[Any]:
@@ -223,7 +223,7 @@ def is_blocked(error: OSError) -> bool:
     return isinstance(error, BlockingIOError) or type(error).__name__ in _TLS_BLOCKED
 
 
-def _readable(sock: Any) -> Callable[[float], object]:
+def readable(sock: Any) -> Callable[[float], object]:
     """A look for something to read, of so many milliseconds at most."""
     if not hasattr(select, "poll"):  # Windows, and where eventlet took it away
         return lambda milliseconds: select.select([sock], [], [], milliseconds / 1000)[0]

@@ -45,7 +45,6 @@ class Connection:
     def __init__(self, pool: Any = None, **_: Any) -> None:
         self.pool = pool
         self.socket_timeout = 0.5
-        self.host, self.port = "old", 1
         self.replies: list[Any] = []
         self._reader: Any = None
         self._writer: Any = None
@@ -59,6 +58,7 @@ class Connection:
             raise self.pool.refusal
         await asyncio.sleep(self.pool.connect_seconds)
         self._reader = self._writer = Stream()
+        self.host, self.port = self.pool.master_address
         self.pool.connects += 1
 
     async def disconnect(self, nowait: bool = False) -> None:
@@ -93,6 +93,7 @@ class Pool:
         self._in_use_connections: set[Connection] = set()
         self.replies: list[Any] = []
         self.refusal: Exception | None = None
+        self.master_address = ("old", 1)
         self.connects = 0
         self.connect_seconds = 0.001
         self.all: list[Connection] = []
@@ -127,7 +128,7 @@ class Pool:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
-    monkeypatch.setattr(loans, "_has_news", lambda stream: stream.has_news)
+    monkeypatch.setattr(loans, "_news", lambda stream: lambda milliseconds: stream.has_news)
     for module in (courier, carriers, loans):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     yield loop
@@ -247,7 +248,6 @@ def test_connection_follows_a_pool_that_learns_of_another_master(
 ) -> None:
     async def ask() -> None:
         way = Way(pool)
-        pool.master_address = ("old", 1)
         await way.many(3)
         assert pool.connects == 1
         pool.master_address = ("new", 2)
@@ -268,19 +268,22 @@ def test_closed_connection_is_left_without_an_error(loop: VirtualLoop, pool: Poo
     loop.run_until_complete(ask())
 
 
-@pytest.mark.parametrize("idle", [0, 1])
+@pytest.mark.parametrize("size", [1, 5, 100])
 def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
-    loop: VirtualLoop, pool: Pool, idle: float
+    loop: VirtualLoop, size: int
 ) -> None:
-    """The event loop has not seen it; one that is hardly idle is not looked at."""
+    """The event loop has not seen it, whether we keep it or it lies in the pool."""
+    pool = Pool(size)
 
     async def ask() -> None:
         way = Way(pool)
         await way.get()
-        pool.all[0]._reader.has_news = True
-        loop.now += idle
+        closed = pool.all[0]._reader
+        closed.has_news = True
         await way.get()
-        assert pool.connects == 1 + idle
+        assert closed.is_over
+        assert pool.connects == 2
+        assert len(pool._in_use_connections) == (size >= carriers.SPARE)
 
     loop.run_until_complete(ask())
 
