@@ -27,7 +27,7 @@ from redis_lock_decorators import LockLostError, LockTimeoutError
 from support.connecting import connect
 from support.fronts import FRONTS, do
 from support.history import Diary
-from support.plans import LONG, Plan
+from support.plans import LONG, LONGEST_BLOCK, Plan
 
 #: What the server or the way there may fail with, so that nobody knows what was done.
 BROKEN = (redis.ConnectionError, redis.TimeoutError)
@@ -192,7 +192,7 @@ class Lockers:
             return []
         chance = self.random.random()
         # What does not renew works for less than a lease.
-        long, share = (0.4, 0.1) if is_bare else (1.5, self.plan.long)
+        long, share = (0.4, 0.1) if is_bare else (LONGEST_BLOCK, self.plan.long)
         if chance < share:
             return [0.05] * int(20 * long * self.plan.lease)
         if chance < self.plan.short:

@@ -10,6 +10,8 @@ from typing import Any
 
 #: Seconds that a locker waits for a lock that it must have.
 LONG = 60.0
+#: The longest block of a locker, in leases.
+LONGEST_BLOCK = 1.5
 
 
 @dataclass(frozen=True)

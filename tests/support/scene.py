@@ -34,7 +34,7 @@ from support.history import (
     starved,
     untold,
 )
-from support.plans import LONG, Plan
+from support.plans import LONG, LONGEST_BLOCK, Plan
 
 LEASE = 2.0
 #: Seconds after the last fault in which everybody must be served.
@@ -78,6 +78,8 @@ class Scene:
             "rest": 0.05,
             **plan,
         }
+        longest = LONGEST_BLOCK * settings["lease"] if settings["long"] else 0.0
+        assert longest < HEALING, "who waits for such a block looks like one that is forgotten"
         ways = {self.locks[label]: locks[label] for label in locks}
         self.folder = folder
         self.crew = Crew(folder, Plan(connection, ways, **settings))

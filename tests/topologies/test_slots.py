@@ -64,6 +64,7 @@ def test_the_old_node_is_out_of_reach_for_a_moment_after_slots_moved(
     """Another lock stays there, so that its messages are still listened to."""
     move, moved = mover(nodes, how), [f"moved-{place}" for place in range(6)]
     plan = {"patiences": (LONG,), "lease": 10.0, "threads": 8, "tasks": 8, "moment": 0.3}
+    plan["long"] = 0.0  # a block of one and a half leases is longer than anybody may wait here
     locks = dict.fromkeys(("stays", *moved), ("queue",))
     with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way), locks, **plan) as scene:
         keys = [f"sys:lock:{scene.locks[label]}".encode() for label in moved]
