@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim
@@ -35,12 +36,17 @@ async def send_warily(
 def explains(
     port: Port, claim: Claim, part: tuple[bytes, ...], refusal: Refusal, in_time: bool
 ) -> bool:
-    """Whether the keys are gone by our own earlier request, as far as anybody can know.
+    """Whether the keys are as our own earlier request left them, as far as anybody can know.
 
     Of what a client repeats by itself nothing is known: it may always have sent one before, if
     that was ``in_time``. Another's key may have been taken before our request or after it: the
     worse is told.
     """
     if refusal.holder is not None:
-        return False
+        return claim.rest > -math.inf and refusal.holder == resting(claim)
     return part[0] in claim.doubtful or (port.resends and in_time)
+
+
+def resting(claim: Claim) -> str:
+    """What a key holds that its holder let go, and that stands for a while yet."""
+    return f"{claim.identifier}:rest"

@@ -6,6 +6,7 @@ from typing import Any
 
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.doubt import resting
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, text
 from redis_lock_decorators.rules import durations
@@ -72,25 +73,18 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
 
 async def _found(
     port: Port, claim: Claim, key: bytes, holder: str | None, until: float
-) -> Refusal | None:
-    """What it means that a key does not hold the identifier. None: it stands as it was left."""
-    if holder == _resting(claim):
-        return None
+) -> Refusal:
+    """What is told of a key that does not hold the identifier."""
     if holder is None and (key in claim.doubtful or port.resends):
         await _nudge(port, claim, key, until)  # an earlier request may have come only so far
     return Refusal(holder)
-
-
-def _resting(claim: Claim) -> str:
-    """What a key holds that its holder let go, and that stands for a while yet."""
-    return f"{claim.identifier}:rest"
 
 
 def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
     left = claim.rest - port.now()
     if left <= 0:
         return "DEL", key
-    return "SET", key, _resting(claim), "PX", durations.milliseconds(left)
+    return "SET", key, resting(claim), "PX", durations.milliseconds(left)
 
 
 async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:

@@ -391,6 +391,25 @@ def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
     assert not claim.is_lost(port.now())
 
 
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+@pytest.mark.parametrize("method", ["script", "transaction"])
+def test_lock_that_was_left_standing_for_longer_than_it_had_to_is_not_lost(
+    method: ReleaseMethod, names: list[str]
+) -> None:
+    def slow(request: Request) -> Any:
+        port.clock.advance(3)  # the server counts the rest from here
+        return reply_lost(request)
+
+    port = new_port() if method == "transaction" else cluster_port()
+    claim = taken(port, *names, expire=60)
+    claim.rest = port.now() + 2
+    port.faults = [slow] if method == "script" else [None, slow]
+
+    run(release(port, claim, method))
+
+    assert not claim.is_lost(port.now())
+
+
 def test_key_gone_at_a_repeated_release_after_the_deadline_means_lost() -> None:
     port = new_port()
     claim = taken(port, "a", expire=1)

@@ -282,6 +282,17 @@ def test_lock_of_another_is_not_released(method: ReleaseMethod) -> None:
 
 
 @every_method
+def test_lock_that_rests_is_not_released_by_the_old_identifier(method: ReleaseMethod) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
+    port.server.put(KEY, "mine:rest", 60)
+
+    done = run(release_lock(port, new_claim("a", identifier="mine"), method))
+
+    assert not done
+    assert port.server.value(KEY) == "mine:rest"
+
+
+@every_method
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, resent])
 def test_lost_message_of_a_release_is_made_up_for(method: ReleaseMethod, fate: Any) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
