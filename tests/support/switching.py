@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 #: Real seconds after which a schedule counts as stuck; no schedule waits for them.
 STUCK = 20.0
 #: The most schedules with two switches that are tried of one scene, from either side.
-MOST_DOUBLE = 400
+MOST_DOUBLE = 250
 
 
 class Scene(NamedTuple):
