@@ -113,7 +113,9 @@ class Lease:
         options = Options(expire=expire)
         self.claim = new_claim("a", expire=options.lease)
         self.claim.take(time.monotonic())
-        self.watch = Watch(self, print, self.claim, SimulatedPort(), options)
+        port = SimulatedPort()
+        port.slotted = True  # no connection is opened ahead, however slow the lines are traced
+        self.watch = Watch(self, print, self.claim, port, options)
 
     def is_rung_for(self, bell: ThreadBell) -> bool:
         room = bell.rooms.get(PRESENT)
