@@ -12,7 +12,7 @@ from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import pipelined
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
-from redis_lock_decorators.world.timeouts import timeout
+from redis_lock_decorators.world.timeouts import cancellations, timeout
 from redis_lock_decorators.world.trips import Trip
 from redis_lock_decorators.world.wire import encoded, packed
 
@@ -89,6 +89,7 @@ class PoolCarrier:
             await self._return()
 
     async def _fresh(self, name: str, until: float) -> Loan:
+        cancels = cancellations()
         try:
             async with timeout(until - time.monotonic()):
                 await self._return()
@@ -98,6 +99,11 @@ class PoolCarrier:
         except asyncio.TimeoutError:
             raise self.no_reply() from None
         self._courier.kept = loan if self._keeps and loan.is_of_pool else None
+        if cancellations() > cancels:  # connecting swallowed it, as ``wait_for`` may before 3.12
+            if self._courier.kept is None:
+                self._returning.append(loan)
+                await self._return()
+            raise asyncio.CancelledError
         return loan
 
     async def _lent(self, name: str, until: float) -> Loan:

@@ -12,6 +12,7 @@ from redis_lock_decorators.world import own
 from redis_lock_decorators.world.clients import address_of
 from redis_lock_decorators.world.failures import is_reply
 from redis_lock_decorators.world.relays import in_thread
+from redis_lock_decorators.world.timeouts import cancellations
 from redis_lock_decorators.world.wire import packed
 from redis_lock_decorators.world.wires import LoopWire
 
@@ -68,8 +69,11 @@ async def task_line(client: Any, key: bytes) -> TaskLine:
     kind, parameters = address_of(client, key)
     connection = own.made(kind, parameters)
     connection.socket_timeout = None
+    cancels = cancellations()
     try:
         await connection.connect()
+        if cancellations() > cancels:  # it was swallowed
+            raise asyncio.CancelledError
     except BaseException:
         await connection.disconnect()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import sys
@@ -11,6 +12,15 @@ if sys.version_info >= (3, 11):
     from asyncio import timeout as timeout
 else:
     from async_timeout import timeout as timeout
+
+
+def cancellations() -> int:
+    """How often the running task was asked to end; 0 before Python 3.11, which does not tell."""
+    if sys.version_info < (3, 11):
+        return 0
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
 
 #: There a ``struct timeval`` is two longs.
 KNOWN = sys.platform == "linux" and sys.maxsize > 2**32

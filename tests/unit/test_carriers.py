@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -94,12 +96,13 @@ class Pool:
         self.replies: list[Any] = []
         self.refusal: Exception | None = None
         self.master_address = ("old", 1)
+        self.kind = Connection
         self.connects = 0
         self.connect_seconds = 0.001
         self.all: list[Connection] = []
 
     def made(self, **parameters: Any) -> Connection:
-        self.all.append(Connection(**parameters))
+        self.all.append(self.kind(**parameters))
         return self.all[-1]
 
     def can_get_connection(self) -> bool:
@@ -283,6 +286,33 @@ def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
         await way.get()
         assert closed.is_over
         assert pool.connects == 2
+        assert len(pool._in_use_connections) == (size >= carriers.SPARE)
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a task does not tell there")
+@pytest.mark.parametrize("size", [1, 100])
+def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
+    class Deaf(Connection):
+        async def connect(self) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            await super().connect()
+
+    pool = Pool(size)
+    pool.kind = Deaf
+
+    async def ask() -> None:
+        way = Way(pool)
+        task = asyncio.ensure_future(way.get())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert getattr(caught.value, "unsent", False)
+        assert await way.get() == b"OK"
+        assert pool.connects == 1
         assert len(pool._in_use_connections) == (size >= carriers.SPARE)
 
     loop.run_until_complete(ask())
