@@ -301,7 +301,9 @@ async def test_who_holds_is_told(front, name, lose):
 async def cut_and_deleted(scene, names, leases, is_told):
     """The idle connections are dead when the release uses them."""
     await deleted(scene, names, leases, is_told)
+    dying = scene.proxy.in_use()
     scene.direct.client_kill_filter(_type="normal", skipme=True)
+    await until(scene.front, lambda: not any(one.is_in_use() for one in dying))
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ class FaultProxy:
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._connections: list[Connection] = []
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         self.wake, self._waker = socket.socketpair()
@@ -162,6 +163,10 @@ class FaultProxy:
         self._listener.close()
         self.wake.close()
 
+    def in_use(self) -> list["Connection"]:
+        """The connections that carry commands, and no messages."""
+        return [one for one in list(self._connections) if one.is_in_use()]
+
     def _add(self, rule: Rule) -> None:
         with self._lock:
             self._rules.append(rule)
@@ -177,7 +182,9 @@ class FaultProxy:
             selector.register(self.wake, selectors.EVENT_READ)
             while selector.select() and not self.stopped.is_set():
                 client, _ = self._listener.accept()
-                self._spawn(Connection(self, client).run)
+                connection = Connection(self, client)
+                self._connections.append(connection)
+                self._spawn(connection.run)
 
 
 class Connection:
@@ -194,6 +201,11 @@ class Connection:
         self._pending: collections.deque[Fate] = collections.deque()
         self._has_subscribed = False
         self._is_mute = False
+
+    def is_in_use(self) -> bool:
+        """Whether it carries commands, and no messages."""
+        is_open = self._client.fileno() >= 0
+        return is_open and self._server is not None and not self._has_subscribed
 
     def run(self) -> None:
         """Carry commands and replies until either side leaves or a fault cuts it."""
