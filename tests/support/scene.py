@@ -195,7 +195,7 @@ class Scene:
         history, harms = attempts(self.folder), {**self.crew.harms, self._holder: Harm()}
         problems = [
             *overlaps(history, harms, allowed),
-            *untold(history),
+            *untold(history, allowed),
             *losses(history, allowed),
             *fences(history, harms),
             *starved(history, harms, healed, healing),

@@ -15,6 +15,7 @@ from support.history import (
     losses,
     overlaps,
     starved,
+    trace,
     untold,
 )
 
@@ -106,6 +107,42 @@ class TestUntold:
 
     def test_the_dead_are_told_nothing(self):
         assert untold([of_a_dead_process(1, 9), held(3, 4, "b")]) == []
+
+
+class TestCohorts:
+    CRASH = Allowed(since=2, until=5, why="an empty server")
+
+    def chain(self, *turns, last="lost"):
+        """Who was passed one lease, and a stranger who enters after the fault."""
+        facts = {"way": "cohort", "identifier": "one", "deadline": 4}
+        *_, end = found = [held(*turn, **facts) for turn in turns]
+        end["outcome"] = last
+        found.append(held(2.05, 2.2, "b", way="poll", identifier="other"))
+        trace(found)
+        return found
+
+    def test_who_passes_on_what_was_lost_is_not_told_for_a_moment(self):
+        history = self.chain((1.9, 2.1), (2.1, 2.14), (2.14, 2.3))
+
+        assert overlaps(history, HARMS, [self.CRASH]) == []
+        assert untold(history, [self.CRASH]) == []
+        assert losses(history, [self.CRASH]) == []
+
+    def test_nothing_is_passed_on_later(self):
+        history = self.chain((1.8, 2.06), (2.06, 2.3))
+
+        assert len(overlaps(history, HARMS, [self.CRASH])) == 1
+        assert len(untold(history, [self.CRASH])) == 2
+        assert len(losses(history, [self.CRASH])) == 1
+
+    def test_the_last_is_told(self):
+        assert len(untold(self.chain((1.9, 2.1), (2.1, 2.3), last="ok"), [self.CRASH])) == 1
+
+    def test_a_cohort_that_lost_nothing_is_told_nothing(self):
+        assert len(untold(self.chain((1.9, 2.1), (2.1, 2.3)))) == 2
+
+    def test_a_lease_of_after_the_fault_is_not_lost(self):
+        assert len(losses(self.chain((2.01, 2.1), (2.1, 2.3)), [self.CRASH])) == 1
 
 
 class TestLosses:
