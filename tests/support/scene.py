@@ -41,6 +41,7 @@ LEASE = 2.0
 HEALING = LEASE + 6.0
 #: Seconds after the last fault in which clients may still fail.
 RECOVERY = 2.5
+SLOW = "nobody answered for most of a lease"
 LOCKS = {
     "queue-fenced": ("queue",),
     "cohort": ("cohort",),
@@ -129,6 +130,17 @@ class Scene:
         """What a fault may do in which the server keeps all and answers nothing: end leases."""
         _, over = self.faults[-1]
         return Allowed(since=over, until=-math.inf, why=why)
+
+    def slow(self) -> list[Allowed]:
+        """What faults may do that are to be short, and lasted so long that nobody could renew.
+
+        How long servers take to change places on a busy machine is not what a scene is about.
+        """
+        return [
+            Allowed(since=over, until=-math.inf, why=SLOW)
+            for begun, over in self.faults
+            if over - begun > self.crew.plan.lease / 2
+        ]
 
     def two_masters(self, why: str) -> Allowed:
         """What may happen as long as two servers take themselves for the master, and a lease on."""

@@ -38,7 +38,7 @@ def test_failover(tmp_path, rounds, record_property, cluster, nodes):
                     master, replica = replica, master
                 time.sleep(1)
             time.sleep(1)
-        scene.finish([master], record_property)
+        scene.finish([master], record_property, scene.slow())
 
 
 def test_killed_master(tmp_path, record_property, cluster, nodes):

@@ -29,7 +29,7 @@ def test_one_address_whose_server_changes(tmp_path, rounds, record_property, old
                         address.cut()
                 time.sleep(1)
             time.sleep(1)
-        scene.finish([pair.master], record_property)
+        scene.finish([pair.master], record_property, scene.slow())
 
 
 def test_clients_that_ask_where_the_master_is(tmp_path, rounds, record_property):
@@ -45,4 +45,4 @@ def test_clients_that_ask_where_the_master_is(tmp_path, rounds, record_property)
                         path.write_text(str(pair.master.port))
                     time.sleep(0.5)
                 time.sleep(1)
-            scene.finish([pair.master], record_property)
+            scene.finish([pair.master], record_property, scene.slow())

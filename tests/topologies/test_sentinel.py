@@ -37,7 +37,7 @@ def test_coordinated_failover(tmp_path, rounds, record_property, sentinels):
             watched.until_role(old, "slave")
             until_in_step(old)
             time.sleep(1)
-        scene.finish([watched.master], record_property)
+        scene.finish([watched.master], record_property, scene.slow())
 
 
 def test_failover(tmp_path, rounds, record_property, sentinels):
