@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import finalize
 
 from redis_lock_decorators.world import failures, timeouts
 from redis_lock_decorators.world.replies import NOTHING, Garbled, Replies
@@ -27,7 +28,9 @@ class BlockingWire:
     """
 
     __slots__ = (
+        "__weakref__",
         "_by_kernel",
+        "_close",
         "_is_tls",
         "_patience",
         "_readable",
@@ -44,6 +47,9 @@ class BlockingWire:
         self._is_tls = hasattr(self._sock, "pending")
         self._readable = readable(self._sock)
         self._replies = Replies(connection._parser.parse_error)
+        # A wire that nobody closes is closed before its socket is collected, whatever the order.
+        self._close = finalize(self, connection.disconnect)
+        self._close.atexit = False
 
     def exchange(self, data: bytes, count: int, until: float) -> list[Any]:
         """Send requests and return their replies; an error reply is an item.
@@ -67,7 +73,7 @@ class BlockingWire:
 
     def close(self) -> None:
         """Close the connection."""
-        self.connection.disconnect()
+        self._close()
 
     def _send(self, data: bytes) -> None:
         sent = 0

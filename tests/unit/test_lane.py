@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -101,6 +102,19 @@ def test_more_replies_than_requests_are_nobodys() -> None:
         pool.script = [b"+2\r\n"]
 
         assert ask(lane, pool) == b"2"
+
+
+def test_a_lane_that_is_forgotten_in_a_cycle_closes_its_connection() -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        lane._idle.append(lane)  # type: ignore[arg-type]
+
+        del lane
+        gc.collect()
+
+        pool.ends[0].settimeout(10)
+        assert pool.ends[0].recv(1) == b""
 
 
 def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
