@@ -53,6 +53,8 @@ class CopyingServer(SimulatedServer):
         return self._alone(command)
 
     def _again(self, command: tuple[Any, ...]) -> None:
+        # What a connection watches is its own, and no client repeats WATCH before an EXEC.
+        command = tuple([part.copy() if isinstance(part, dict) else part for part in command])
         with contextlib.suppress(ResponseError):  # nobody hears of it
             self._alone(command)
 
