@@ -71,9 +71,7 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     )
 
 
-async def _found(
-    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
-) -> Refusal:
+async def _found(port: Port, claim: Claim, key: bytes, holder: str | None, until: float) -> Refusal:
     """What is told of a key that does not hold the identifier."""
     if holder is None and (key in claim.doubtful or port.resends):
         await _nudge(port, claim, key, until)  # an earlier request may have come only so far
