@@ -11,7 +11,7 @@ Prints, among others::
     report: extended to 10 s: True
     stolen: LockNotOwnedError, as redis-py's...
     asyncio: 4 tasks shared one lock, each with a token of its own: True
-    asyncio: owned by a task that did not acquire it: False
+    asyncio: owned by a task that tried in vain to acquire it: False
 """
 
 import asyncio
@@ -54,8 +54,8 @@ async def tasks(url):
         own = len(set(tokens)) == 4
         print("asyncio: 4 tasks shared one lock, each with a token of its own:", own)
         async with lock:
-            owned = await asyncio.create_task(ask(lock))
-            print("asyncio: owned by a task that did not acquire it:", owned)
+            owned = await asyncio.create_task(try_in_vain(lock))
+            print("asyncio: owned by a task that tried in vain to acquire it:", owned)
 
 
 async def work(lock):
@@ -63,7 +63,8 @@ async def work(lock):
         return lock.local.token
 
 
-async def ask(lock):
+async def try_in_vain(lock):
+    await lock.acquire(blocking=False)
     return await lock.owned()
 
 
