@@ -66,7 +66,8 @@ class Keeper:
         self._rings_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._new) + len(self._wheel)
+        # What is only to be forgotten counts if it is all: nobody else would come to do it.
+        return len(self._new) + len(self._wheel) or len(self._gone)
 
     def keep(self, watch: Watch) -> None:
         """Look after a lease from now on, or anew if its end was moved; from any thread."""
@@ -256,3 +257,4 @@ class Keeper:
         """Have a lease on the wheel no more."""
         self._wheel.drop(watch, watch.due)
         watch.due = -math.inf
+        self._gone.discard(watch)

@@ -104,6 +104,29 @@ def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
     port.clock.advance(0.1)
 
     assert len(bell.keeper) == 0
+    assert not bell.keeper._gone  # before any tick: the bell may be taken away now
+
+
+def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(1)
+    watch = lease.watch
+
+    class TakenOff(float):
+        """When a watch is looked at, by a thread after which the event loop takes it off."""
+
+        def __gt__(self, other: object) -> bool:
+            bell.keeper._take_off(watch)
+            return True
+
+    watch.due = TakenOff(watch.due)
+    bell.keeper.drop(watch)
+
+    assert bell.keeper._gone == {watch}
+    assert len(bell.keeper) == 1
+    bell.keeper.tick()
+    assert len(bell.keeper) == 0
 
 
 @pytest.mark.parametrize("after", [0, 1])
