@@ -74,7 +74,8 @@ class Keeper:
         claim = watch.claim
         when = claim.since + watch.options.first_look
         if claim.lasts < watch.options.lease:  # it is shorter than it will be
-            when = watch.next_look()[0] - watch.options.grain
+            due, grain = watch.next_look()
+            when = due - grain
         watch.kept = True
         self._new.add(watch)
         # An alarm that should have rung before was interrupted when it was set.
@@ -213,7 +214,7 @@ class Keeper:
             self._lose(watch, watch.why_over())
         elif outcome is None:
             claim.prolong(sent, renewal.seconds)
-            watch.pauses = None
+            watch.pauses, watch.is_short = None, False
             self._put(watch, *watch.next_look())
         else:
             self._repeat(watch, outcome, now)

@@ -18,6 +18,8 @@ from redis_lock_decorators.rules.options import Options
 
 log = logging.getLogger("redis_lock_decorators")
 
+#: Seconds after its entry that a lock is renewed first which was handed over for a short time.
+SETTLED = 0.1
 #: A loss is told at most so many seconds early, so that many deadlines need few alarms.
 EARLY = 0.01
 
@@ -28,6 +30,7 @@ class Watch:
     Attributes:
         tell: called with the lease, once, to tell its holder that it is lost.
         kept: it is to be looked after; set by who hands it in or takes it back, on any thread.
+        is_short: it has only the short time for which a lock is handed over.
         due: when it is looked at next.
         trip: the leases that it is being renewed with; None while it is not.
         pauses: between the tries of a renewal whose outcome is not known.
@@ -37,6 +40,7 @@ class Watch:
         "_last",
         "claim",
         "due",
+        "is_short",
         "kept",
         "lease",
         "options",
@@ -59,6 +63,7 @@ class Watch:
         self.claim = claim
         self.port = port
         self.kept = False
+        self.is_short = claim.lasts <= claim.grant / 1000 < options.lease
         self.due = -math.inf
         self.trip: list[Watch] | None = None
         self.pauses: Iterator[float] | None = None
@@ -72,7 +77,10 @@ class Watch:
         end, expire = self.claim.deadline, min(self.options.lease, self.claim.lasts)
         if self.trip is not None or not self._is_renewed(end, expire):
             return end, EARLY
-        return term.renewal_due(end, expire), self.options.grain
+        when = term.renewal_due(end, expire)
+        if self.is_short:
+            return min(when, self.claim.entered + SETTLED), EARLY
+        return when, self.options.grain
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to send a renewal."""
@@ -81,8 +89,9 @@ class Watch:
 
     def is_far(self, now: float) -> bool:
         """Whether its server is so far away that a new connection may cost a renewal its time."""
-        claim = self.claim
-        return term.is_far(now, claim.deadline, claim.lasts) and not self.port.slotted
+        if self.is_short or self.port.slotted:  # when it was handed over is not known
+            return False
+        return term.is_far(now, self.claim.deadline, self.claim.lasts)
 
     def renewal(self, sent: float) -> Renewal:
         """The renewal that leaves at ``sent``."""

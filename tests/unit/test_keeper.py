@@ -19,7 +19,7 @@ from support.faults import (
     swallowed,
 )
 from support.simulated_bell import Kept, SimulatedBell, keeping_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators.flow.drop_in import adjust
 from redis_lock_decorators.flow.extend import extend
@@ -49,6 +49,26 @@ def assert_told_once_at_its_deadline(lease: Kept) -> None:
 
 
 # While all is well
+
+
+def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -> None:
+    _, port = new_bell()
+    claim = new_claim("a", expire=10)
+    claim.identifier = "handed-over"
+    claim.since, claim.entered = port.now() - 0.4, port.now()
+    claim.hold(claim.since, 2.5)
+    port.server.put(claim.keys[0], claim.identifier, 2.1)
+    lease = Kept(port, claim=claim, expire=10)
+    first = port.now()
+
+    port.clock.advance(0.2)
+
+    (renewed,) = renewals(port)
+    assert renewed - first <= 0.11
+    assert claim.deadline > first + 9.8
+    port.clock.advance(3)
+    assert len(renewals(port)) == 1
+    assert lease.is_live()
 
 
 def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:

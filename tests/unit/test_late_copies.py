@@ -256,6 +256,7 @@ def test_copy_of_any_request_changes_nothing_that_somebody_believes(story: Story
             assert world.violations == [], (number, world.server.verbs[number], share)
 
 
+@pytest.mark.timeout(600)  # with LARGE_MODELS, of all pairs
 @every_story
 def test_copies_of_any_two_requests_change_nothing_that_somebody_believes(story: Story) -> None:
     for copies in pairs(story, told(story, {}).server.count):
