@@ -34,7 +34,10 @@ class Alarm(Protocol):
 
 
 class Line(Protocol):
-    """A connection of its own to a node, that hears a channel."""
+    """A connection of its own to a node, that hears a channel.
+
+    Whatever the other side does, closing it takes no time, and ends what else is under way.
+    """
 
     async def send(self, *command: Any) -> None:
         """Send a command."""
@@ -46,4 +49,4 @@ class Line(Protocol):
         """
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, without a word to the other side."""

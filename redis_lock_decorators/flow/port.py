@@ -100,7 +100,10 @@ class Port(Protocol):
         """The waiters of this process for a key, with leases of so many milliseconds."""
 
     async def line(self, key: bytes) -> Line:
-        """A new connection to the node of a key, in RESP2, to hear messages."""
+        """A new connection to the node of a key, in RESP2, to hear messages.
+
+        Fails within seconds where none comes about.
+        """
 
     async def distrust(self) -> None:
         """Drop idle connections: one of them gave a reply that belonged to another command."""

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.world import own
+from redis_lock_decorators.world import failures, own
 from redis_lock_decorators.world.clients import address_of
 from redis_lock_decorators.world.failures import is_reply
+from redis_lock_decorators.world.loans import abort
 from redis_lock_decorators.world.relays import in_thread
-from redis_lock_decorators.world.timeouts import cancellations
+from redis_lock_decorators.world.timeouts import cancellations, timeout
 from redis_lock_decorators.world.wire import packed
 from redis_lock_decorators.world.wires import LoopWire
 
@@ -22,12 +23,14 @@ class TaskLine:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._is_closed = False
 
     async def send(self, *command: Any) -> None:
-        await self._connection.send_command(*command)
+        if not self._is_closed:  # it would be opened again
+            await self._connection.send_command(*command)
 
     async def hear(self, tell: Callable[[Any], None]) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 reply = await self._connection.read_response()
             except Exception as error:
@@ -37,7 +40,8 @@ class TaskLine:
             tell(reply)
 
     async def close(self) -> None:
-        await self._connection.disconnect()
+        self._is_closed = True
+        await _drop(self._connection)
 
 
 class ThreadLine:
@@ -71,11 +75,14 @@ async def task_line(client: Any, key: bytes) -> TaskLine:
     connection.socket_timeout = None
     cancels = cancellations()
     try:
-        await connection.connect()
+        async with timeout(own.PATIENCE):
+            await connection.connect()
         if cancellations() > cancels:  # it was swallowed
             raise asyncio.CancelledError
-    except BaseException:
-        await connection.disconnect()
+    except BaseException as error:
+        await _drop(connection)
+        if isinstance(error, asyncio.TimeoutError):
+            raise failures.no_reply(connection) from None
         raise
     return TaskLine(connection)
 
@@ -83,7 +90,17 @@ async def task_line(client: Any, key: bytes) -> TaskLine:
 async def thread_line(client: Any, key: bytes) -> ThreadLine:
     """A line from a blocking client's connection parameters to the node of a key."""
     connect = partial(hearing_line, client, key)
-    return ThreadLine(await in_thread(connect, lambda late: late.disconnect()))
+    try:
+        async with timeout(own.PATIENCE):  # finding the address may take longer
+            return ThreadLine(await in_thread(connect, lambda late: late.disconnect()))
+    except asyncio.TimeoutError:
+        raise failures.no_reply(client) from None
+
+
+async def _drop(connection: Any) -> None:
+    """Close a connection at once: TLS would wait for the other side to agree."""
+    abort(connection)
+    await connection.disconnect(nowait=True)
 
 
 def hearing_line(client: Any, key: bytes) -> Any:

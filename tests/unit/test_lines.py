@@ -1,0 +1,117 @@
+"""Connections of asyncio clients that hear: closed at once, and never opened again by a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis.asyncio
+from redis.exceptions import TimeoutError as TimedOut
+
+from redis_lock_decorators.world import lines, own
+from redis_lock_decorators.world.lines import TaskLine, task_line, thread_line
+
+
+def on_a_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
+    """Run a test beside a server that accepts connections, and says nothing to anybody."""
+
+    async def run() -> None:
+        async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                while await reader.read(100):
+                    pass
+            finally:
+                writer.close()
+
+        server = await asyncio.start_server(ignore, "127.0.0.1", 0)
+        await asyncio.wait_for(test(server.sockets[0].getsockname()[1]), 30)
+        server.close()
+
+    asyncio.run(run())
+
+
+class Transport:
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.transport = Transport()
+
+
+class Connection:
+    """One whose other side does not take part in closing it, as TLS wants it to."""
+
+    def __init__(self) -> None:
+        self._writer = Writer()
+        self.sent: list[Any] = []
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        if not nowait:
+            await asyncio.Event().wait()
+
+    async def send_command(self, *command: Any) -> None:
+        self.sent.append(command)
+
+
+def test_line_is_closed_without_the_other_side() -> None:
+    connection = Connection()
+
+    asyncio.run(asyncio.wait_for(TaskLine(connection).close(), 5))
+
+    assert connection._writer.transport.aborted
+
+
+def test_command_on_a_closed_line_opens_no_other() -> None:
+    async def test() -> list[Any]:
+        connection = Connection()
+        line = TaskLine(connection)
+        await line.close()
+        await line.send("PING")
+        return connection.sent
+
+    assert asyncio.run(test()) == []
+
+
+def test_closing_a_line_ends_its_hearing() -> None:
+    async def test(port: int) -> None:
+        line = await task_line(redis.asyncio.Redis(port=port), b"key")
+        hearing = asyncio.ensure_future(line.hear(lambda reply: None))
+        await asyncio.sleep(0)
+
+        await line.close()
+
+        with pytest.raises(redis.ConnectionError):
+            await hearing
+
+    on_a_silent_server(test)
+
+
+def test_making_a_line_for_tasks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "PATIENCE", 0.05)
+
+    async def test(port: int) -> None:
+        client = redis.asyncio.Redis(port=port, password="any")  # noqa: S106
+        with pytest.raises(TimedOut):
+            await task_line(client, b"key")
+
+    on_a_silent_server(test)
+
+
+def test_making_a_line_for_threads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*arguments: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(own, "PATIENCE", 0.05)
+    monkeypatch.setattr(lines, "in_thread", never)
+
+    async def test(port: int) -> None:
+        with pytest.raises(TimedOut):
+            await thread_line(redis.Redis(port=port), b"key")
+
+    on_a_silent_server(test)
