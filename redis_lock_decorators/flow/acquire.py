@@ -118,11 +118,17 @@ async def _queue(
     stop: float,
     pauses: Iterator[float],
 ) -> Refusal | None:
-    try:
-        return await wait_in_queue(port, claim, attempt, refusal, stop, pauses)
-    except Deaf:
-        await persist(port, partial(step_out, port, claim), stop)
-        return await _poll(port, attempt, refusal, stop, pauses)
+    """Wait in the queue; look from time to time while no word can come."""
+    last: Refusal | None = refusal
+    while last is not None:
+        try:
+            return await wait_in_queue(port, claim, attempt, last, stop, pauses)
+        except Deaf as deaf:
+            await persist(port, partial(step_out, port, claim), stop)
+            last = await _poll(port, attempt, last, min(stop, deaf.until), pauses)
+        if port.now() >= stop:
+            break
+    return last
 
 
 async def _poll(

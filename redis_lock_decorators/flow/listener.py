@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.handshake import refuse_unheard
+from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
@@ -17,8 +17,6 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_unknown, persist
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import delays, words
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: Seconds between two PINGs: every grant is known not to be older than the last answered one.
 PING = 0.4
@@ -52,7 +50,9 @@ class Listener:
     """Hears, on one channel at one node, whose turn it is.
 
     Waiters join and leave from any thread; all else runs on the event loop. It ends once, when
-    nobody has waited for a while: who comes then is told to follow to another.
+    nobody has waited for a while, or nobody can be told: who comes then is told to follow to
+    another. Each step of opening a line is limited in time, and while none is open the waiters
+    look by themselves.
 
     Attributes:
         channel: where this listener is told.
@@ -67,6 +67,7 @@ class Listener:
         channel: str,
         key: bytes,
         end: Callable[[Listener], object],
+        hearing: Hearing | None = None,
     ) -> None:
         self.channel = channel
         self._end = end
@@ -80,12 +81,25 @@ class Listener:
         self._alarm: Alarm | None = None
         self._rings_at = math.inf
         self._line: Line | None = None
-        self._is_deaf = self._is_alive = self._has_ended = False
+        self._opens_by = math.inf
+        self._hearing = hearing or Hearing()
+        self._is_deaf = bell.now() < self._hearing.deaf_until
+        self._is_alive = self._has_ended = self._has_opened = False
         self._run_id: bytes | None = None
         self._is_introduced = False
         self._evidence = -math.inf
         self._pinged = self._left = 0.0
         self._unanswered: float | None = None
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether nobody can be told here."""
+        return self._is_deaf
+
+    @property
+    def deaf_until(self) -> float:
+        """When another listener may be told."""
+        return self._hearing.deaf_until
 
     def awaits(self, key: bytes) -> bool:
         """Whether somebody here waits for the key."""
@@ -146,10 +160,13 @@ class Listener:
     def tick(self) -> None:
         """Do what is due."""
         self._rings_at = math.inf
-        line = self._line
-        if line is None or not self.is_open:
+        line, now = self._line, self._bell.now()
+        if line is None:
             return
-        now = self._bell.now()
+        if not self.is_open:
+            if now >= self._opens_by:
+                self._close(line)  # it leads nowhere: connect anew
+            return
         self._lookout.absorb()
         keys = {turn.key for turn in self._places.turns()}
         if keys:
@@ -175,10 +192,11 @@ class Listener:
         while self._places and not self._is_deaf:
             try:
                 await self._listen()
-                pauses = delays.recovering(self._bell.random)
             except Exception as error:
                 self._judge(error)
             self.is_open = False
+            if self._has_opened:
+                pauses = delays.recovering(self._bell.random)
             self._tell_all(News.AGAIN)  # to look by themselves meanwhile
             if self._places:
                 await self._bell.sleep(next(pauses))
@@ -187,16 +205,19 @@ class Listener:
         """Be over, after ``_live``, also if that was cancelled before its first step."""
         self.is_open = self._is_alive = False
         self._bell.wanted.discard(self)
-        if not self._is_deaf:
-            self._end(self)
-            self._has_ended = True
-            self._tell_all(News.AGAIN)  # somebody may have come in the last moment
+        self._end(self)
+        self._has_ended = True
+        # Somebody may have come in the last moment.
+        self._tell_all(News.DEAF if self._is_deaf else News.AGAIN)
         self._bell.rest()
 
     async def _listen(self) -> None:
         """Hear until the line breaks, or nobody is left."""
+        self._has_opened = False
         self._line = line = await self._bell.port(self._port).line(self._key)
         self._run_id, self._is_introduced = None, False
+        self._alarm = self._bell.alarm(self.tick)
+        self._limit_opening()
         try:
             await line.send("INFO", "server")
             await line.send("SUBSCRIBE", self.channel)
@@ -210,11 +231,18 @@ class Listener:
             self.session += 1
             await line.close()
 
+    def _limit_opening(self) -> float:
+        """Give the next step of opening the line its time; returns when that is over."""
+        self._opens_by = self._bell.now() + SILENCE
+        if self._alarm is not None:
+            self._alarm.set(self._opens_by)
+        return self._opens_by
+
     async def _begin(self) -> None:
         """Be open, if word can come."""
         line = self._line
         try:
-            until = self._bell.now() + SILENCE
+            until = self._limit_opening()
             await refuse_unheard(self._bell.port(self._port), self.channel, until)
         except Exception as error:
             if line is not None and line is self._line:
@@ -226,21 +254,16 @@ class Listener:
         now = self._bell.now()
         self._evidence, self._unanswered = -math.inf, None
         self._pinged = self._left = now
-        self.is_open = True
+        self.is_open = self._has_opened = True
         self._tell_all(News.OPEN)
-        self._alarm = self._bell.alarm(self.tick)
         self._ring()
 
     def _judge(self, error: Exception) -> None:
         if is_unknown(self._port, error):
             return
-        self._is_deaf = True
-        log.warning(
-            "waiters of locks look for them from time to time instead of being told: "
-            "channel %s cannot be used (%s: %s)",
-            *(self.channel, type(error).__name__, error),
-        )
-        self._tell_all(News.DEAF)
+        if self._hearing.is_deaf(error, self.channel, self._bell.now()):
+            self._is_deaf = True
+            self._tell_all(News.DEAF)
 
     def _hear(self, message: Any) -> None:
         """Heed what came on the line; what is odd about it is no reason to hear no more."""
@@ -255,6 +278,7 @@ class Listener:
             self._bell.start(self._begin())
         elif message[:1] == [b"pong"]:
             self._unanswered = None
+            self._hearing.works()
             self._evidence = max(self._evidence, self._sent(message[-1]))
         elif message[:1] == [b"message"]:
             ear = Ear(self.session, self._run_id, self._evidence, self._bell.now())
@@ -313,7 +337,9 @@ class Listener:
         self._alarm.set(max(due, self._bell.now() + AFTER))
 
     def _close(self, line: Line) -> None:
+        """Give the line up; how long closing it takes costs no waiter anything."""
         self._line = None
         self.is_open = False
         self.session += 1
+        self._tell_all(News.AGAIN)  # to look by themselves meanwhile
         self._bell.start(line.close())

@@ -29,7 +29,11 @@ PARTING = 0.25
 
 
 class Deaf(Exception):
-    """This process cannot be told whose turn it is."""
+    """This process cannot be told whose turn it is; it may be from ``until`` on."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self.until = until
 
 
 async def wait(
@@ -128,7 +132,7 @@ class _Stand:
         is_told = self.listener.is_open and self.turn.stands
         news = await self.turn.waiter.wait(left if is_told else min(next(self._pauses), left))
         if news is News.DEAF:
-            raise Deaf
+            raise Deaf(self.listener.deaf_until)
         if news is News.TURN:
             return await self._enter()
         if news is News.ASK:

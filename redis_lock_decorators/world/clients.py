@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.held import Held
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.listener import Bell as ListenerBell
@@ -50,6 +51,7 @@ class Facts(Generic[T]):
         bell: the event loop on which leases held through it are looked after.
         cohorts: who waits together, by key and length of lease in milliseconds.
         listeners: who hears whose turn it is, by what tells the nodes of a cluster apart.
+        hearings: whether that could be heard there.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
     """
@@ -57,6 +59,7 @@ class Facts(Generic[T]):
     __slots__ = (
         "bell",
         "cohorts",
+        "hearings",
         "held",
         "lane",
         "listeners",
@@ -76,19 +79,25 @@ class Facts(Generic[T]):
         self.lane = lane
         self.bell = bell
         self.listeners: dict[object, Listener] = {}
+        self.hearings: dict[object, Hearing] = {}
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.serials: Iterator[int] = itertools.count(1)
         self.held = Held()
 
     def listener(self, port: Port, key: bytes) -> Listener:
-        """Who hears, at the node of a key."""
+        """Who hears, at the node of a key.
+
+        One that nobody can be told by is not kept: it refers to the client.
+        """
         node = self.node(port.client, ("", key))
         found = self.listeners.get(node)
         if found is None:
             channel = f"redis-lock:{secrets.token_hex(8)}"
             end = partial(self._forget, node)
-            listener = Listener(self.bell, port, channel, key, end)
-            found = self.listeners.setdefault(node, listener)
+            hearing = self.hearings.setdefault(node, Hearing())
+            found = Listener(self.bell, port, channel, key, end, hearing)
+            if not found.is_deaf:
+                found = self.listeners.setdefault(node, found)
         return found
 
     def _forget(self, node: object, listener: Listener) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError
+from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators.flow.acquire import Way, acquire
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import Refusal
@@ -118,6 +120,7 @@ class QueueLine:
 
     Attributes:
         is_silent: nothing comes or goes any more, though nobody knows: it is half open.
+        sticks_at: the command that it never gets rid of, or "close", which takes a minute.
     """
 
     def __init__(self, process: Waiting) -> None:
@@ -128,8 +131,14 @@ class QueueLine:
         self._arrived = 0.0
         self.late = 0.0
         self.is_silent = False
+        self.sticks_at = process.sticks_at
+        process.sticks_at = ""
 
     async def send(self, *command: Any) -> None:
+        if command[0] == self.sticks_at:
+            self.is_silent = True
+            if self._channel is None:  # else another waits for what is heard
+                await _Turn(self._await)
         if self.is_silent:
             return
         if command[0] == "SUBSCRIBE":
@@ -153,6 +162,8 @@ class QueueLine:
             tell(word)
 
     async def close(self) -> None:
+        if self.sticks_at == "close":
+            await self._process.bell.pause(60)
         self.cut()
 
     def cut(self) -> None:
@@ -202,7 +213,11 @@ class QueuePort(BackgroundPort):
         if process.listener is None:
             process.channels += 1
             channel = f"redis-lock:{process.number}.{process.channels}"
-            process.listener = Listener(process.bell, self, channel, key, process.forget)
+            hearing = process.hearing
+            listener = Listener(process.bell, self, channel, key, process.forget, hearing)
+            if listener.is_deaf:
+                return listener
+            process.listener = listener
         return process.listener
 
     def waiter(self) -> QueueWaiter:
@@ -216,6 +231,10 @@ class QueuePort(BackgroundPort):
     async def line(self, key: bytes) -> QueueLine:
         if self.process.is_cut_off:
             raise Disconnected("no way there")
+        if self.process.sticks_at == "connect":
+            self.process.sticks_at = ""
+            await self.process.bell.pause(5)
+            raise TimedOut("no connection in time")
         self.process.lines.append(QueueLine(self.process))
         return self.process.lines[-1]
 
@@ -228,6 +247,7 @@ class Waiting:
         lines: the connections that it hears on, the newest last.
         cohorts: who waits together.
         is_cut_off: it can make no connection to hear on.
+        sticks_at: where the next such connection gets stuck: see there, or "connect".
     """
 
     def __init__(self, server: SimulatedServer, number: int = 0) -> None:
@@ -238,7 +258,9 @@ class Waiting:
         self.waiters: list[QueueWaiter] = []
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.listener: Listener | None = None
+        self.hearing = Hearing()
         self.is_cut_off = False
+        self.sticks_at = ""
         self.channels = 0
 
     def forget(self, listener: Listener) -> None:
