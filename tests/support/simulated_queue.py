@@ -163,8 +163,10 @@ class QueueLine:
 
     async def close(self) -> None:
         if self.sticks_at == "close":
-            await self._process.bell.pause(60)
-        self.cut()
+            clock = self._process.port.clock
+            clock.at(clock.now + 60, self.cut)
+        else:
+            self.cut()
 
     def cut(self) -> None:
         """The connection breaks, for both sides."""
