@@ -33,18 +33,15 @@ async def send_warily(
         raise
 
 
-def explains(
-    port: Port, claim: Claim, part: tuple[bytes, ...], refusal: Refusal, in_time: bool
-) -> bool:
+def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     """Whether the keys are as our own earlier request left them, as far as anybody can know.
 
-    Of what a client repeats by itself nothing is known: it may always have sent one before, if
-    that was ``in_time``. Another's key may have been taken before our request or after it: the
-    worse is told.
+    Another's key may have been taken before our request or after it: the worse is told. What a
+    client repeats by itself is explained by a note that the first of its requests has left.
     """
     if refusal.holder is not None:
         return claim.rest > -math.inf and refusal.holder == resting(claim)
-    return part[0] in claim.doubtful or (port.resends and in_time)
+    return part[0] in claim.doubtful
 
 
 def resting(claim: Claim) -> str:

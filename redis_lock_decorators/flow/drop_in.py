@@ -68,7 +68,7 @@ async def release(port: Port, claim: Claim) -> None:
         LockLostError: it is another's by now, or nobody's.
         LockNotOwnedError: it belongs to the process that this one was forked from.
     """
-    if claim.deadline == -math.inf and not port.resends:
+    if claim.deadline == -math.inf:
         claim.deadline = math.inf  # of a token from elsewhere: its end is not known here
     try:
         await parting.release(port, claim, "script")

@@ -66,7 +66,9 @@ class Port(Protocol):
         """Whether a byte of the request behind this error may have reached a server."""
 
     def lacks(self, error: Exception) -> str:
-        """What the server said it lacks: "script", "command", "string" (in the key) or ""."""
+        """What the server said is missing: "script", "command", "string" (in the key), "right",
+        "keys" (some of several are at another node, as their slot is moving) or "".
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Pause the caller."""

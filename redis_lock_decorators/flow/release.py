@@ -19,6 +19,7 @@ from redis_lock_decorators.flow.requests import (
     ask,
     cancel,
     groups,
+    noted,
     persist,
 )
 from redis_lock_decorators.flow.ways import native, transaction
@@ -45,7 +46,6 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     if claim.cohort is not None and pass_on(port, claim):
         end(port, claim)
         return
-    in_time = port.now() < claim.deadline
     if claim.asking:
         claim.doubtful = claim.keys
     try:
@@ -64,7 +64,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     end(port, claim)
     if claim.lost_to is not None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
-    if refusal is not None and not _is_explained(port, claim, method, refusal, in_time):
+    if refusal is not None and not _is_explained(port, claim, method, refusal):
         raise lost(port, claim, refusal)
 
 
@@ -127,7 +127,7 @@ async def _let_go_parts(
             doubt.note(port, claim, part, error, sent)
             failures.append(error)
             continue
-        if refusal is None or doubt.explains(port, claim, part, refusal, sent < claim.deadline):
+        if refusal is None or doubt.explains(claim, part, refusal):
             claim.freed += part
         else:
             found.append(refusal)
@@ -152,7 +152,7 @@ def let_go_part(
     if method == "script":
         if claim.rest > -math.inf:
             return _lay_down(port, claim, part, until, send)
-        return ask(port, "release", claim, with_queue(part), until=until, send=send)
+        return _free(port, claim, part, until, send)
     one = transaction if method == "transaction" else native
     return one(port, claim, part[0], until)
 
@@ -163,9 +163,16 @@ async def _lay_down(
     """Let go, but let the lock stand until its least time is over."""
     left = claim.rest - port.now()
     if left <= 0:
-        return await ask(port, "release", claim, with_queue(part), until=until, send=send)
-    milliseconds = durations.milliseconds(left)
-    return await ask(port, "rest", claim, with_queue(part), milliseconds, until=until, send=send)
+        return await _free(port, claim, part, until, send)
+    details = (durations.milliseconds(left), *noted(port))
+    return await ask(port, "rest", claim, with_queue(part), *details, until=until, send=send)
+
+
+def _free(
+    port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
+) -> Awaitable[Refusal | None]:
+    keys = with_queue(part)
+    return ask(port, "release", claim, keys, *noted(port), until=until, send=send)
 
 
 def _doubt(port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float) -> None:
@@ -175,12 +182,10 @@ def _doubt(port: Port, claim: Claim, method: ReleaseMethod, error: Exception, se
         doubt.note(port, claim, claim.keys, error, sent)
 
 
-def _is_explained(
-    port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal, in_time: bool
-) -> bool:
+def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal) -> bool:
     """Whether what a release found is no loss; of several parts each was judged by itself."""
     parts = _parts(port, claim, method)
-    if len(parts) == 1 and doubt.explains(port, claim, parts[0], refusal, in_time):
+    if len(parts) == 1 and doubt.explains(claim, parts[0], refusal):
         return True
     if refusal.holder is not None and claim.doubtful:
         why = f"{refused(refusal)}, and whether it was let go before is not known"

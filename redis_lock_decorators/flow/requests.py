@@ -22,6 +22,8 @@ Send = Callable[..., Awaitable[Any]]
 #: Called with the error of an attempt and the time at which that began.
 Failed = Callable[[Exception, float], object]
 
+#: How long it is noted who let a lock go, in milliseconds, where a client repeats requests itself.
+PARTING_NOTED = 30_000
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
@@ -131,6 +133,20 @@ async def ask(
         return read(*reply[1:])
     await port.distrust()
     raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)
+
+
+def is_forbidden(port: Port, error: Exception) -> bool:
+    """Whether the server refuses to run scripts, or what they contain, for this user at all."""
+    return port.lacks(error) in ("command", "right")
+
+
+def noted(port: Port) -> tuple[int, ...]:
+    """What is said to a script that lets go: how long that is to be known.
+
+    A client that repeats requests by itself may come a second time, when the lock is gone. Only a
+    note can tell then whether the first time or somebody else ended it.
+    """
+    return (PARTING_NOTED,) if port.resends else ()
 
 
 def cancel(port: Port, claim: Claim, place: str, until: float) -> Awaitable[Refusal | None]:

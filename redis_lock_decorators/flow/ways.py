@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable
 from typing import Any
 
-from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError
+from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.doubt import resting
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, text
+from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, is_forbidden, noted, text
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
+
+log = logging.getLogger("redis_lock_decorators")
 
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
@@ -25,15 +29,17 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             "this client is of a cluster and cannot WATCH: release by method='script'",
             claim.lock_name,
         )
-    done = None
+    done, holder = None, None
     async with port.watch() as watched:
         while done is None and port.now() < until:
             holder = text(await watched.holder(key))
             if holder != claim.identifier:
-                return await _found(port, claim, key, holder, until)
+                break
             _, queue, facts = with_queue((key,))
             others = (("HDEL", facts, *NOTES), ("EXISTS", queue))
             done = await watched.execute(_parting_command(port, claim, key), *others)
+    if holder != claim.identifier:
+        return await _found(port, claim, key, holder, until)
     if done is None:
         why = "its key changes faster than it can be read"
         raise LockNotOwnedError(claim.lock_name, why=why)
@@ -43,7 +49,17 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
 
 
 async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
-    """Let a key go by one command of the server."""
+    """Let a key go by one command of the server.
+
+    A number may be the reply to anything. Where it may come over another's connection, or come a
+    second time, a script is asked instead.
+    """
+    if port.resends:
+        try:
+            return await _by_script(port, claim, key, until)
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
     is_awaited = ("EXISTS", with_queue((key,))[1])
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
@@ -71,11 +87,41 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     )
 
 
-async def _found(port: Port, claim: Claim, key: bytes, holder: str | None, until: float) -> Refusal:
+async def _found(
+    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
+) -> Refusal | None:
     """What is told of a key that does not hold the identifier."""
+    refusal: Refusal | None = Refusal(holder)
+    if port.resends:
+        refusal = await _confirmed(port, claim, key, holder, until)
     if holder is None and (key in claim.doubtful or port.resends):
         await _nudge(port, claim, key, until)  # an earlier request may have come only so far
+    return refusal
+
+
+async def _confirmed(
+    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
+) -> Refusal | None:
+    """What a script says of a key that seems not to hold the identifier.
+
+    It knows whether that is the reply to this request. Without it nothing can be known of a key
+    that is gone: an earlier copy of this request may have deleted it.
+    """
+    try:
+        return await _by_script(port, claim, key, until)
+    except Exception as error:
+        if not is_forbidden(port, error):
+            raise
+    if holder is None and port.now() < claim.deadline:
+        log.info(
+            "scripts are forbidden: whether lock %s was lost is not known", shown(claim.lock_name)
+        )
+        return None
     return Refusal(holder)
+
+
+def _by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
+    return ask(port, "release", claim, with_queue((key,)), *noted(port), until=until)
 
 
 def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:

@@ -69,6 +69,14 @@ local function promote(key, queue, facts, releaser)
   redis.call('DEL', key, facts)
 end
 
+-- Note for so many milliseconds at least who let a lock go; for none of them, nothing.
+local function note_parting(facts, releaser, milliseconds)
+  if milliseconds and type(redis.pcall('HSET', facts, 'from', releaser)) == 'number'
+      and redis.call('PTTL', facts) < tonumber(milliseconds) then
+    redis.call('PEXPIRE', facts, milliseconds)
+  end
+end
+
 -- Have the first waiter whose process listens learn for how long a lock stands that nobody will let go.
 local function stir(queue)
   for _, place in ipairs(redis.call('ZRANGE', queue, 0, 99)) do

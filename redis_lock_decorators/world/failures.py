@@ -145,13 +145,27 @@ def is_used_up(error: Exception) -> bool:
 
 
 def lacks(error: Exception) -> str:
-    """What the server does not have: "script", "command", a "string" in the key, or ""."""
+    """What is missing: a "script", "command", "right", a "string" in the key, "keys", or "".
+
+    Keys are missing that lie on two nodes, while their slot moves from one to the other.
+    """
     if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):
         return "script"
     if "WRONGTYPE" in _codes(error):
         return "string"
+    if "NoPermissionError" in _client_names(error) or "NOPERM" in _codes(error):
+        return "right"
+    if _is_torn(error):
+        return "keys"
     sentence = str(error).lower()
     return "command" if any(part in sentence for part in _NO_COMMAND) else ""
+
+
+def _is_torn(error: Exception) -> bool:
+    names = _client_names(error)
+    # A cluster's client asks again a few times, and then tells only that it did.
+    has_given_up = "ClusterError" in names and "TTL exhausted" in str(error)
+    return has_given_up or "TryAgainError" in names or "TRYAGAIN" in _codes(error)
 
 
 def _client_names(error: BaseException) -> set[str]:

@@ -163,7 +163,15 @@ class Scripts:
             *(-1 if heard is None else heard, *missing),
         ]
 
-    def rest(self, mark: Any, keys: Sequence[Any], identifier: str, milliseconds: int) -> Any:
+    def note_parting(self, facts: Any, releaser: str, milliseconds: int) -> None:
+        if milliseconds:
+            self.redis.hset(facts, "from", releaser)
+            if self.redis.pttl(facts) < milliseconds:
+                self.redis.pexpire(facts, milliseconds)
+
+    def rest(
+        self, mark: Any, keys: Sequence[Any], identifier: str, milliseconds: int, noted: int = 0
+    ) -> Any:
         redis, count, stranger = self.redis, len(keys) // 3, None
         resting = f"{identifier}:rest"
         for at in range(count):
@@ -172,12 +180,14 @@ class Scripts:
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
                 redis.hdel(facts, "granted")
+                redis.hdel(facts, "from")
+                self.note_parting(facts, identifier, noted and milliseconds + noted)
                 self.stir(queue)
-            elif holder != resting:
+            elif holder != resting and redis.hget(facts, "from") != identifier:
                 stranger = holder or stranger or ""
         return mark if stranger is None else [mark, stranger]
 
-    def release(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
+    def release(self, mark: Any, keys: Sequence[Any], identifier: str, noted: int = 0) -> Any:
         redis, count, stranger = self.redis, len(keys) // 3, None
         for at in range(count):
             key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
@@ -185,12 +195,14 @@ class Scripts:
             if holder != identifier:
                 if redis.hget(facts, "from") != identifier:
                     stranger = holder or stranger or ""
-            elif redis.exists(queue):
-                redis.hset(facts, "from", identifier)
-                redis.pexpire(facts, KEPT)
-                self.promote(key, queue, facts, identifier)
             else:
-                redis.delete(key, facts)
+                if redis.exists(queue):
+                    redis.hset(facts, "from", identifier)
+                    redis.pexpire(facts, KEPT)
+                    self.promote(key, queue, facts, identifier)
+                else:
+                    redis.delete(key, facts)
+                self.note_parting(facts, identifier, noted)
         return mark if stranger is None else [mark, stranger]
 
 

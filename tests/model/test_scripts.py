@@ -33,6 +33,8 @@ STEPS = st.one_of(
     st.tuples(st.just("enter"), WAITERS, st.sampled_from([0, LEASE]), PLACES),
     st.tuples(st.just("release"), WAITERS),
     st.tuples(st.just("rest"), WAITERS, st.just(LEASE)),
+    st.tuples(st.just("release"), WAITERS, st.just(30_000)),
+    st.tuples(st.just("rest"), WAITERS, st.just(LEASE), st.just(30_000)),
     st.tuples(st.just("spy"), CHANNELS),
     st.tuples(st.just("release both"), WAITERS),
     st.tuples(st.just("set"), WAITERS),

@@ -246,7 +246,9 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
         (client.ResponseError(IN_SCRIPT.format("WRONGTYPE Operation against a key")), "string"),
         (client.ResponseError("ERR syntax error"), ""),
         (client.ConnectionError("gone"), ""),
-        (client.NoPermissionError("this user has no permissions to run 'delifeq'"), ""),
+        (client.NoPermissionError("this user has no permissions to run 'delifeq'"), "right"),
+        (client.ClusterError("TTL exhausted."), "keys"),
+        (client.ClusterError("another"), ""),
     ],
 )
 def test_what_the_server_lacks_is_told(error: Any, missing: str) -> None:
@@ -259,9 +261,14 @@ def test_command_that_the_cluster_client_does_not_know_is_lacking() -> None:
     assert lacks(error) == "command"
 
 
-@pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES, DEFINITE_REPLIES[0]], ids=first_word)
+@pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[1:], DEFINITE_REPLIES[0]], ids=first_word)
 def test_other_replies_tell_of_nothing_lacking(reply: str) -> None:
     assert lacks(parsed(reply)) == ""
+
+
+def test_keys_of_a_slot_that_is_moving_are_lacking() -> None:
+    assert lacks(parsed(UNKNOWN_REPLIES[0])) == "keys"
+    assert lacks(client.ResponseError(UNKNOWN_REPLIES[0])) == "keys"
 
 
 # What a connection is good for after a reply
