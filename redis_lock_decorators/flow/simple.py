@@ -9,9 +9,20 @@ from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import let_go
-from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, persist, text
+from redis_lock_decorators.flow.requests import (
+    OUTAGE,
+    Misheard,
+    Refusal,
+    ask,
+    is_forbidden,
+    persist,
+    text,
+)
 from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules.options import ReleaseMethod
+
+#: Said to the script that takes a lock: others may use the identifier too.
+SHARED = 2
 
 
 async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> bool:
@@ -46,17 +57,41 @@ async def extend_lock(port: Port, claim: Claim) -> bool:
 
 
 async def _attempt(port: Port, claim: Claim, until: float) -> bool:
-    (key,) = claim.keys
     sent = port.now()
+    taken = await _take(port, claim, until)
+    if taken:
+        claim.take(sent)
+    return taken and port.now() < claim.deadline
+
+
+async def _take(port: Port, claim: Claim, until: float) -> bool:
+    if not port.resends:
+        return await _set(port, claim, until)
+    # Over others' connections any "OK" may come, and that of another command is no yes.
+    try:
+        shared = () if claim.unique else (SHARED,)
+        return (
+            await ask(port, "acquire", claim, claim.keys, claim.ttl, *shared, until=until) is None
+        )
+    except Exception as error:
+        if not is_forbidden(port, error):
+            raise
+    (key,) = claim.keys
+    done = await _set(port, claim, until)
+    if done and text(await port.send("GET", key, until=until)) != claim.identifier:
+        await port.distrust()
+        raise Misheard("a reply to another command arrived for SET", claim.lock_name)
+    return done
+
+
+async def _set(port: Port, claim: Claim, until: float) -> bool:
+    (key,) = claim.keys
     done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.ttl, until=until)
     if not done and claim.unique:
         # A client that lost the reply sends SET again, and is then refused by its own key.
         found = text(await port.send("GET", key, until=until))
         done = found == claim.identifier and await _extend(port, claim, until) is None
-    if not done:
-        return False
-    claim.take(sent)
-    return port.now() < claim.deadline
+    return bool(done)
 
 
 async def _undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:

@@ -1,11 +1,13 @@
--- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice.
+-- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice. (Not where
+-- others may use the identifier too, as they say.)
 -- KEYS  the lock keys
--- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time (else nothing)
+-- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time, 2 if others may use
+--       the identifier too (else nothing)
 -- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}.
 --       To who is told the time, always a list, at whose end it stands (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local function timed(...)
-  if not ARGV[4] then
+  if ARGV[4] ~= '1' then
     return select('#', ...) > 0 and {mark, ...} or mark
   end
   local time, reply = redis.call('TIME'), {mark, ...}
@@ -17,7 +19,7 @@ if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
 end
 for _, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
-  if holder and holder ~= ARGV[1] then
+  if holder and (holder ~= ARGV[1] or ARGV[4] == '2') then
     return timed(holder, redis.call('PTTL', key))
   end
 end

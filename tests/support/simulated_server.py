@@ -275,13 +275,13 @@ class SimulatedServer:
         return [key for key in keys if self.value(key) != identifier]
 
     def _acquire(
-        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, is_timed: int = 0
+        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, way: int = 0
     ) -> Any:
-        refusal = self._refusal(mark, keys, identifier)
+        refusal = self._refusal(mark, keys, "" if way == 2 else identifier)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
             self.writes[key] += 1  # where it is long enough too
-        if not is_timed:
+        if way != 1:
             return refusal or mark
         return [*(refusal or [mark]), str(self.time() // 1000)]
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 from redis.exceptions import TimeoutError as TimedOut
 from support.faults import (
+    Request,
     delivered,
     interrupted,
     misheard,
@@ -25,6 +26,8 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.drop_in import is_locked
+from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
 from redis_lock_decorators.flow.simple import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.rules.options import ReleaseMethod
@@ -245,6 +248,58 @@ def test_failed_acquisition_leaves_a_holder_of_the_same_identifier_alone(faults:
         attempt(port, new_claim("a", identifier="mine"), wait=0)
 
     assert port.server.value(KEY) == "mine"
+
+
+# Clients over whose connections replies to others' commands come
+
+
+@pytest.mark.parametrize("reply", [b"OK", True, 1, b"mine"])
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_ok_to_another_command_takes_no_lock(reply: Any, forbidden: bool) -> None:
+    port = SimulatedPort(resends=True)
+    port.server.put(KEY, "another", 60)
+    port.usual = _without_scripts if forbidden else delivered
+    owed = _without_scripts if forbidden else None
+    port.faults = [owed, misheard(reply)] if forbidden else [misheard(reply)]
+
+    done = attempt(port, new_claim("a"), wait=0)
+
+    assert not done
+    assert port.distrusted == 1
+    assert port.server.value(KEY) == "another"
+
+
+@pytest.mark.parametrize("forbidden", [False, True])
+@pytest.mark.parametrize("identifier", [None, "mine"])
+def test_client_that_resends_takes_a_free_lock_once(forbidden: bool, identifier: Any) -> None:
+    port = SimulatedPort(resends=True)
+    port.usual = _without_scripts if forbidden else delivered
+
+    first = attempt(port, new_claim("a", identifier=identifier), wait=0)
+    second = attempt(port, new_claim("a", identifier=identifier), wait=0)
+
+    assert first
+    assert not second
+
+
+@pytest.mark.parametrize("reply", [b"OK", b"mine", 1, None])
+def test_holder_is_told_by_a_reply_that_says_whose_it_is(reply: Any) -> None:
+    port = SimulatedPort(resends=True)
+    port.server.put(KEY, "another", 60)
+    port.faults = [misheard(reply)]
+    found = run(holders(port, (KEY,)))  # type: ignore[arg-type]
+    port.faults = [misheard(reply)]
+
+    assert found == ["another"]
+    assert run(is_locked(port, KEY))  # type: ignore[arg-type]
+    port.server.drop(KEY)
+    assert run(holders(port, (KEY,))) == [None]  # type: ignore[arg-type]
+
+
+def _without_scripts(request: Request) -> Any:
+    if str(request.command[0]).startswith("EVAL"):
+        return raising(NoPermissionError("this user has no permissions"))(request)
+    return delivered(request)
 
 
 # Releasing
