@@ -20,6 +20,7 @@ from redis_lock_decorators.flow.requests import (
     Unsent,
     ask,
     groups,
+    is_torn,
     is_unknown,
     persist,
     refusal_of,
@@ -38,6 +39,8 @@ LONGEST_CONFIRMATION = 1000
 FENCE_KEPT = 86_400_000
 #: A lease whose grant arrived after its end.
 LATE = Refusal(None)
+#: A lock whose keys are at two nodes.
+TORN = Refusal(None, why="its slot is moving to another node of the cluster")
 #: A lock that others wait for here already.
 AWAITED = Refusal(None)
 
@@ -146,7 +149,13 @@ async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
     sent = port.now()
     slots = groups(port, claim)
     for group in slots:
-        refusal = await _take(port, claim, group, until)
+        try:
+            refusal = await _take(port, claim, group, until)
+        except Exception as error:
+            if not is_torn(port, error):
+                raise
+            await _give_back(port, claim, slots, until)
+            return TORN
         if refusal is not None:
             if len(slots) > 1:
                 await _give_back(port, claim, slots, until)

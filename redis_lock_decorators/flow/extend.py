@@ -16,6 +16,7 @@ from redis_lock_decorators.flow.requests import (
     ask,
     groups,
     is_forbidden,
+    is_torn,
     persist,
     text,
 )
@@ -83,7 +84,22 @@ def _refuse_late(port: Port, claim: Claim) -> None:
 
 async def _attempt(port: Port, claim: Claim, ttl: int, until: float) -> Refusal | None:
     for group in groups(port, claim):
-        refusal = await ask(port, "extend", claim, group, ttl, until=until)
+        refusal = await _extend(port, claim, group, ttl, until)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+async def _extend(
+    port: Port, claim: Claim, group: tuple[bytes, ...], ttl: int, until: float
+) -> Refusal | None:
+    try:
+        return await ask(port, "extend", claim, group, ttl, until=until)
+    except Exception as error:
+        if len(group) == 1 or not is_torn(port, error):
+            raise
+    for key in group:  # no script may touch several while their slot is moving
+        refusal = await _extend(port, claim, (key,), ttl, until)
         if refusal is not None:
             return refusal
     return None

@@ -14,7 +14,7 @@ from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_unknown, persist
+from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_torn, is_unknown, persist
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import delays, words
 
@@ -303,7 +303,11 @@ class Listener:
         """Let Redis know that the lock was entered: if its lease ends, that is no sign of death."""
         port = self._bell.port(self._port)
         claim = claim_on(entered.key, 1.0, entered.identifier)
-        await enter(port, claim, entered.place, 0, self._bell.now() + SILENCE)
+        try:
+            await enter(port, claim, entered.place, 0, self._bell.now() + SILENCE)
+        except Exception as error:
+            if not is_torn(port, error):  # while its slot is moving nobody is handed it
+                raise
 
     async def _poke(self, key: bytes) -> None:
         turns = [turn for turn in self._places.turns() if turn.key == key and turn.stands]

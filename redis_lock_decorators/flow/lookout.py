@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from redis_lock_decorators.flow.claim import HANDS_ON, claim_on
 from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, persist, refusal_of
+from redis_lock_decorators.flow.requests import Refusal, ask, is_torn, persist, refusal_of
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import LONGEST_GRANT
@@ -140,7 +140,13 @@ class Lookout:
 
         async def poke(until: float) -> Refusal | None:
             keys = with_queue((key,))
-            return await ask(port, "poke", claim, keys, *places, until=until, read=read)
+            try:
+                return await ask(port, "poke", claim, keys, *places, until=until, read=read)
+            except Exception as error:
+                if not is_torn(port, error):
+                    raise
+            missing[:] = range(len(turns))  # who waits must look by itself
+            return None
 
         refusal = await persist(port, poke, self._loop.now() + SILENCE)
         for number in missing:

@@ -13,6 +13,7 @@ from redis_lock_decorators.flow.requests import (
     ask,
     cancel,
     enter,
+    is_torn,
     persist,
     refusal_of,
 )
@@ -22,6 +23,8 @@ from redis_lock_decorators.rules.keys import with_queue
 
 Attempt = Callable[[float], Awaitable[Refusal | None]]
 
+#: No place in the queue can be had, as the slot of the lock is moving.
+TORN = Refusal(None)
 #: The part of a grant that must be left to enter without asking once more.
 ENOUGH = 0.3
 #: Seconds to try to leave a place on a server that has just failed to answer.
@@ -90,6 +93,7 @@ class _Stand:
         "_attempt",
         "_claim",
         "_former",
+        "_is_refused",
         "_key",
         "_pauses",
         "_port",
@@ -109,6 +113,7 @@ class _Stand:
         self._stop = stop
         self._pauses = pauses
         self._former = ""  # a place in the queue to give up for the next one
+        self._is_refused = False  # no place could be had, as the slot of the lock is moving
         self.is_noted = False  # Redis knows that who was handed the lock has entered
         self.listener: Listener = port.listener(self._key)
         self.turn = Turn(self._key, claim.identifier, port.waiter())
@@ -183,7 +188,8 @@ class _Stand:
     async def _line_up(self) -> Refusal | None:
         """Take the lock if it is free, else a place in its queue."""
         port, claim = self._port, self._claim
-        if self.turn.place is not None or self.turn.identifier != claim.identifier:
+        is_used = self.turn.place is not None and not self._is_refused
+        if is_used or self.turn.identifier != claim.identifier:
             self._move()
         turn, self.is_noted = self.turn, False
         turn.session = self.listener.session
@@ -195,9 +201,17 @@ class _Stand:
         async def enqueue(until: float) -> Refusal | None:
             nonlocal sent
             sent = port.now()
-            return await self._enqueue(until)
+            try:
+                return await self._enqueue(until)
+            except Exception as error:
+                if not is_torn(port, error):
+                    raise
+            return TORN
 
         refusal = await persist(port, enqueue, self._stop)
+        self._is_refused = refusal is TORN
+        if self._is_refused:
+            return await self._look()
         self._former = ""
         if refusal is not None:
             turn.stands = True
@@ -269,7 +283,12 @@ class _Stand:
             return refusal_of(holder, milliseconds)
 
         place = turn.place or ""
-        refusal = await enter(self._port, claim, place, claim.ttl, until, read)
+        try:
+            refusal = await enter(self._port, claim, place, claim.ttl, until, read)
+        except Exception as error:
+            if not is_torn(self._port, error):
+                raise
+            return await self._attempt(until)  # whose identifier it holds takes it again
         if refusal is not None:
             return refusal
         self.is_noted = True

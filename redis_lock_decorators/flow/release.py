@@ -19,8 +19,10 @@ from redis_lock_decorators.flow.requests import (
     ask,
     cancel,
     groups,
+    is_torn,
     noted,
     persist,
+    unlock,
 )
 from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
@@ -147,6 +149,36 @@ def let_go_part(
     """Let those keys of the claim go that one request may touch."""
     if claim.place is not None:
         return cancel(port, claim, claim.place, until)
+    work = _let_go_together(port, claim, part, method, until, send)
+    return _or_one_by_one(port, claim, part, until, work) if port.slotted else work
+
+
+async def _or_one_by_one(
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    until: float,
+    work: Awaitable[Refusal | None],
+) -> Refusal | None:
+    """Let keys go each by itself if their slot is moving, so that no script may touch several."""
+    try:
+        return await work
+    except Exception as error:
+        if not is_torn(port, error):
+            raise
+    left = claim.rest - port.now()
+    rest = durations.milliseconds(left) if left > 0 else 0
+    return await unlock(port, claim, part, rest, until)
+
+
+def _let_go_together(
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    method: ReleaseMethod,
+    until: float,
+    send: Send | None,
+) -> Awaitable[Refusal | None]:
     if claim.doubtful:
         send = partial(doubt.send_warily, port, claim, part, send or port.send)
     if method == "script":

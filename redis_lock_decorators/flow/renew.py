@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, text
+from redis_lock_decorators.flow.requests import Refusal, ask, is_torn, text
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import slot_of
 
@@ -65,7 +65,11 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
         read = partial(_note_lost, outcomes)
         await ask(port, "renew", request, keys, *details, until=until, read=read)
     except Exception as error:
-        return [error] * len(part)
+        if len(part) == 1 or not is_torn(port, error):
+            return [error] * len(part)
+        # No script may touch several keys while their slot is moving.
+        found = await port.gather([_renew(port, [key], until) for key in part])
+        return [outcome for (outcome,) in found]
     return outcomes
 
 

@@ -140,6 +140,11 @@ def is_forbidden(port: Port, error: Exception) -> bool:
     return port.lacks(error) in ("command", "right")
 
 
+def is_torn(port: Port, error: Exception) -> bool:
+    """Whether it was not done as its keys are at two nodes: their slot is moving."""
+    return port.lacks(error) == "keys"
+
+
 def noted(port: Port) -> tuple[int, ...]:
     """What is said to a script that lets go: how long that is to be known.
 
@@ -149,9 +154,31 @@ def noted(port: Port) -> tuple[int, ...]:
     return (PARTING_NOTED,) if port.resends else ()
 
 
-def cancel(port: Port, claim: Claim, place: str, until: float) -> Awaitable[Refusal | None]:
-    """Leave a place in the queue, and let the lock go if it was handed over meanwhile."""
-    return ask(port, "cancel", claim, keys_rules.with_queue(claim.keys), place, until=until)
+async def cancel(port: Port, claim: Claim, place: str, until: float) -> Refusal | None:
+    """Leave a place in the queue, and let the lock go if it was handed over meanwhile.
+
+    While the slot is moving the place stays: the lock may be handed over there once, and lapse.
+    """
+    try:
+        keys = keys_rules.with_queue(claim.keys)
+        return await ask(port, "cancel", claim, keys, place, until=until)
+    except Exception as error:
+        if not is_torn(port, error):
+            raise
+    await unlock(port, claim, claim.keys, 0, until)
+    return None
+
+
+async def unlock(
+    port: Port, claim: Claim, keys: tuple[bytes, ...], milliseconds: int, until: float
+) -> Refusal | None:
+    """Let keys go each by itself, to stand for so long: their slot is moving."""
+    found = []
+    for key in keys:
+        refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
+        if refusal is not None:
+            found.append(refusal)
+    return max(found, key=lambda refusal: refusal.holder or "", default=None)
 
 
 def enter(

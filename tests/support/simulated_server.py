@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from model.scripts import Scripts
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError, TryAgainError
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.rules.keys import slot_of
@@ -18,7 +18,7 @@ from redis_lock_decorators.rules.keys import slot_of
 VERBS = (
     *("acquire", "release", "extend", "renew", "rest"),
     *("acquire_fenced", "settle", "left", "adjust"),
-    *("enqueue", "enter", "cancel", "poke"),
+    *("enqueue", "enter", "cancel", "poke", "unlock"),
 )
 BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
@@ -60,6 +60,7 @@ class SimulatedServer:
 
     Attributes:
         stepped: seconds that its clock was set forward; keys end by that clock, as in Redis.
+        is_torn: its slots are moving, so no script may touch several keys.
         replicas: how many replicas it has that follow.
         loaded: the SHA-1 sums of the scripts it knows.
         writes: how often each key has changed, for WATCH.
@@ -81,6 +82,7 @@ class SimulatedServer:
         self.renewed: list[tuple[bytes, str]] = []
         self.stepped = 0.0
         self.replicas = 0
+        self.is_torn = False
         self.hearers: dict[str, list[Callable[[str], object]]] = {}
         self.spies: list[Callable[[str, str], object]] = []
         self.run_id: str | None = f"{id(self):040x}"
@@ -100,6 +102,7 @@ class SimulatedServer:
             "settle": self._settle,
             "left": self._left,
             "adjust": self._adjust,
+            "unlock": self._unlock,
         }
         self._handlers: dict[str, Callable[..., Any]] = {
             "EVALSHA": self._evalsha,
@@ -268,6 +271,8 @@ class SimulatedServer:
         keys, (identifier, serial, *details) = arguments[:count], arguments[count:]
         if self.cluster and len({slot_of(key) for key in keys}) > 1:
             raise ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
+        if self.is_torn and count > 1:
+            raise TryAgainError("Multiple keys request during rehashing of slot")
         mark = _bytes(f"{identifier}:{serial}")
         return _encoded(self._verbs[verb](mark, keys, identifier, *details))
 
@@ -367,6 +372,17 @@ class SimulatedServer:
             self.put(key, identifier, (wanted - EPOCH // 1000) / 1000 - self._now())
             return mark
         return [mark, self._get(key), 0 if self._end(key) == wanted else 1]
+
+    def _unlock(self, mark: bytes, keys: Any, identifier: str, rest: int) -> Any:
+        (key,), resting = keys, f"{identifier}:rest"
+        holder = self.value(key)
+        if holder == identifier and rest:
+            self.put(key, resting, rest / 1000)
+        elif holder == identifier:
+            self._del(key)
+        elif holder != resting:
+            return [mark, self._get(key) or b""]
+        return mark
 
     def _end(self, key: bytes) -> int:
         """When a key ends, in Unix milliseconds; -1 if never."""

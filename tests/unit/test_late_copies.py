@@ -204,16 +204,35 @@ def of_several_names(world: World) -> None:
         process.does(holds(process, 0.1 * number, *names))
 
 
+def of_moving_slots(world: World) -> None:
+    """Locks are taken, renewed and let go while their keys are at two nodes for a while."""
+    world.clock.at(world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_torn", True))
+    world.clock.at(world.clock.now + 2.2 * LEASE, lambda: setattr(world.server, "is_torn", False))
+
+    async def holds(process: Process, after: float, *names: str) -> None:
+        await process.pause(after)
+        claim = await process.takes(*names, wait=20, delta=0.5, is_kept=True)
+        if claim is not None:
+            await process.pause(0.6 * LEASE)
+            await extend(process.port, claim, LEASE)
+        await process.ends(claim)
+
+    for number, names in enumerate([("{a}", "{a}b"), ("{a}",), ("{a}",), ("{a}", "{a}b")]):
+        process = world.process()
+        process.does(holds(process, 0.1 * number, *names))
+
+
 STORIES: tuple[Story, ...] = (
     *(of_leases, of_fences, of_a_queue, of_cohorts),
     *(of_least_times, of_stand_ins, of_close_ends, of_functions, of_several_names),
+    of_moving_slots,
 )
 every_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 
 
 def told(story: Story, copies: Mapping[int, float]) -> World:
     """Run a story through."""
-    world = World(copies, cluster=story is of_several_names)
+    world = World(copies, cluster=story in (of_several_names, of_moving_slots))
     story(world)
     world.run()
     return world

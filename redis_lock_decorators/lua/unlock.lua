@@ -1,0 +1,17 @@
+-- Let one key go if it holds this identifier, and tell nobody: for a slot that is on its way from node to node, where no
+-- script may touch several keys. Waiters look by themselves then. Sent twice, it changes nothing for another's lock.
+-- KEYS  the lock key
+-- ARGV  identifier, serial number of the request, milliseconds for which it is to stand though nobody holds it (0: none)
+-- reply "identifier:serial" when let go; else {"identifier:serial", identifier found instead or ''}
+local mark, resting = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest'
+local holder = redis.call('GET', KEYS[1])
+if holder == ARGV[1] then
+  if ARGV[3] == '0' then
+    redis.call('DEL', KEYS[1])
+  else
+    redis.call('SET', KEYS[1], resting, 'PX', ARGV[3])
+  end
+elseif holder ~= resting then
+  return {mark, holder or ''}
+end
+return mark

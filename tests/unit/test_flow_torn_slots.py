@@ -1,0 +1,104 @@
+"""Locks whose slot is moving: for a while no script may touch several keys of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.simulated_queue import Waiting
+from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+
+from redis_lock_decorators.errors import LockLostError
+from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.extend import extend
+from redis_lock_decorators.flow.release import release
+from redis_lock_decorators.flow.renew import Renewal, renew
+from redis_lock_decorators.rules.options import ReleaseMethod
+from redis_lock_decorators.world.blocking import run
+
+KEYS = b"sys:lock:{a}", b"sys:lock:{a}b"
+
+
+@pytest.fixture
+def port() -> Any:
+    server = SimulatedServer(Clock(), cluster=True, natives=["DELIFEQ"])
+    return SimulatedPort(server, resends=True)
+
+
+@pytest.mark.parametrize("method", ["script", "native"])
+@pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"], ["{a}", "c"]])
+def test_lock_is_let_go_key_by_key(port: Any, method: ReleaseMethod, names: list[str]) -> None:
+    claim = taken(port, *names)
+    port.server.is_torn = True
+
+    run(release(port, claim, method))
+
+    assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
+
+
+@pytest.mark.parametrize("holder", [None, "another"])
+def test_loss_is_told(port: Any, holder: str | None) -> None:
+    claim = taken(port, "{a}", "{a}b")
+    port.server.drop(KEYS[0])
+    if holder is not None:
+        port.server.put(KEYS[0], holder, 60)
+    port.server.is_torn = True
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "script"))
+
+    assert [port.server.value(key) for key in KEYS] == [holder, None]
+
+
+def test_lock_stands_for_its_least_time(port: Any) -> None:
+    claim = taken(port, "{a}")
+    claim.rest = port.now() + 5
+    port.server.is_torn = True
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEYS[0]) == f"{claim.identifier}:rest"
+    assert port.server.left(KEYS[0]) == pytest.approx(5, abs=0.1)
+
+
+def test_several_names_are_refused_and_leave_nothing(port: Any) -> None:
+    port.server.is_torn = True
+
+    refusal = run(acquire(port, new_claim("{a}", "{a}b"), 2, 0.1))
+
+    assert refusal is not None
+    assert "moving" in refusal.why
+    assert [port.server.value(key) for key in KEYS] == [None, None]
+
+
+def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> None:
+    held, lost = taken(port, "{a}", "{a}b"), taken(port, "{a}c")
+    port.server.drop(lost.keys[0])
+    port.server.is_torn = True
+
+    kept, refusal = run(renew(port, [Renewal(held, 60), Renewal(lost, 60)], port.now() + 5))
+
+    assert kept is None
+    assert isinstance(refusal, tuple)
+    assert all(port.server.left(key) > 50 for key in KEYS)
+    run(extend(port, held, 100))
+    assert all(port.server.left(key) > 90 for key in KEYS)
+
+
+@pytest.mark.parametrize("begins", [0.0, 0.5])
+@pytest.mark.parametrize("wait", [2.0, 20.0])
+def test_waiter_looks_by_itself(begins: float, wait: float) -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), Waiting(server)
+    claim = taken(other, "a", expire=60)
+    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
+    server.clock.at(server.clock.now + 5, lambda: run(release(other, claim, "script")))
+    server.clock.advance(0.0)
+
+    taking = process.takes("a", wait=wait, expire=10)
+    server.clock.advance(12)
+
+    assert taking.error is None
+    assert taking.at is not None
+    assert taking.held is (wait == 20.0)
+    assert (server.value(b"sys:lock:a") == taking.claim.identifier) is taking.held
