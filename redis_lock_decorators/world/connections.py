@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,8 +20,60 @@ ConnectionFactory = Callable[[], Any]
 
 DEFAULT_URL = "redis://localhost:6379/0"
 
+#: Seconds to wait for another thread's call of a factory before calling it as well.
+PATIENCE = 30.0
+#: So many calls of a factory within each other are no chance: it uses a lock that needs it.
+MOST_NESTED = 4
 
 T = TypeVar("T")
+
+
+class Making:
+    """The calls of one factory that are under way.
+
+    Code of others may run at any line of a factory, on its thread: a signal handler, a finaliser.
+    If that needs the same client, it calls the factory once more instead of waiting for itself.
+
+    Attributes:
+        guard: has other threads wait for the client, though not for ever: who makes it may wait
+            for them.
+        callers: the threads that are in the factory, by identifier; once for each call.
+    """
+
+    __slots__ = ("__weakref__", "callers", "guard")
+
+    def __init__(self) -> None:
+        self.guard = threading.RLock()
+        self.callers: list[int] = []
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One thread at a time, as far as that can be."""
+        is_alone = self.guard.acquire(timeout=PATIENCE)
+        try:
+            yield
+        finally:
+            if is_alone:
+                self.guard.release()
+
+    def call(self, factory: ConnectionFactory) -> Any:
+        """What the factory gives.
+
+        Raises:
+            ConfigurationError: the factory uses a lock that needs the factory.
+        """
+        caller = threading.get_ident()
+        if self.callers.count(caller) >= MOST_NESTED:
+            raise ConfigurationError(
+                f"the factory {factory!r} uses a lock that needs the client it is to make: give "
+                "that lock a client of its own"
+            )
+        try:
+            self.callers.append(caller)
+            return factory()
+        finally:
+            with suppress(ValueError):  # an exception from outside came first
+                self.callers.remove(caller)
 
 
 class Connections(Generic[T]):
@@ -37,28 +90,38 @@ class Connections(Generic[T]):
         self._lane = lane
         self._bell = bell
         self._awaited = awaited
-        self._guard = threading.Lock()
         # Functions weakly, so that a lambda made for one lock goes with it, and its client too.
         self._clients: WeakKeyDictionary[ConnectionFactory, Any] = WeakKeyDictionary()
         self._others: dict[ConnectionFactory, Any] = {}
+        self._makings: WeakKeyDictionary[ConnectionFactory, Making] = WeakKeyDictionary()
+        self._other_makings: dict[ConnectionFactory, Making] = {}
         self._facts: WeakKeyDictionary[Any, Facts[T]] = WeakKeyDictionary()
 
     def client(self, factory: ConnectionFactory) -> Any:
         """The factory's client, made at the first call.
 
         Raises:
-            ConfigurationError: the factory gave no Redis client, or one of the other world.
+            ConfigurationError: the factory gave no Redis client, or one of the other world, or
+                uses a lock that needs it.
         """
         clients = self._clients if isinstance(factory, FunctionType) else self._others
         client = clients.get(factory)
         if client is None:
-            with self._guard:
+            making = self._making(factory)
+            with making.turn():
                 client = clients.get(factory)
                 if client is None:
-                    client = factory()
+                    client = making.call(factory)
                     refuse_unfit(client, self._awaited)
-                    clients[factory] = client
+                    # Who came meanwhile may have made one, which is in use already.
+                    client = clients.setdefault(factory, client)
         return client
+
+    def _making(self, factory: ConnectionFactory) -> Making:
+        """The calls of a factory that are under way."""
+        is_weak = isinstance(factory, FunctionType)
+        makings = self._makings if is_weak else self._other_makings
+        return makings.setdefault(factory, Making())
 
     def facts(self, client: Any) -> Facts[T]:
         """What is known of a client."""

@@ -329,13 +329,14 @@ def same(found: list[Any], made: list[Any] | None = None) -> Callable[[], None]:
 @CLIENTS.add
 def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
     connections = Connections(Lane, NoBell(), awaited=False)  # type: ignore[arg-type]
-    connections._guard = switcher.lock()  # type: ignore[assignment]
     made: list[Any] = []
     found: list[Any] = []
 
     def factory() -> Any:
         made.append(redis.Redis())
         return made[-1]
+
+    connections._making(factory).guard = switcher.lock()  # type: ignore[assignment]
 
     def use() -> None:
         found.append(connections.client(factory))
