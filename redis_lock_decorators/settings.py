@@ -11,7 +11,8 @@ from typing import Any, TypedDict
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
-from redis_lock_decorators.world.bells import bell_of_loop, bell_of_threads
+from redis_lock_decorators.world.background import are_threads_green, hub
+from redis_lock_decorators.world.bells import MOST_HUBS, bell_of_loop, bell_of_threads, drop_first
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
@@ -59,6 +60,7 @@ class Settings:
         self.get_redis_connection: ConnectionFactory = from_environment
         self.get_async_redis_connection: ConnectionFactory = async_from_environment
         self._connections = Connections(Lane, bell_of_threads(), awaited=False)
+        self._by_hub: dict[int, Connections[Lane]] = {}
         self._by_loop: dict[AbstractEventLoop, Connections[Courier]] = {}
 
     def configure(
@@ -83,12 +85,21 @@ class Settings:
 
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
         """The port to a client, or to the one that a factory (or the project's) gives."""
-        connections = self._connections
+        connections = self._of_hub() if are_threads_green() else self._connections
         if connections.process != process.number:  # a forked child connects for itself
             connections = self._connections = Connections(Lane, bell_of_threads(), awaited=False)
         if client is None:
             client = connections.client(factory or self.get_redis_connection)
         return BlockingPort(client, connections.facts(client))
+
+    def _of_hub(self) -> Connections[Lane]:
+        """The clients of the running greenlet's hub: no other can wait for their sockets."""
+        number, known = hub(), self._by_hub
+        found = known.get(number)
+        if found is None or found.process != process.number:
+            found = known[number] = Connections(Lane, bell_of_threads(), awaited=False)
+            drop_first(known, MOST_HUBS)
+        return found
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """The same for the running event loop."""

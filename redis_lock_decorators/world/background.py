@@ -194,6 +194,15 @@ def are_threads_green() -> bool:
     return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
 
 
+def hub() -> int:
+    """What tells apart the hubs that run greenlets, one to a native thread; 0 for real threads.
+
+    A job that a greenlet library runs on a native thread has a hub of its own, which runs only
+    while the job waits.
+    """
+    return threading.get_native_id() if are_threads_green() else 0
+
+
 def here() -> Background | None:
     """The place that the current thread, or its event loop, works for."""
     # Where greenlets were put in the place of threads meanwhile, threads are not what they were.

@@ -18,6 +18,7 @@ from redis_lock_decorators.world.background import (
     Background,
     are_threads_green,
     here,
+    hub,
     refuse_threadless,
 )
 from redis_lock_decorators.world.green import GreenRoom
@@ -26,6 +27,8 @@ from redis_lock_decorators.world.tasks import AsyncioPort
 
 #: The place of the one thread.
 PRESENT = "present"
+#: Of so many hubs the last are known, and the first, mostly the program's own: others end.
+MOST_HUBS = 64
 
 
 class LoopBell:
@@ -65,6 +68,8 @@ class LoopBell:
 
 class ThreadBell:
     """The background of all threads of a process: a place that is there while it is needed.
+
+    Where threads are greenlets, each hub has one: greenlets of one cannot wait for another's.
 
     Attributes:
         wanted: the listeners that somebody waits for.
@@ -179,25 +184,41 @@ class _Bells:
     """The bells of this process."""
 
     def __init__(self) -> None:
-        self.threads = ThreadBell()
+        self.threads: dict[int, ThreadBell] = {}
         self.loops: dict[asyncio.AbstractEventLoop, LoopBell] = {}
-        self._inherited: list[ThreadBell] = []
+        self._process = process.number
+        self._inherited: list[dict[int, ThreadBell]] = []
 
-    def renew(self) -> ThreadBell:
+    def of(self, number: int) -> ThreadBell:
+        """The bell of a hub."""
+        if self._process != process.number:
+            self._renew()
+        bell = self.threads.get(number)
+        if bell is None:
+            bell = self.threads.setdefault(number, ThreadBell())
+            drop_first(self.threads, MOST_HUBS)
+        return bell
+
+    def _renew(self) -> None:
         """Begin anew in a forked child: of the parent's thread there is only a memory."""
         # Kept from the garbage collector, whose work on them would reach the parent's sockets.
         self._inherited.append(self.threads)
-        self.threads = ThreadBell()
-        return self.threads
+        self.threads = {}
+        self._process = process.number
 
 
 _bells = _Bells()
 
 
+def drop_first(found: dict[int, Any], most: int) -> None:
+    """Forget what came before so many others, but the very first; what uses it keeps it."""
+    for number in list(found)[1:-most]:
+        found.pop(number, None)
+
+
 def bell_of_threads() -> ThreadBell:
-    """The bell of all threads of this process."""
-    bell = _bells.threads
-    return bell if bell.process == process.number else _bells.renew()
+    """The bell of all threads of this process, or of the running greenlet's hub."""
+    return _bells.of(hub())
 
 
 def bell_of_loop() -> LoopBell:

@@ -15,7 +15,8 @@ from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.world.clients import Bell, Facts, refuse_unfit
 
-#: Gives the Redis client of a project; called at the first use of a lock, once per process.
+#: Gives the Redis client of a project; called at the first use of a lock, once per process (where
+#: threads are greenlets, once per native thread: no hub can wait for another's sockets).
 ConnectionFactory = Callable[[], Any]
 
 DEFAULT_URL = "redis://localhost:6379/0"

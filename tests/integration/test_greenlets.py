@@ -8,25 +8,32 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from support.fronts import LEGACY
 from support.greenlets import KINDS
+from support.native_jobs import LIBRARIES
 
 #: Greenlets, and seconds of work: ``GREENLET_SECONDS=60`` for a long run of many.
 SECONDS = float(os.environ.get("GREENLET_SECONDS", "4"))
 COUNT = 200 if SECONDS > 10 else 40
-COMMAND = (sys.executable, "-W", "ignore", "-m", "support.greenlets")
+COMMAND = (sys.executable, "-W", "ignore", "-m")
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to the collector")
 
 
 def ran(kind: str, port: int) -> dict[str, int]:
     """What happened in a program of a kind."""
+    return facts_of("support.greenlets", kind, str(port), str(SECONDS), str(COUNT))
+
+
+def facts_of(*arguments: str) -> dict[str, Any]:
+    """What a program prints."""
     tests = pathlib.Path(__file__).parents[1]
     paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
     program = subprocess.run(
-        [*COMMAND, kind, str(port), str(SECONDS), str(COUNT)],
+        [*COMMAND, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         cwd=tests,  # where the package is not beside the program
         capture_output=True,
@@ -34,7 +41,7 @@ def ran(kind: str, port: int) -> dict[str, int]:
         timeout=SECONDS + 60,
     )
     assert program.returncode == 0, program.stderr
-    found: dict[str, int] = ast.literal_eval(program.stdout)
+    found: dict[str, Any] = ast.literal_eval(program.stdout)
     return found
 
 
@@ -53,3 +60,17 @@ def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_pr
     assert (found["overlaps"], found["left"]) == (0, 0)
     assert min(found[fact] for fact in ("queue", "cohort", "kept", "loops")) > 4, found
     assert found["told in the block"] == found["told at the end"] == found["on_lost"] > 1
+
+
+@pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail, library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+
+    assert facts_of("support.native_jobs", library, str(frail.port)) == {
+        "told": ["lost"],
+        "renewed": True,
+        "waited and renewed": True,
+        "renewed meanwhile": True,
+    }

@@ -1,0 +1,70 @@
+"""A program whose threads are greenlets, with jobs on native threads: each has a hub of its own.
+
+Run by tests as a program of its own: ``python -m support.native_jobs LIBRARY PORT``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from support.greenlets import patch
+
+#: Greenlet libraries that run jobs on native threads.
+LIBRARIES = ("gevent", "eventlet")
+
+
+def on_native_thread(library: str, job: Callable[[], object]) -> object:
+    """The result of a job on a native thread; other greenlets go on meanwhile."""
+    if library == "gevent":
+        import gevent
+
+        return gevent.get_hub().threadpool.apply(job)
+    from eventlet import tpool
+
+    return tpool.execute(job)
+
+
+def main(library: str, port: int) -> None:
+    patch(library, "all")
+    import redis
+
+    from redis_lock_decorators import RedisLock
+
+    # A client's sockets belong to the hub of who opened them: each job has a client of its own.
+    ours, other = redis.Redis(port=port), redis.Redis(port=port)
+    facts: dict[str, Any] = {"told": []}
+
+    def on_lost(lease: Any, why: str) -> None:
+        facts["told"].append(lease.lock_name)
+
+    def first() -> None:
+        with RedisLock("first", client=redis.Redis(port=port), expire=1.5):
+            pass
+
+    def waits() -> bool:
+        with RedisLock(
+            "awaited", client=redis.Redis(port=port), expire=1.5, acquire_time=20
+        ) as lease:
+            time.sleep(2.5)
+            return not lease.lost
+
+    on_native_thread(library, first)
+    options = {"client": ours, "expire": 1.5, "on_lost": on_lost}
+    kept, lost = (RedisLock(name, **options).acquire() for name in ("kept", "lost"))
+    other.delete(lost.key)
+    time.sleep(2.5)
+    facts["renewed"] = not kept.lost
+    other.set("sys:lock:awaited", "x~", px=1000)
+    facts["waited and renewed"] = on_native_thread(library, waits)
+    facts["renewed meanwhile"] = not kept.lost
+    kept.release()
+    print(repr(facts), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
