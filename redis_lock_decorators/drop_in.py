@@ -55,13 +55,15 @@ class Cell:
 
     def keep(self) -> None:
         """Go on with the renewal, after the lock's end was moved, or may have been."""
-        if self.anchor is not None:
-            self.anchor.keeper.keep(self.anchor.watch)
+        anchor = self.anchor  # another thread may end it at any line
+        if anchor is not None:
+            anchor.keeper.keep(anchor.watch)
 
     def let_go(self) -> None:
         """End the renewal: it must not outlive the lock."""
-        if self.anchor is not None:
-            self.anchor.keeper.drop(self.anchor.watch)
+        anchor = self.anchor
+        if anchor is not None:
+            anchor.keeper.drop(anchor.watch)
 
     def forget(self, claim: Claim | None) -> None:
         """Be empty, unless a later claim is here."""
