@@ -38,19 +38,18 @@ class RedisLock(Description):
             self._abandon(lease)
             raise
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(
+        self, kind: object, error: object, trace: object, lease: Lease | None = None
+    ) -> None:
+        # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
             lease = self._left()
-        except BaseException:
-            self._abandon(self._left())
-            raise
-        try:
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)
             self._blocks.pop(lease, None)
             return lease.__exit__(kind, error, trace)
         except BaseException:
-            self._abandon(lease)
+            self._abandon(self._left() if lease is None else lease)
             raise
 
     def acquire(

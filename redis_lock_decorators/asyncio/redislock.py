@@ -38,19 +38,18 @@ class RedisLock(Description):
             await self._abandon(lease)
             raise
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+    async def __aexit__(
+        self, kind: object, error: object, trace: object, lease: Lease | None = None
+    ) -> None:
+        # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
             lease = self._left()
-        except BaseException:
-            await self._abandon(self._left())
-            raise
-        try:
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)
             self._blocks.pop(lease, None)
             return await lease.__aexit__(kind, error, trace)
         except BaseException:
-            await self._abandon(lease)
+            await self._abandon(self._left() if lease is None else lease)
             raise
 
     async def acquire(

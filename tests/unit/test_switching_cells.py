@@ -1,0 +1,52 @@
+"""Whatever the order of lines: threads share a drop-in lock, and one ends its renewal."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators import asyncio, redislock
+from redis_lock_decorators.drop_in import Cell
+
+SCENES = Scenes("redis_lock_decorators/drop_in")
+
+
+def anchored() -> Cell:
+    cell = Cell()
+    keeper = SimpleNamespace(keep=lambda watch: None, drop=lambda watch: None)
+    anchor: Any = SimpleNamespace(keeper=keeper, watch=None)
+    cell.anchor = anchor
+    return cell
+
+
+@SCENES.add
+def one_goes_on_while_another_ends(switcher: Switcher) -> Scene:
+    cell = anchored()
+    return Scene(cell.keep, lambda: cell.put(None))
+
+
+@SCENES.add
+def one_lets_go_while_another_ends(switcher: Switcher) -> Scene:
+    cell = anchored()
+    return Scene(cell.let_go, lambda: cell.put(None))
+
+
+@pytest.mark.parametrize("make", list(SCENES), ids=name_of)
+def test_every_switch_between_two_threads(make: Make) -> None:
+    assert SCENES.explore(make) > 2
+
+
+@pytest.mark.parametrize(
+    "leave", [redislock.RedisLock.__exit__, asyncio.RedisLock.__aexit__], ids=["thread", "task"]
+)
+def test_no_line_of_leaving_a_block_is_unguarded(leave: Any) -> None:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(leave))).body[0]
+
+    assert isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef))
+    assert [type(statement) for statement in tree.body] == [ast.Try]
