@@ -159,7 +159,13 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     claim = Claim(lock_names, prefix, expire, ttl, owner=owner)
     claim.grant, claim.renews = options.grant, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
+    claim.is_around = is_around
     return claim
+
+
+def is_around(claim: Claim) -> bool:
+    """Whether a claim's block is around this code, wherever that runs."""
+    return any(lease._claim is claim for lease in _held())
 
 
 def current(kind: type[L], owner: object) -> L | None:

@@ -238,10 +238,19 @@ async def _give_back(
     claim.identify()  # a copy of these releases that arrives late must not meet the next try
 
 
+def _is_own(claim: Claim, other: Claim) -> bool:
+    """Whether a claim would be waited for in its own block.
+
+    A block may move: what entered it on this thread may leave it on another, as frameworks do that
+    run code in a pool of threads. Then this thread holds it no more, and its context tells so.
+    """
+    return other.is_of(claim.owner) and (claim.is_around is None or claim.is_around(other))
+
+
 def _refuse_self(port: Port, claim: Claim) -> None:
     for key, name in zip(claim.keys, claim.lock_names, strict=True):
         other = port.held.get(key)
-        if other is not None and other.is_of(claim.owner) and other.is_live(port.now()):
+        if other is not None and _is_own(claim, other) and other.is_live(port.now()):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "
                 "wait for itself: take it once, outside, and pass the lease on",

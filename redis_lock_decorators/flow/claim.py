@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators.flow import process
@@ -52,6 +53,8 @@ class Claim:
         unique: the identifier was made for this claim, so a key that holds it is ours.
         owner: a weak reference to the thread or task that waits for it, or is in its block; None
             while nobody is, as a lease that is handed on may be let go by anybody.
+        is_around: tells whether the block of another claim is around the code that waits for this
+            one; None if that is not known.
         process: the process that acquires; a forked child holds nothing.
         since: a time before which the lock was not held: when the request left that took it.
         entered: when its holder knew that it held the lock.
@@ -98,6 +101,7 @@ class Claim:
         "has_queued",
         "heir",
         "identifier",
+        "is_around",
         "keys",
         "lasts",
         "leaving",
@@ -135,6 +139,7 @@ class Claim:
         self.unique = identifier is None
         self.identifier = identifier or new_identifier()
         self.owner = owner
+        self.is_around: Callable[[Claim], bool] | None = None
         self.process = process.number
         self.since = self.entered = self.deadline = self.rest = -math.inf
         self.lasts = 0.0

@@ -205,6 +205,45 @@ async def test_a_lease_outlives_the_thread_or_task_that_took_it(front, direct, s
     await do(lease.release())
 
 
+class Within:
+    """A coroutine's steps, taken in another context by whoever waits for it."""
+
+    def __init__(self, context, work):
+        self._context = context
+        self._work = work
+
+    def __await__(self):
+        while True:
+            try:
+                step = self._context.run(self._work.send, None)
+            except StopIteration as end:
+                return end.value
+            yield step
+
+
+async def test_who_entered_a_block_that_moves_may_wait_for_it(front, server, name):
+    client, context = front.client(server), contextvars.copy_context()
+    lock, same = [
+        front.package.RedisLock(name, client=client, acquire_time=wait) for wait in (5, 0.05)
+    ]
+
+    if front is BLOCKING:
+        context.run(lock.__enter__)
+    else:
+        await Within(context, lock.__aenter__())
+    with pytest.raises(LockTimeoutError):  # as another may leave the block meanwhile
+        async with front.held(same):
+            pass
+    with pytest.raises(LockError, match="wait for itself"):
+        if front is BLOCKING:
+            context.run(same.acquire)
+        else:
+            await Within(context, same.acquire())
+    await leave(front, lock)
+    async with front.held(same):
+        pass
+
+
 async def test_who_handed_a_lease_on_may_wait_for_it(front, server, name):
     client = front.client(server)
     lock, other = [

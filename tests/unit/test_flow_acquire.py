@@ -755,6 +755,19 @@ def test_waiting_for_oneself_is_an_error_at_once(names: tuple[str, ...]) -> None
     assert port.now() < 1000.01
 
 
+def test_a_block_that_moved_away_is_waited_for() -> None:
+    port = SimulatedPort()
+    mine, other = taken(port, "a", owner="me"), new_claim("a", owner="me")
+    asked: list[Claim] = []
+    other.is_around = lambda claim: bool(asked.append(claim))
+
+    refusal = attempt(port, other, wait=0.1)
+
+    assert refusal is not None
+    assert refusal.holder == mine.identifier
+    assert asked == [mine]
+
+
 def test_trying_once_for_a_lock_of_ones_own_is_merely_refused() -> None:
     port = SimulatedPort()
     mine = taken(port, "a", owner="me")
