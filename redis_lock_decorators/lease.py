@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import Context
+from functools import partial
 from typing import Literal
 from weakref import ref
 
@@ -23,6 +23,7 @@ from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators.world.crew import losses
 
 
 class Lease(LeaseFacts):
@@ -138,7 +139,8 @@ class Lease(LeaseFacts):
         if context is not None:
             answer = context.run(self._call_on_lost)
             if inspect.isawaitable(answer):  # this thread may have an event loop that runs
-                _on_thread(context, lambda: asyncio.run(self._follow(answer)))
+                follow = partial(context.run, lambda: asyncio.run(self._follow(answer)))
+                losses.call(follow)
 
     async def _follow(self, answer: Awaitable[object]) -> None:
         try:
@@ -148,14 +150,9 @@ class Lease(LeaseFacts):
 
 
 def _tell(lease: Lease) -> None:
-    """Tell of a loss on a thread of its own: the one that found it has other leases to renew."""
+    """Tell of a loss on another thread: the one that found it has other leases to renew."""
     if lease._options.on_lost is not None:
-        _on_thread(Context(), lease._tell)
-
-
-def _on_thread(context: Context, work: Callable[[], object]) -> None:
-    name = "redis_lock_decorators on_lost"
-    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+        losses.call(lease._tell)
 
 
 class Attempt:

@@ -14,6 +14,7 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.loop import Alarm
 from redis_lock_decorators.flow.port import Port
+from redis_lock_decorators.world import crew
 from redis_lock_decorators.world.background import (
     Background,
     are_threads_green,
@@ -89,6 +90,7 @@ class ThreadBell:
         self._has_threads = False
 
     def ring(self, when: float) -> None:
+        crew.begin()
         if when < math.inf:
             self._reach(lambda room: room.ring(when))
         else:
@@ -137,7 +139,7 @@ class ThreadBell:
 
     def is_idle(self) -> bool:
         """Whether nothing is to be done in the background."""
-        return not self.wanted and not len(self.keeper)
+        return not self.wanted and not len(self.keeper) and not crew.is_stuck()
 
     def retire(self, place: Background) -> None:
         """By a place itself: send nothing more to it."""
@@ -147,6 +149,7 @@ class ThreadBell:
     def go_on(self) -> None:
         """By a place that ends, or begins: have done what one has left, or came just then."""
         self.keeper.mute()
+        crew.begin()
         for listener in list(self.wanted):
             self.call(listener.open)
         if len(self.keeper):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.turn import News, Turn
-from redis_lock_decorators.world import background
+from redis_lock_decorators.world import background, crew
 from redis_lock_decorators.world.background import Background
 from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
 from redis_lock_decorators.world.green import GreenRoom
@@ -219,6 +220,27 @@ def test_thread_that_cannot_start_once_is_started_later(
     bell.begin()  # as who waits does
 
     assert called.wait(PATIENCE)
+
+
+def test_loss_is_told_as_soon_as_a_thread_can_be_started(
+    bell: Bell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, start, refused = threading.Event(), threading.Thread.start, []
+
+    def full(thread: threading.Thread) -> None:
+        if "on_lost" in thread.name and len(refused) < 3:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    monkeypatch.setattr(crew, "RETRY", 0.001)
+    bell.keeper.at_tick = lambda: bell.ring(math.inf)  # as the keeper does after its last lease
+
+    bell.call(lambda: crew.losses.call(told.set))
+
+    assert told.wait(PATIENCE)
+    waits_for(lambda: PRESENT not in bell.rooms)
 
 
 def test_several_that_start_it_make_one_thread(bell: Bell) -> None:

@@ -1,0 +1,126 @@
+"""Threads for what the background must not wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.leftovers import PATIENCE, own_threads
+
+from redis_lock_decorators.flow import process
+from redis_lock_decorators.world.crew import Crew
+
+
+def waits_for(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(PATIENCE * 200)):
+        if condition():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    crew = Crew("test", 3)
+    yield crew
+    waits_for(lambda: not any("test" in name for name in own_threads()))
+
+
+def full(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_calls_are_made_though_others_take_for_ever(crew: Crew) -> None:
+    hang, told = threading.Event(), threading.Event()
+
+    crew.call(hang.wait)
+    crew.call(hang.wait)
+    crew.call(told.set)
+
+    assert told.wait(PATIENCE)
+    hang.set()
+
+
+def test_there_are_only_so_many_threads(crew: Crew) -> None:
+    hang, begun = threading.Event(), threading.Semaphore(0)
+
+    def call() -> None:
+        begun.release()
+        hang.wait(PATIENCE)
+
+    for _ in range(50):
+        crew.call(call)
+
+    for _ in range(3):
+        assert begun.acquire(timeout=PATIENCE)
+    assert len(crew) == 47
+    assert len([name for name in own_threads() if "test" in name]) == 3
+    hang.set()
+    for _ in range(47):
+        assert begun.acquire(timeout=PATIENCE)
+
+
+def test_one_thread_keeps_their_order() -> None:
+    crew, made, done = Crew("test", 1), [], threading.Event()
+
+    for number in range(100):
+        crew.call(lambda number=number: made.append(number))  # type: ignore[misc]
+    crew.call(done.set)
+
+    assert done.wait(PATIENCE)
+    assert made == list(range(100))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_what_no_thread_can_be_started_for_is_not_lost(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    first, second = threading.Event(), threading.Event()
+
+    def fail(_: threading.Thread) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        crew.call(first.set)
+        assert crew.is_stuck()
+    crew.call(second.set)
+
+    assert first.wait(PATIENCE)
+    assert second.wait(PATIENCE)
+    assert not crew.is_stuck()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_call_that_ends_its_thread_ends_no_other(crew: Crew) -> None:
+    alone, done, hang = Crew("test", 1), threading.Event(), threading.Event()
+
+    def end() -> None:
+        hang.wait(PATIENCE)
+        raise SystemExit
+
+    alone.call(end)
+    alone.call(done.set)
+    hang.set()
+
+    assert done.wait(PATIENCE)
+
+
+def test_child_makes_its_own_calls_alone(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        crew.call(lambda: made.append("the parent's"))
+    done = threading.Event()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "number", process.number + 1)
+        crew.begin()
+        assert len(crew) == 1
+        crew.call(done.set)
+        assert done.wait(PATIENCE)
+        waits_for(lambda: not any("test" in name for name in own_threads()))
+
+    assert made == []
