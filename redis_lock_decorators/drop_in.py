@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from functools import partial
@@ -14,12 +13,11 @@ from redis_lock_decorators.errors import ConfigurationError, LockError, LockName
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
 from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.options import Options, checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.tasks import AsyncioPort
-
-log = logging.getLogger("redis_lock_decorators")
 
 
 class Anchor:

@@ -17,8 +17,9 @@ from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.release import leave, release
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget, log
+from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options

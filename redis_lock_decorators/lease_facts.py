@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
@@ -14,11 +13,10 @@ from weakref import ref
 from redis_lock_decorators.errors import LockError, LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.release import RAN_OUT, refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: Weakly: contexts are copied, and outlive blocks. A block itself has its lease.
 _entered: ContextVar[tuple[ref[LeaseFacts], ...]] = ContextVar(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.errors import shown
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.release import forget, refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
@@ -21,7 +21,6 @@ from redis_lock_decorators.rules.wheel import Wheel
 
 __all__ = ["Bell", "Keeper", "Watch"]
 
-log = logging.getLogger("redis_lock_decorators")
 
 #: So many leases taken back are left on the wheel until the next look.
 MOST_GONE = 256

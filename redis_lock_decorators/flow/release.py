@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
@@ -11,6 +10,7 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, short
 from redis_lock_decorators.flow import doubt
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
@@ -31,8 +31,6 @@ from redis_lock_decorators.rules.options import ReleaseMethod
 
 #: Why a lease is lost that was not renewed in time.
 RAN_OUT = "its time ran out"
-
-log = logging.getLogger("redis_lock_decorators")
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:

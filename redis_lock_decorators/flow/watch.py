@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,13 +9,12 @@ from weakref import ref
 
 from redis_lock_decorators.errors import shown
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import RAN_OUT
 from redis_lock_decorators.flow.renew import Renewal
 from redis_lock_decorators.rules import term
 from redis_lock_decorators.rules.options import Options
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: Seconds after its entry that a lock is renewed first which was handed over for a short time.
 SETTLED = 0.1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -17,9 +16,8 @@ from typing import Any, Protocol
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Alarm
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: What the thread is called.
 NAME = "redis_lock_decorators"

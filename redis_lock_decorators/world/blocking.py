@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
 T = TypeVar("T")
-log = logging.getLogger("redis_lock_decorators")
 
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
@@ -29,6 +30,19 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
         return result
     flow.close()
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
+
+
+def _refuse_here() -> None:
+    """Refuse to wait in the background: who waits there keeps itself from being told.
+
+    Raises:
+        LockError: this is the background; a finalizer or a hook of a client runs there.
+    """
+    if here() is not None:
+        raise LockError(
+            "a lock is waited for on the thread that renews all locks and tells all waiters, so "
+            "nothing would end the wait: in finalizers and hooks of clients try a lock once"
+        )
 
 
 class BlockingPort:
@@ -66,6 +80,7 @@ class BlockingPort:
         self.resends = self._lane is None
 
     async def sleep(self, seconds: float) -> None:
+        _refuse_here()
         time.sleep(seconds)
 
     async def send(self, *command: Any, until: float) -> Any:
@@ -96,6 +111,7 @@ class BlockingPort:
         return bool(listeners) and self._facts.listener(self, key).awaits(key)
 
     def waiter(self) -> ThreadWaiter:
+        _refuse_here()
         return ThreadWaiter(self.bell.begin)
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:

@@ -68,6 +68,10 @@ class Crew:
             self._free.append(None)
             raise
 
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done, nor being done."""
+        return not self._calls and len(self._free) >= self._most
+
     def is_stuck(self) -> bool:
         """Whether there is something to do, and no thread for it."""
         return bool(self._calls) and len(self._free) >= self._most

@@ -8,7 +8,6 @@ only while it waits, as on an event loop. Right for real threads as well, if mor
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -19,12 +18,11 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators.flow import process
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.world.background import Background, Owner, Worker
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.green_ports import GreenPort
 from redis_lock_decorators.world.waiters import Gate
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: What works in the background are called.
 NAME = "redis_lock_decorators work"

@@ -7,9 +7,11 @@ import math
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators.world.background import Background, Owner, are_threads_green
+from redis_lock_decorators.world.notes import hand_over
 from redis_lock_decorators.world.ports import Ports
 from redis_lock_decorators.world.tasks import AsyncioPort
 from redis_lock_decorators.world.tasks import start as start_task
@@ -56,9 +58,14 @@ def start(
 
 
 class PlacedLoop(asyncio.SelectorEventLoop):
-    """An event loop that knows whose it is."""
+    """An event loop that knows whose it is, and waits for no handler of log records."""
 
     place: Background
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        log = partial(super().default_exception_handler, context)
+        if not hand_over(log):
+            log()
 
 
 class Room(Background):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
@@ -20,7 +20,6 @@ from redis_lock_decorators.world.lines import task_line
 from redis_lock_decorators.world.waiters import TaskWaiter
 
 T = TypeVar("T")
-log = logging.getLogger("redis_lock_decorators")
 
 #: What tells the courier for requests that cannot wait from that for nodes.
 EXPRESS = object()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import threading
 import weakref
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.errors import ConfigurationError, LockError
 from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.turn import News, Turn
-from redis_lock_decorators.world import background, crew
+from redis_lock_decorators.world import background, crew, notes
 from redis_lock_decorators.world.background import Background
 from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
+from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.room import Room
 from redis_lock_decorators.world.waiters import TaskWaiter
@@ -241,6 +244,99 @@ def test_loss_is_told_as_soon_as_a_thread_can_be_started(
 
     assert told.wait(PATIENCE)
     waits_for(lambda: PRESENT not in bell.rooms)
+
+
+class Slow(logging.Handler):
+    """Waits in ``emit`` for what only the background can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        assert self.may_go_on.wait(PATIENCE)
+        self.said.append(record.getMessage())
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    handler, logger = Slow(), logging.getLogger("redis_lock_decorators")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    handler.may_go_on.set()
+    logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+
+
+def test_handler_that_waits_for_the_background_stops_nothing(bell: Bell, slow: Slow) -> None:
+    went_on: list[bool] = []
+    done = threading.Event()
+
+    async def work() -> None:
+        log.info("two")
+        raise ValueError("three")
+
+    def fail() -> None:
+        raise ValueError
+
+    def end() -> None:
+        went_on.append(not slow.said)
+        slow.may_go_on.set()
+        done.set()
+
+    bell.call(lambda: log.warning("%s", "one"))
+    bell.call(fail)
+    bell.call(lambda: bell.start(work(), lambda: bell.call(end)))
+    assert done.wait(PATIENCE)
+    assert notes.flush(PATIENCE)
+
+    assert went_on == [True]
+    assert slow.said[0] == "one"
+    assert "two" in slow.said
+    assert "three" in slow.said[-1]
+
+
+def test_messages_that_nobody_takes_are_dropped_and_counted(
+    bell: Bell, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+
+    def say() -> None:
+        monkeypatch.setattr(notes, "MOST_WAITING", 3)
+        for number in range(10):
+            log.warning("%s", number)
+        done.set()
+
+    bell.call(lambda: log.warning("first"))
+    waits_for(lambda: not len(crew.notes) and not crew.notes.is_idle())  # its handler has it
+    bell.call(say)
+    assert done.wait(PATIENCE)
+    slow.may_go_on.set()
+    assert notes.flush(PATIENCE)
+
+    kept = [said for said in slow.said if "dropped" not in said]
+    assert kept == ["first", "0", "1", "2"]
+    assert "7 messages about locks were dropped: a handler is slow" in slow.said
+
+
+def test_nobody_waits_for_a_lock_in_the_background(bell: Bell) -> None:
+    refused: list[object] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        port: Any = BlockingPort.__new__(BlockingPort)
+        for work in (lambda: run(port.sleep(PATIENCE)), port.waiter):
+            with pytest.raises(LockError, match="the thread that renews all locks") as error:
+                work()
+            refused.append(error)
+        done.set()
+
+    bell.call(wait)
+
+    assert done.wait(PATIENCE)
+    assert len(refused) == 2
 
 
 def test_several_that_start_it_make_one_thread(bell: Bell) -> None:
