@@ -6,15 +6,15 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextvars import Context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from redis_lock_decorators.flow.patience import left
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.trips import Request, Trip
+from redis_lock_decorators.world.trips import Carrier, Request, Trip
 from redis_lock_decorators.world.wire import check
 
 #: The most requests that one trip takes: while the server works on one load, those whom the last
@@ -22,34 +22,12 @@ from redis_lock_decorators.world.wire import check
 LOAD = 100
 #: Seconds between two looks at what takes too long: one timer then, not one for each request.
 LOOK = 0.25
+#: Seconds by which a timer is late if something has blocked the event loop.
+LATE = 0.05
 #: Looks without a reply after which the server is silent, and not only busy with other requests.
 SILENT = 4
 #: The least time for a reply, in seconds: also of a request that left shortly before its end.
 LEAST = 0.5
-
-
-class Carrier(Protocol):
-    """A way to a client's server."""
-
-    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        """Send commands together and return their replies; an error reply is an item.
-
-        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds. An
-        error before a byte of them has left, also a cancellation, is marked as unsent.
-        """
-
-    @property
-    def resends(self) -> bool:
-        """Whether a command may be sent again after a lost reply, by the client itself."""
-
-    def no_reply(self) -> Exception:
-        """The client's TimeoutError."""
-
-    def close(self) -> None:
-        """Close what is open for this carrier alone."""
-
-    async def distrust(self) -> None:
-        """Drop idle connections: one gave a reply that belonged to another command."""
 
 
 class Courier:
@@ -69,14 +47,13 @@ class Courier:
 
     __slots__ = (
         "_answered",
-        "_busy",
+        "_bearer",
         "_first_end",
         "_loop",
         "_nodes",
         "_quiet",
         "_skipped",
         "_timer",
-        "_travelling",
         "_waiting",
         "carrier",
         "kept",
@@ -92,16 +69,16 @@ class Courier:
         self._answered = 0.0  # when the last reply came
         self._quiet = 0  # looks since then
         self._skipped = False
-        self._busy = False
+        self._bearer: asyncio.Task[Any] | None = None  # the task that carries something now
         self._waiting: deque[Request] = deque()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
-        self._travelling: asyncio.Task[None] | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether a request would have to wait for others."""
-        return self._busy
+        # A task that was interrupted at any line carries nothing any more.
+        return self._bearer is not None and not self._bearer.done()
 
     def beside(self, node: object) -> Courier:
         """Another courier: to one node of a cluster, or for what cannot wait."""
@@ -127,23 +104,56 @@ class Courier:
         ``flow.patience``).
         """
         check(command)
-        if self._timer is None:
+        if self._timer is None or self._timer.when() + SILENT * LOOK < self._loop.time():
             self._heard()
             self._watch(carrier)
-        if self._busy:
-            request = Request(command, self._loop.create_future(), until, time.monotonic())
-            (self._waiting.appendleft if first else self._waiting.append)(request)
-            self._first_end = min(self._first_end, request.end)
-            return await request.reply
-        self._busy = True
+        if first or self.is_busy:
+            return await self._queue(carrier, command, until, first)
+        self._bearer = asyncio.current_task()
         try:
-            (reply,) = await carrier.carry([command], until)
+            replies = await carrier.carry([command], until)
             self._heard()
         finally:
             self._go_on(carrier)
-        if isinstance(reply, Exception):
-            raise reply
+        if len(replies) != 1:
+            raise carrier.no_reply()
+        if isinstance(replies[0], Exception):
+            raise replies[0]
+        return replies[0]
+
+    def _queue(
+        self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool
+    ) -> asyncio.Future[Any]:
+        """Have a command travel with others; the future reply."""
+        now, reply = time.monotonic(), self._loop.create_future()
+        request = Request(command, reply, until, now, first)
+        (self._waiting.appendleft if first else self._waiting.append)(request)
+        self._first_end = min(self._first_end, request.end)
+        if first:
+            self._hurry(request, until - now)
+        if not self.is_busy:
+            self._go_on(carrier)
         return reply
+
+    def _hurry(self, request: Request, seconds: float) -> None:
+        """Look after so long whether a request that cannot wait was answered."""
+        when = self._loop.time() + max(0.0, seconds)
+        self._loop.call_at(when, self._look_at, request, when, context=Context())
+
+    def _look_at(self, request: Request, when: float) -> None:
+        """End the trip under way if the server was silent for the whole time of a request.
+
+        Its connection may be half open, while a new one would bring a reply.
+        """
+        if request.reply.done():
+            return
+        left = request.patience(self._answered) - time.monotonic()
+        if left > 0:
+            self._hurry(request, left)
+        elif self._loop.time() > when + LATE:  # what came meanwhile is to be read first
+            self._hurry(request, LATE)
+        elif self.trip is not None:
+            self.trip.end()
 
     def _heard(self) -> None:
         self._answered, self._quiet = time.monotonic(), 0
@@ -164,7 +174,9 @@ class Courier:
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
         self._timer = None
-        if self._busy or self._waiting:
+        if self._waiting and not self.is_busy:
+            self._go_on(carrier)
+        if self.is_busy:
             self._watch(carrier)
 
     def _drop_late(self, carrier: Carrier) -> None:
@@ -186,62 +198,71 @@ class Courier:
 
     def _go_on(self, carrier: Carrier) -> None:
         """Let those travel who wait, if there are any."""
-        self._busy = bool(self._waiting) and not self._loop.is_closed()
-        if self._busy:
+        self._bearer = None
+        if self._waiting and not self._loop.is_closed():
             # No task factory of the program's may run it at once, inside the caller's own step.
             work = partial(asyncio.Task, self._travel(carrier), loop=self._loop)
-            self._travelling = Context().run(work)
-            self._travelling.add_done_callback(partial(self._arrived, carrier))
+            self._bearer = bearer = Context().run(work)
+            bearer.add_done_callback(partial(self._arrived, carrier))
 
     def _arrived(self, carrier: Carrier, task: asyncio.Task[None]) -> None:
-        if task is self._travelling:  # it was cancelled, maybe before its first step
-            self._travelling = None
+        if task is self._bearer:  # it was cancelled, maybe before its first step
             self._go_on(carrier)
 
     async def _travel(self, carrier: Carrier) -> None:
         while self._waiting:
-            load = self._load(carrier)
-            if load:
-                await self._deliver(carrier, load)
+            load: list[Request] = []
+            try:
+                self._load(carrier, load)
+                if load:
+                    await self._deliver(carrier, load)
+            finally:
+                self._tell_rest(carrier, load)
             if not self._waiting:
                 await asyncio.sleep(0)  # those who were served have their next request ready
-        self._travelling, self._busy = None, False
+        self._bearer = None
 
-    def _load(self, carrier: Carrier) -> list[Request]:
-        load: list[Request] = []
+    def _load(self, carrier: Carrier, load: list[Request]) -> None:
         now = time.monotonic()
         while self._waiting and len(load) < LOAD:
             if load and (load[0].alone or self._waiting[0].alone):
                 break
-            request = self._waiting.popleft()
-            if not request.reply.done() and self._is_in_time(request, now, carrier):
-                load.append(request)
-        return load
+            load.append(self._waiting.popleft())  # at once: an interrupt must not lose it
+            if load[-1].reply.done() or not self._is_in_time(load[-1], now, carrier):
+                del load[-1]
 
     async def _deliver(self, carrier: Carrier, load: list[Request]) -> None:
+        """Tell a load its replies; what is not told in the end stays in it."""
         now = time.monotonic()
-        until = max([now + LEAST, *[request.last(now) for request in load]])
         try:
-            replies = await carrier.carry([request.command for request in load], until)
+            replies = await carrier.carry([one.command for one in load], _until(load, now))
             self._heard()
         except Exception as error:
             if len(load) > 1 and failures.was_sent(error) and not failures.is_unknown(error):
                 self._put_back(load, alone=True)  # it is the fault of one of them
                 return
             replies = [failures.own_copy(error) for _ in load]
-        except GeneratorExit:  # the event loop was closed over it
-            raise
         except BaseException as error:
-            if failures.was_sent(error):
-                for request in load:
-                    request.tell(carrier.no_reply())
-            else:
+            if not failures.was_sent(error):
                 self._put_back(load)
             raise
-        for request, reply in zip(load, replies, strict=True):
-            request.tell(left(reply, now) if isinstance(reply, Exception) else reply)
+        if len(replies) == len(load):  # else nobody knows which reply is whose
+            for request, reply in zip(load, replies, strict=True):
+                request.tell(left(reply, now) if isinstance(reply, Exception) else reply)
+
+    def _tell_rest(self, carrier: Carrier, load: list[Request]) -> None:
+        if not self._loop.is_closed():
+            for request in load:
+                request.tell(carrier.no_reply())
 
     def _put_back(self, load: list[Request], alone: bool = False) -> None:
         for request in load:
             request.alone = request.alone or alone
         self._waiting.extendleft(reversed(load))
+        load.clear()
+
+
+def _until(load: list[Request], now: float) -> float:
+    """How long a load is waited for: no longer than one of it that cannot wait has time."""
+    hurried = [request.patience(now) for request in load if request.first]
+    return min(hurried) if hurried else max([now + LEAST, *[one.last(now) for one in load]])

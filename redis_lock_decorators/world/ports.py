@@ -9,10 +9,11 @@ from typing import Any
 
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.courier import Carrier, Courier
+from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import thread_line
 from redis_lock_decorators.world.relays import LineCarrier, ThreadCarrier
 from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators.world.trips import Carrier
 
 #: Seconds for which a port that nobody asks for is kept, with its connection.
 UNUSED = 60.0

@@ -15,8 +15,9 @@ from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts, node_of
-from redis_lock_decorators.world.courier import Carrier, Courier
+from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import task_line
+from redis_lock_decorators.world.trips import Carrier
 from redis_lock_decorators.world.waiters import TaskWaiter
 
 T = TypeVar("T")
@@ -142,7 +143,10 @@ class _PortAhead(AsyncioPort):
     __slots__ = ()
 
     def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
-        return self._route(command).exchange(self._carrier, command, until, first=True)
+        courier = self._route(command)
+        if isinstance(self._carrier, ClientCarrier) and courier.is_busy:
+            courier = courier.beside(EXPRESS)  # nobody can end a trip by the client's own methods
+        return courier.exchange(self._carrier, command, until, first=True)
 
 
 def port_of(client: Any, facts: Facts[Courier]) -> AsyncioPort:

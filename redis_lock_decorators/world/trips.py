@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from redis_lock_decorators.flow.patience import end_of
 from redis_lock_decorators.world.loans import abort
+
+
+class Carrier(Protocol):
+    """A way to a client's server."""
+
+    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        """Send commands together and return their replies; an error reply is an item.
+
+        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds. An
+        error before a byte of them has left, also a cancellation, is marked as unsent.
+        """
+
+    @property
+    def resends(self) -> bool:
+        """Whether a command may be sent again after a lost reply, by the client itself."""
+
+    def no_reply(self) -> Exception:
+        """The client's TimeoutError."""
+
+    def close(self) -> None:
+        """Close what is open for this carrier alone."""
+
+    async def distrust(self) -> None:
+        """Drop idle connections: one gave a reply that belonged to another command."""
 
 
 class Request:
@@ -16,16 +41,23 @@ class Request:
         reply: what its reply is told to.
         end: until when its caller waits for its turn.
         alone: it travels with no other: one of those that it went with failed them all.
+        first: it leaves before others, and is given no more than its own time in any trip.
     """
 
-    __slots__ = ("_since", "_until", "alone", "command", "end", "reply")
+    __slots__ = ("_since", "_until", "alone", "command", "end", "first", "reply")
 
     def __init__(
-        self, command: tuple[Any, ...], reply: asyncio.Future[Any], until: float, now: float
+        self,
+        command: tuple[Any, ...],
+        reply: asyncio.Future[Any],
+        until: float,
+        now: float,
+        first: bool = False,
     ) -> None:
         self.command = command
         self.reply = reply
         self.alone = False
+        self.first = first
         self._since, self._until, self.end = now, until, end_of(until)
 
     def last(self, answered: float) -> float:
@@ -36,6 +68,10 @@ class Request:
         if self.end <= self._until:
             return self._until
         return max(self._until, min(self.end, answered + self._until - self._since))
+
+    def patience(self, answered: float) -> float:
+        """Until when one that is ``first`` waits for a server that was heard last at a time."""
+        return self._until + max(0.0, answered - self._since)
 
     def tell(self, reply: object) -> None:
         """Tell the reply or the error to the caller, unless that has gone."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -318,3 +320,164 @@ def test_what_a_courier_does_keeps_no_callers_context(loop: VirtualLoop) -> None
     loop.run_until_complete(ask())
 
     assert seen == ["a user's", None, None]
+
+
+class HalfOpen(SlowCarrier):
+    """The first connection brings no reply until it is closed; new ones do."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        first = not self.sent
+        self.sent += commands
+        if not first:
+            await asyncio.sleep(0.01)
+            return list(commands)
+        closed = asyncio.Event()
+        writer = SimpleNamespace(transport=SimpleNamespace(abort=closed.set))
+        self.courier.trip = Trip(SimpleNamespace(_writer=writer), until)
+        await closed.wait()
+        self.courier.trip = None
+        raise self.no_reply()
+
+
+def renewed_at(loop: VirtualLoop, carrier: SlowCarrier, count: int) -> float:
+    """When a renewal with one second was served that came after requests with sixty."""
+
+    async def ask() -> float:
+        carrier.courier, until = Courier(), loop.now + 60
+        numbers = range(count)
+        others = [asyncio.ensure_future(ask_of(carrier, (n,), until)) for n in numbers]
+        await asyncio.sleep(0)
+        first = carrier.courier.exchange(carrier, ("first",), loop.now + 1, first=True)
+        while True:
+            try:
+                await first
+                break
+            except TimeoutError:
+                first = carrier.courier.exchange(carrier, ("first",), loop.now + 1, first=True)
+        served = loop.now
+        await asyncio.gather(*others, return_exceptions=True)
+        return served
+
+    return loop.run_until_complete(ask())
+
+
+async def ask_of(carrier: SlowCarrier, command: Any, until: float) -> Any:
+    return await carrier.courier.exchange(carrier, command, until)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_renewal_ends_a_trip_that_brings_nothing_in_its_time(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Its own or that of a request that has far more time."""
+    monkeypatch.setattr(courier, "LOAD", 100)
+
+    assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)
+
+
+def test_load_is_waited_for_no_longer_than_its_renewal_has(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "LOAD", 100)
+    ends = []
+
+    class Noting(SlowCarrier):
+        async def carry(self, commands: Any, until: float) -> list[Any]:
+            ends.append((len(commands), until - loop.now))
+            return await super().carry(commands, until)
+
+    renewed_at(loop, Noting(loop, 0.1), 5)
+
+    assert ends == [(1, 60), (5, pytest.approx(1))]
+
+
+def test_renewal_does_not_end_a_trip_of_a_server_that_answers_others(loop: VirtualLoop) -> None:
+    carrier = HalfOpen(loop, 0)
+    carrier.sent.append(("earlier",))
+
+    async def slow(commands: Any, until: float) -> list[Any]:
+        trip = carrier.courier.trip = Trip(Connection(), until)
+        await asyncio.sleep(0.8)
+        assert not trip.cut
+        return list(commands)
+
+    carrier.carry = slow  # type: ignore[method-assign]
+
+    assert renewed_at(loop, carrier, 1) == pytest.approx(1001.6, abs=0.01)
+
+
+class Short(SlowCarrier):
+    """Some pipeline that returns a reply less than there were commands."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        return (await super().carry(commands, until))[:-1]
+
+
+def test_load_with_too_few_replies_leaves_nobody_waiting(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(courier, "LOAD", 100)
+
+    results = asked(Short(loop, 0.01), 10, 5)
+
+    assert [type(result) for result in results] == [TimeoutError] * 10
+    assert loop.now < 1001
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .*Courier._travel:RuntimeWarning")
+def test_interrupt_at_any_line_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those who waited then nor who uses the event loop after it."""
+    for line in itertools.count(1):
+        loop, interrupt = timed(VirtualLoop(), monkeypatch), Interrupting(line)
+        waiting = interrupted(loop, interrupt)
+        loop.close()
+        assert not waiting, interrupt.where
+        if not interrupt.where:
+            break
+    assert line > 100
+
+
+def interrupted(loop: VirtualLoop, interrupt: Interrupting) -> set[Any]:
+    """The requests that wait for ever after an interrupt."""
+    carrier, lane = SlowCarrier(loop, 0.1), loop.run_until_complete(new_courier())
+
+    async def ask(number: int) -> Any:
+        return await lane.exchange(carrier, (number,), loop.now + 5, first=number == 3)
+
+    tasks = [loop.create_task(ask(number)) for number in range(5)]
+    sys.settrace(interrupt.call)
+    try:
+        loop.run_until_complete(asyncio.wait(tasks))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    after = [loop.create_task(ask(number)) for number in range(5, 8)]
+    _, waiting = loop.run_until_complete(asyncio.wait([*tasks, *after], timeout=20))
+    for task in {*tasks, *after} - waiting:
+        assert isinstance(task.exception(), (type(None), TimeoutError, KeyboardInterrupt))
+    assert all(task.exception() is None for task in {*after} - waiting)
+    return waiting
+
+
+async def new_courier() -> Courier:
+    return Courier()
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt at the so-manieth line that the courier runs."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count = at, 0
+        self.where: Any = None
+
+    def call(self, frame: Any, event: str, detail: Any) -> Any:
+        return self.line if frame.f_code.co_filename == courier.__file__ else None
+
+    def line(self, frame: Any, event: str, detail: Any) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self.at:
+                self.where = frame.f_code.co_name, frame.f_lineno
+                raise KeyboardInterrupt
+        return self.line
