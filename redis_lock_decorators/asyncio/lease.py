@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable
+from functools import partial
 from typing import Literal, cast
 
 from redis_lock_decorators.asyncio.holder import Holder, Runner, running
@@ -99,7 +100,9 @@ class Lease(LeaseFacts):
         """Let go in a task of its own, as a coroutine that is thrown away cannot wait for it."""
         port, claim = self._port, self._claim
         if is_at_home(self):
-            await port.shield(leave(port, claim, self._options.release_method, failed=True))
+            await port.shield(
+                partial(leave, port, claim, self._options.release_method, failed=True)
+            )
         else:
             end(port, claim)
 

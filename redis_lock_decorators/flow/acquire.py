@@ -95,7 +95,7 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
         return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
     until = port.now() + (PARTING if cut else ROUND_TRIP)
-    await port.shield(let_go(port, claim, "script", until))
+    await port.shield(partial(let_go, port, claim, "script", until))
 
 
 async def _compete(
@@ -234,7 +234,7 @@ async def _give_back(
     """Let go what was taken of several slots: held while waiting, it could outlive its lease."""
     for group in slots:
         release = partial(let_go_part, port, claim, group, "script")
-        await port.shield(persist(port, release, until))
+        await port.shield(partial(persist, port, release, until))
     claim.identify()  # a copy of these releases that arrives late must not meet the next try
 
 

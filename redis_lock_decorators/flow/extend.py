@@ -50,7 +50,7 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         refuse_over(claim)  # a keeper may have told the loss on another thread meanwhile
     except LockLostError:
         # What was given more time is nobody's any more: others need not wait for its end.
-        await port.shield(let_go(port, claim, "script", port.now() + ROUND_TRIP))
+        await port.shield(partial(let_go, port, claim, "script", port.now() + ROUND_TRIP))
         raise
 
 

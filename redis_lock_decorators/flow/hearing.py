@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 from redis_lock_decorators.flow.handshake import Unheard
-
-log = logging.getLogger("redis_lock_decorators")
+from redis_lock_decorators.flow.logs import log
 
 #: Seconds until it is tried again, at first and at most: each failure in a row doubles them.
 FIRST_REST, LAST_REST = 5.0, 60.0

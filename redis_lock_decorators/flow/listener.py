@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.handshake import refuse_unheard
 from redis_lock_decorators.flow.hearing import Hearing
-from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis_lock_decorators.flow.held import Held
@@ -110,8 +110,11 @@ class Port(Protocol):
     async def distrust(self) -> None:
         """Drop idle connections: one of them gave a reply that belonged to another command."""
 
-    async def shield(self, work: Awaitable[object]) -> None:
-        """Finish ``work`` though the caller is being cancelled; its errors are logged."""
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Finish ``work()`` though the caller is being cancelled; its errors are logged.
+
+        If what does it is cancelled too, it is begun anew: it may be done twice.
+        """
 
     def watch(self) -> Watched:
         """A connection to watch a key on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
@@ -153,7 +154,7 @@ class _Stand:
         """Try past the queue, and leave no place in it."""
         refusal = await persist(self._port, self._attempt, self._stop)
         if refusal is None:
-            await self._port.shield(self._clear())
+            await self._port.shield(self._clear)
         return refusal
 
     async def give_up(self) -> None:
@@ -165,7 +166,7 @@ class _Stand:
         if former:
             claim = claim_on(self._key, 1.0, former.split("|")[1])
             until = self._port.now() + PARTING
-            await self._port.shield(cancel(self._port, claim, former, until))
+            await self._port.shield(partial(cancel, self._port, claim, former, until))
 
     def _follow(self) -> None:
         """Go to the listener of today, if that is another."""

@@ -58,7 +58,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         raise
     except BaseException:
         claim.doubtful = claim.keys  # it may have been sent
-        await port.shield(let_go(port, claim, method, port.now() + ROUND_TRIP))
+        await port.shield(partial(let_go, port, claim, method, port.now() + ROUND_TRIP))
         end(port, claim)
         raise
     end(port, claim)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.doubt import resting
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, is_forbidden, noted, text
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
-
-log = logging.getLogger("redis_lock_decorators")
 
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
@@ -133,9 +132,8 @@ def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
 
 async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
     """Have a lock that was deleted handed to those who wait in its queue."""
-    await port.shield(
-        ask(port, "poke", claim, with_queue((key,)), until=until, read=lambda *facts: None)
-    )
+    keys, read = with_queue((key,)), lambda *facts: None
+    await port.shield(partial(ask, port, "poke", claim, keys, until=until, read=read))
 
 
 async def _both(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators.errors import LockError
@@ -126,9 +126,9 @@ class BlockingPort:
             return
         disconnect(self.client)
 
-    async def shield(self, work: Awaitable[object]) -> None:
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:
             log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -12,6 +13,7 @@ from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
+from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts, node_of
@@ -24,6 +26,8 @@ T = TypeVar("T")
 
 #: What tells the courier for requests that cannot wait from that for nodes.
 EXPRESS = object()
+#: So often work is begun whose task is cancelled each time, as by one who cancels all tasks.
+MOST_BEGUN = 50
 #: Work that goes on though the task that began it was cancelled, by event loops: those hold their
 #: tasks weakly.
 _unfinished: dict[asyncio.AbstractEventLoop, set[asyncio.Future[object]]] = {}
@@ -122,8 +126,8 @@ class AsyncioPort:
         for carrier in {self._carrier, *self._courier.carriers()}:
             await carrier.distrust()
 
-    async def shield(self, work: Awaitable[object]) -> None:
-        await asyncio.wait([start(work)])
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+        await finish(work)
 
     def ahead(self) -> AsyncioPort:
         """A port for what must not wait for its turn: renewals, and hearing whose turn it is."""
@@ -205,6 +209,29 @@ def start(work: Awaitable[object]) -> asyncio.Future[object]:
     task.add_done_callback(works.discard)
     task.add_done_callback(_tell)
     return task
+
+
+async def finish(work: Callable[[], Awaitable[object]]) -> None:
+    """Do work though the caller is cancelled meanwhile, and the task that does it as well.
+
+    So it is done at the end of ``asyncio.run`` too, which waits for the caller. A cancelled caller
+    waits for a round trip at most; then the work goes on without it.
+    """
+    cut: asyncio.CancelledError | None = None
+    end, task, began = math.inf, start(work()), 1
+    while not task.done() or (task.cancelled() and began < MOST_BEGUN):
+        if task.done():
+            task, began = start(work()), began + 1
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            await asyncio.wait([task], timeout=None if cut is None else left)
+        except asyncio.CancelledError as error:
+            end = min(end, time.monotonic() + ROUND_TRIP)
+            cut = error
+    if cut is not None:
+        raise cut
 
 
 def unfinished() -> list[asyncio.Future[object]]:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.acquire import acquire
@@ -143,9 +143,9 @@ class SimulatedPort:
         self.distrusted += 1
         self.unread.clear()
 
-    async def shield(self, work: Awaitable[object]) -> None:
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work
+            await work()
         except AssertionError:
             raise
         except Exception as error:

@@ -1,0 +1,139 @@
+"""What a cancelled task still has to do is done, whoever cancels what does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from support.cancelling import CancellingLoop
+from support.virtual_loop import VirtualLoop
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+from redis_lock_decorators.world import tasks
+
+
+class Work:
+    """Takes three steps, of some seconds together."""
+
+    def __init__(self, seconds: float = 0.1) -> None:
+        self.seconds = seconds
+        self.done = 0
+
+    async def __call__(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(self.seconds / 3)
+        self.done += 1
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    yield (loop := timed(VirtualLoop(), monkeypatch))
+    loop.close()
+
+
+def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The event loop, whose clock shielded work goes by."""
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=loop.time))
+    return loop
+
+
+async def shielded(work: Work) -> None:
+    await tasks.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("whom", ["all", "worker"])
+def test_work_is_done_wherever_tasks_are_cancelled(
+    monkeypatch: pytest.MonkeyPatch, whom: str
+) -> None:
+    """Also before the first step of what does it; its caller ends cancelled, after it."""
+    for turn in range(1, 100):
+        mine: list[Any] = []
+
+        def chosen(found: set[Any], mine: list[Any] = mine) -> list[Any]:
+            return [task for task in found if whom == "all" or task not in mine]
+
+        loop = timed(CancellingLoop(turn, chosen), monkeypatch)
+        work = Work()
+
+        async def main(work: Work = work, mine: list[Any] = mine) -> None:
+            mine.append(asyncio.current_task())
+            await shielded(work)
+
+        task = loop.create_task(main())
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        begun = not task.cancelled() or len(mine) == 1
+        loop.close()
+        assert bool(work.done) == begun
+        if loop.turn < turn:
+            break
+    assert turn > 5
+
+
+def test_work_is_done_though_its_caller_is_cancelled_again_and_again(loop: VirtualLoop) -> None:
+    """As an anyio cancel scope does at each turn of the event loop."""
+    work = Work()
+    task = loop.create_task(shielded(work))
+
+    def again() -> None:
+        if not task.done():
+            task.cancel()
+            loop.call_later(0.001, again)
+
+    loop.call_later(0.01, again)
+    loop.run_until_complete(asyncio.wait([task]))
+
+    assert work.done == 1
+    assert task.cancelled()
+
+
+def test_cancelled_caller_waits_for_a_round_trip_at_most(loop: VirtualLoop) -> None:
+    work = Work(30)
+    task = loop.create_task(shielded(work))
+    loop.call_later(5, task.cancel)
+
+    loop.run_until_complete(asyncio.wait([task]))
+    ended = loop.now
+    loop.run_until_complete(asyncio.sleep(60))
+
+    assert task.cancelled()
+    assert ended == pytest.approx(1006)
+    assert work.done == 1
+
+
+def test_work_that_is_cancelled_each_time_is_given_up(loop: VirtualLoop) -> None:
+    begun = 0
+
+    async def cancelled() -> None:
+        nonlocal begun
+        begun += 1
+        raise asyncio.CancelledError
+
+    loop.run_until_complete(tasks.AsyncioPort.shield(None, cancelled))  # type: ignore[arg-type]
+
+    assert begun == tasks.MOST_BEGUN
+
+
+def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
+    done = []
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        done.append(1)
+
+    async def main() -> None:
+        caller = asyncio.ensure_future(
+            tasks.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
+        )
+        await asyncio.sleep(0)
+        assert not caller.done()
+
+    asyncio.run(main())
+
+    assert done
