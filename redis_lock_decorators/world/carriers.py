@@ -48,12 +48,12 @@ class PoolCarrier:
         except BaseException as error:
             failures.unsent(error)
             raise
-        trip = self._courier.trip = Trip(loan.connection, until)
+        trip = self._courier.trip = Trip(loan.connection, until, loan.patience)
         replies: list[Any] = []
         try:
             data = b"".join([packed(command) for command in commands])
             await loan.connection.send_packed_command([data], check_health=False)
-            await _read(loan.connection, len(commands), replies)
+            await _read(trip, len(commands), replies)
         except BaseException as error:
             # Replies may still be on the way: they must never be read as other commands'.
             self._spoil(loan)
@@ -186,9 +186,9 @@ class ClientCarrier:
         return replies
 
 
-async def _read(connection: Any, count: int, replies: list[Any]) -> None:
+async def _read(trip: Trip, count: int, replies: list[Any]) -> None:
     """Append the replies as they come, as bytes whatever the client decodes."""
-    read = connection.read_response
+    read = trip.connection.read_response
     while len(replies) < count:
         try:
             replies.append(await read(disable_decoding=True))
@@ -196,3 +196,5 @@ async def _read(connection: Any, count: int, replies: list[Any]) -> None:
             if not failures.is_reply(error):
                 raise
             replies.append(error)
+        if len(replies) < count:
+            trip.go_on()

@@ -8,12 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from redis_lock_decorators.flow.requests import OUTAGE
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wires import readable
 
 #: Seconds to wait for a pool whose connections are all in use, before one is made beside it.
 PATIENCE = 0.02
+#: The longest wait for a reply, in seconds: half of an outage, so that there is time for another
+#: try on another connection.
+SILENCE = OUTAGE / 2
 
 
 class Loan:
@@ -37,6 +41,11 @@ class Loan:
     def is_of_pool(self) -> bool:
         """Whether the pool closes it with the client."""
         return self._pool is not None
+
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a reply: the client's own time-out, or less."""
+        return min(self._socket_timeout or SILENCE, SILENCE)
 
     def is_usable(self) -> bool:
         """Whether a request may leave on it, though it was idle.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -84,16 +86,29 @@ class Request:
 
 
 class Trip:
-    """An exchange that is under way on a connection."""
+    """An exchange that is under way on a connection.
 
-    __slots__ = ("_connection", "cut", "until")
+    Args:
+        end: the latest time for its last reply, in monotonic seconds.
+        patience: seconds to wait for each reply.
 
-    def __init__(self, connection: Any, until: float) -> None:
-        self._connection = connection
-        self.until = until
+    Attributes:
+        until: when it is to be ended if no reply comes before.
+    """
+
+    __slots__ = ("_end", "_patience", "connection", "cut", "until")
+
+    def __init__(self, connection: Any, end: float, patience: float = math.inf) -> None:
+        self.connection = connection
+        self._end, self._patience = end, patience
         self.cut = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Wait for the next reply."""
+        self.until = min(self._end, time.monotonic() + self._patience)
 
     def end(self) -> None:
         """Make the exchange fail, by closing its connection; in no task that could be cancelled."""
         self.cut = True
-        abort(self._connection)
+        abort(self.connection)

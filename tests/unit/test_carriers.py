@@ -14,7 +14,8 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ReadOnlyError, ResponseError
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators.world import carriers, courier, loans
+from redis_lock_decorators.flow.requests import persist
+from redis_lock_decorators.world import carriers, courier, failures, loans, trips
 from redis_lock_decorators.world.carriers import PoolCarrier
 from redis_lock_decorators.world.courier import Courier
 
@@ -132,7 +133,7 @@ class Pool:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     monkeypatch.setattr(loans, "_news", lambda stream: lambda milliseconds: stream.has_news)
-    for module in (courier, carriers, loans):
+    for module in (courier, carriers, loans, trips):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     yield loop
     loop.close()
@@ -346,5 +347,64 @@ def test_replies_that_came_before_a_connection_broke_are_told(
         assert results[:21] == [b"%d" % number for number in range(21)]
         assert {type(result) for result in results[21:]} == {Disconnected}
         assert len({id(result) for result in results[21:]}) == 30
+
+    loop.run_until_complete(ask())
+
+
+class HalfOpen(Connection):
+    """Brings no reply after the first, until it is opened anew; needs some time for each."""
+
+    async def read_response(self, disable_decoding: bool = False) -> Any:
+        self.pool.reads += 1
+        while self.pool.is_silent and self.pool.connects == 1 and self.pool.reads > 1:
+            if self._writer is None or self._writer.is_over:
+                raise Disconnected("closed")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(self.pool.reply_seconds)
+        return await super().read_response(disable_decoding)
+
+
+@pytest.fixture
+def half_open(pool: Pool) -> Any:
+    found: Any = pool
+    found.kind, found.reads, found.reply_seconds, found.is_silent = HalfOpen, 0, 0.0, True
+    return found
+
+
+@pytest.mark.parametrize(("socket_timeout", "seconds"), [(0.5, 0.5), (None, 2.5), (60, 2.5)])
+def test_silent_connection_leaves_time_for_another_try_on_another_one(
+    loop: VirtualLoop, half_open: Any, socket_timeout: float | None, seconds: float
+) -> None:
+    """As soon as the client's own time-out is over, or half of an outage."""
+
+    async def ask() -> None:
+        way = Way(half_open)
+        connection = await half_open.get_connection()
+        connection.socket_timeout = socket_timeout
+        await half_open.release(connection)
+        await way.get()
+        started = loop.now
+
+        async def attempt(until: float) -> Any:
+            return await way.courier.exchange(way.carrier, GET, until)
+
+        clock: Any = SimpleNamespace(
+            now=loop.time,
+            random=lambda: 0.5,
+            sleep=asyncio.sleep,
+            is_unknown=failures.is_unknown,
+            was_sent=failures.was_sent,
+        )
+        assert await persist(clock, attempt, loop.now + 60) == b"OK"
+        assert loop.now - started == pytest.approx(seconds + courier.LOOK / 2, abs=courier.LOOK)
+
+    loop.run_until_complete(ask())
+
+
+def test_time_out_of_the_client_counts_for_each_reply(loop: VirtualLoop, half_open: Any) -> None:
+    async def ask() -> None:
+        way = Way(half_open)
+        half_open.is_silent, half_open.reply_seconds = False, 0.4
+        assert await way.many(5) == [b"OK"] * 5
 
     loop.run_until_complete(ask())
