@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import traceback
 from weakref import ref
 
 #: What the cancellation by a loss says.
@@ -51,12 +52,22 @@ def says_lost(error: object) -> bool:
     """Whether a cancellation is that by a loss, or came of it.
 
     Before Python 3.11, what it says is left behind where it passes through an awaited task.
+    One that comes while the first is being handled is another's.
     """
     while isinstance(error, BaseException):
         if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
             return True
-        error = error.__context__
+        before = error.__context__
+        if isinstance(error, asyncio.CancelledError) and _frames(error) & _frames(before):
+            return False
+        error = before
     return False
+
+
+def _frames(error: BaseException | None) -> set[object]:
+    """The calls that an error has passed through; of an awaited task, those are its own."""
+    steps = traceback.walk_tb(None if error is None else error.__traceback__)
+    return {frame for frame, _ in steps}
 
 
 def running() -> Runner | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 import redis
@@ -37,6 +39,49 @@ def raised(*errors: BaseException) -> BaseException:
 )
 def test_what_came_of_the_cancellation_by_a_loss_is_known(error: object, is_ours: bool) -> None:
     assert says_lost(error) is is_ours
+
+
+def test_cancellation_that_comes_while_that_by_a_loss_is_handled_is_anothers() -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(60)
+
+    async def test() -> BaseException:
+        task = asyncio.ensure_future(_caught(work()))
+        await asyncio.sleep(0)
+        task.cancel(LOST)
+        await asyncio.sleep(0)
+        task.cancel()
+        return await task
+
+    error = asyncio.run(test())
+    assert isinstance(error.__context__, asyncio.CancelledError)
+    assert error.__context__.args == (LOST,)
+    assert not says_lost(error)
+
+
+def test_cancellation_by_a_loss_is_known_after_an_awaited_task() -> None:
+    async def outer() -> None:
+        await asyncio.ensure_future(asyncio.sleep(60))
+
+    async def test() -> BaseException:
+        task = asyncio.ensure_future(_caught(outer()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel(LOST)
+        return await task
+
+    assert says_lost(asyncio.run(test()))
+
+
+async def _caught(work: Coroutine[Any, Any, None]) -> BaseException:
+    try:
+        await work
+    except asyncio.CancelledError as error:
+        return error
+    raise AssertionError("it was not cancelled")
 
 
 def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
