@@ -132,6 +132,7 @@ class ThreadBell:
 
     def rest(self) -> None:
         """By a place itself: end it, if there is nothing to do."""
+        crew.begin()  # what waits for a thread keeps the place; what was said just now has none yet
         room, mine = self.rooms.get(PRESENT), here()
         if self.is_idle() and room is not None and mine is not None and mine.works_for(room):
             self.retire(room)

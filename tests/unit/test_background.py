@@ -298,6 +298,16 @@ def test_handler_that_waits_for_the_background_stops_nothing(bell: Bell, slow: S
     assert "three" in slow.said[-1]
 
 
+def test_place_ends_that_said_something_last(bell: Bell) -> None:
+    def end() -> None:
+        log.info("last")
+        bell.rest()
+
+    bell.call(end)
+
+    waits_for(lambda: PRESENT not in bell.rooms)
+
+
 def test_messages_that_nobody_takes_are_dropped_and_counted(
     bell: Bell, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
