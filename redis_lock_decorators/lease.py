@@ -23,8 +23,9 @@ from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, en
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.blocking import BlockingPort, run
-from redis_lock_decorators.world.crew import losses
+from redis_lock_decorators.world.crew import losses, releases
 
 
 class Lease(LeaseFacts):
@@ -72,11 +73,23 @@ class Lease(LeaseFacts):
         """
         self._unwatch()
         self._stay()
+        if here() is not None:  # a finalizer: all other leases would wait for this one's server
+            return releases.call(self._let_go_beside)
+        return self._let_go()
+
+    def _let_go(self) -> None:
         try:
             with self._alone():
                 run(release(self._port, self._claim, self._options.release_method))
         finally:
             self._tell()
+
+    def _let_go_beside(self) -> None:
+        """Let go where nobody can be told what comes of it."""
+        try:
+            self._let_go()
+        except Exception as error:
+            log.warning("%s", error)
 
     def __enter__(self) -> Lease:
         self.check()
@@ -90,6 +103,8 @@ class Lease(LeaseFacts):
             self._unwatch()
             if not failed:
                 self._stay()
+            if here() is not None:  # a generator that is thrown away
+                return releases.call(self._let_go_beside)
             with self._alone():
                 run(leave(self._port, self._claim, method, failed))
         except BaseException:

@@ -10,8 +10,11 @@ from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.settings import DEFAULT
+from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators.world.crew import releases
 
 __all__ = ["Lock"]
 
@@ -86,11 +89,23 @@ class Lock(DropIn):
         cell = self.local._cell()
         claim = self._held(cell)
         cell.let_go()
+        if here() is not None:  # a finalizer: all locks that are renewed would wait for this one
+            return releases.call(lambda: self._let_go_beside(cell, claim))
+        return self._let_go(cell, claim)
+
+    def _let_go(self, cell: Cell, claim: Claim) -> None:
         try:
             run(flow.release(self._port(), claim))
         finally:
             if claim.ended:
                 cell.forget(claim)
+
+    def _let_go_beside(self, cell: Cell, claim: Claim) -> None:
+        """Let go where nobody can be told what comes of it."""
+        try:
+            self._let_go(cell, claim)
+        except Exception as error:
+            log.warning("%s", error)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to what the lock has left, or let it have so many from now.

@@ -18,8 +18,12 @@ from support.fronts import LEGACY, do
 from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.workers import in_child
 
+import redis_lock_decorators
 from redis_lock_decorators import LockError, LockLostError, LockTimeoutError, redis_lock
 from redis_lock_decorators.lease_facts import _entered
+from redis_lock_decorators.lock import Lock
+from redis_lock_decorators.world.bells import bell_of_threads
+from redis_lock_decorators.world.blocking import BlockingPort
 
 FRONTS = TIDY_FRONTS
 
@@ -590,3 +594,42 @@ async def _is_freed(way):
         error.mark = mark
     del mark
     return mine() is None
+
+
+def _released(client, name):
+    return redis_lock_decorators.RedisLock(name, client=client).acquire().release
+
+
+def _left(client, name):
+    lease = redis_lock_decorators.RedisLock(name, client=client).acquire()
+    contextvars.copy_context().run(lease.__enter__)
+    return lambda: lease.__exit__(None, None, None)
+
+
+def _stand_in_released(client, name):
+    lock = Lock(client, f"sys:lock:{name}", timeout=20, thread_local=False)
+    assert lock.acquire()
+    return lock.release
+
+
+@pytest.mark.parametrize("take", [_released, _left, _stand_in_released])
+def test_what_a_finalizer_lets_go_keeps_the_background_from_nothing(
+    server, direct, name, take, monkeypatch
+):
+    # The garbage collector may call a finalizer on any thread.
+    let_go, bell = take(BLOCKING.client(server), name), bell_of_threads()
+    went_on, send = threading.Event(), BlockingPort.send
+
+    async def wait(port, *command, until):
+        assert went_on.wait(20)
+        return await send(port, *command, until=until)
+
+    monkeypatch.setattr(BlockingPort, "send", wait)
+    bell.call(let_go)
+    bell.call(went_on.set)
+    bell.call(bell.rest)  # of some of these nothing is renewed
+
+    end = time.monotonic() + 20
+    while direct.exists(f"sys:lock:{name}"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
