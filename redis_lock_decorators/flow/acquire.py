@@ -24,6 +24,7 @@ from redis_lock_decorators.flow.requests import (
     is_unknown,
     persist,
     refusal_of,
+    tidying,
 )
 from redis_lock_decorators.rules import delays, durations
 from redis_lock_decorators.rules.keys import companion
@@ -94,7 +95,7 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     if not claim.identifier:  # it was passed on
         return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
-    until = port.now() + (PARTING if cut else ROUND_TRIP)
+    until = tidying(port, PARTING if cut else ROUND_TRIP)
     await port.shield(partial(let_go, port, claim, "script", until))
 
 

@@ -19,6 +19,7 @@ from redis_lock_decorators.flow.requests import (
     is_torn,
     persist,
     text,
+    tidying,
 )
 from redis_lock_decorators.rules import durations
 
@@ -50,7 +51,7 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         refuse_over(claim)  # a keeper may have told the loss on another thread meanwhile
     except LockLostError:
         # What was given more time is nobody's any more: others need not wait for its end.
-        await port.shield(partial(let_go, port, claim, "script", port.now() + ROUND_TRIP))
+        await port.shield(partial(let_go, port, claim, "script", tidying(port, ROUND_TRIP)))
         raise
 
 

@@ -17,6 +17,7 @@ from redis_lock_decorators.flow.requests import (
     is_torn,
     persist,
     refusal_of,
+    tidying,
 )
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import term
@@ -165,7 +166,7 @@ class _Stand:
         former, self._former = self._former, ""
         if former:
             claim = claim_on(self._key, 1.0, former.split("|")[1])
-            until = self._port.now() + PARTING
+            until = tidying(self._port, PARTING)
             await self._port.shield(partial(cancel, self._port, claim, former, until))
 
     def _follow(self) -> None:

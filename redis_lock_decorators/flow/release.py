@@ -22,6 +22,7 @@ from redis_lock_decorators.flow.requests import (
     is_torn,
     noted,
     persist,
+    tidying,
     unlock,
 )
 from redis_lock_decorators.flow.ways import native, transaction
@@ -58,7 +59,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         raise
     except BaseException:
         claim.doubtful = claim.keys  # it may have been sent
-        await port.shield(partial(let_go, port, claim, method, port.now() + ROUND_TRIP))
+        await port.shield(partial(let_go, port, claim, method, tidying(port, ROUND_TRIP)))
         end(port, claim)
         raise
     end(port, claim)

@@ -28,6 +28,9 @@ PARTING_NOTED = 30_000
 OUTAGE = 5.0
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
 ROUND_TRIP = 1.0
+#: Seconds for which what is left behind waits for its turn to be tidied up, while the server
+#: answers others: many may give up at once.
+TIDYING = 30.0
 
 
 class Refusal(NamedTuple):
@@ -73,6 +76,12 @@ async def persist(
         if not is_unknown(port, error):
             raise
         return await _repeat(port, attempt, until, end, error, failed)
+
+
+def tidying(port: Port, seconds: float) -> Until:
+    """How long to try to leave nothing behind: on a server that is silent, so many seconds."""
+    now = port.now()
+    return Until(now + seconds, now + TIDYING)
 
 
 def is_unknown(port: Port, error: Exception) -> bool:

@@ -31,7 +31,8 @@ from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.acquire import PARTING, acquire
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.release import leave, release
-from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP, Refusal
+from redis_lock_decorators.flow.patience import end_of
+from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP, TIDYING, Refusal
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run
 
@@ -355,6 +356,25 @@ def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longes
     waited = port.now() - 1000
     assert waited <= longest + 2 * port.latency
     assert waited >= longest - 1 or longest < 1
+
+
+def test_what_a_failed_acquisition_leaves_waits_for_its_turn_to_be_tidied_up() -> None:
+    """Many may give up at once: while the server answers others, a second is nothing."""
+    asked = []
+
+    class Noting(SimulatedPort):
+        async def send(self, *command: Any, until: float) -> Any:
+            asked.append((until - self.now(), end_of(until) - self.now()))
+            if len(asked) == 1:
+                raise KeyboardInterrupt
+            return await super().send(*command, until=until)
+
+    port = Noting()
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"))
+
+    assert port.verbs == ["release"]
+    assert asked[1:] == [(pytest.approx(ROUND_TRIP), pytest.approx(TIDYING))]
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5, 1.0, 3.0])
