@@ -346,4 +346,4 @@ class Listener:
         self.is_open = False
         self.session += 1
         self._tell_all(News.AGAIN)  # to look by themselves meanwhile
-        self._bell.start(line.close())
+        self._bell.start(line.close(), line.abort)

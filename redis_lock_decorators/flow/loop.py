@@ -50,3 +50,6 @@ class Line(Protocol):
 
     async def close(self) -> None:
         """Close the connection, without a word to the other side."""
+
+    def abort(self) -> None:
+        """Have ``hear`` end, also where ``close`` was cut short; it may have been called before."""

@@ -104,6 +104,9 @@ class GreenLine:
         with self._room.aside():
             self._connection.disconnect()
 
+    def abort(self) -> None:
+        self._is_closed = True
+
     def _reply(self) -> Any:
         """The next reply; an error that the server replied with is one too."""
         try:

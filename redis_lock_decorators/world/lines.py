@@ -43,6 +43,10 @@ class TaskLine:
         self._is_closed = True
         await _drop(self._connection)
 
+    def abort(self) -> None:
+        self._is_closed = True
+        abort(self._connection)
+
 
 class ThreadLine:
     """Over a blocking client's connection, on an event loop."""
@@ -59,6 +63,9 @@ class ThreadLine:
         await self._end
 
     async def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
         self._wire.close()
         if not self._end.done():
             self._end.set_result(None)

@@ -168,6 +168,9 @@ class QueueLine:
         else:
             self.cut()
 
+    def abort(self) -> None:
+        self.cut()
+
     def cut(self) -> None:
         """The connection breaks, for both sides."""
         hearers = self._process.server.hearers.get(self._channel or "", [])

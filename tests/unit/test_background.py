@@ -529,6 +529,9 @@ class Node:
     async def close(self) -> None:
         pass
 
+    def abort(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
 def test_waiters_of_a_listener_whose_tasks_are_all_cancelled_may_follow_to_another(

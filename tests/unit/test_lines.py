@@ -12,6 +12,7 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators.world import lines, own
 from redis_lock_decorators.world.lines import TaskLine, task_line, thread_line
+from redis_lock_decorators.world.room import start
 
 
 def on_a_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
@@ -65,6 +66,23 @@ def test_line_is_closed_without_the_other_side() -> None:
     asyncio.run(asyncio.wait_for(TaskLine(connection).close(), 5))
 
     assert connection._writer.transport.aborted
+
+
+def test_line_whose_closing_was_cancelled_before_it_began_is_ended_all_the_same() -> None:
+    connection: Any = Connection()
+    line = TaskLine(connection)
+
+    async def test() -> None:
+        closing = start(line.close(), line.abort)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
+
+    assert connection._writer.transport.aborted
+    assert asyncio.run(line.send("PING")) is None
+    assert connection.sent == []
 
 
 def test_command_on_a_closed_line_opens_no_other() -> None:

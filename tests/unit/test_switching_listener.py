@@ -25,6 +25,9 @@ class Line:
     async def close(self) -> None:
         pass
 
+    def abort(self) -> None:
+        pass
+
 
 class Bell:
     """An event loop that does what it is asked to later, when it is told to.
