@@ -10,7 +10,8 @@ for i = 1, count do
   local key, queue, facts = KEYS[i], KEYS[count + i], KEYS[2 * count + i]
   local holder = redis.call('GET', key)
   if holder ~= ARGV[1] then
-    if redis.pcall('HGET', facts, 'from') ~= ARGV[1] then
+    -- Where it rests it was let go too, and stands all the same.
+    if holder == ARGV[1] .. ':rest' or redis.pcall('HGET', facts, 'from') ~= ARGV[1] then
       stranger = holder or stranger or ''
     end
   else

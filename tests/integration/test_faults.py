@@ -36,14 +36,17 @@ def is_named(*names):
 
 
 async def test_a_set_whose_reply_is_lost_is_held_at_once(front, client, proxy, direct, name):
-    proxy.drop_reply(is_named(b"SET"))
+    def takes(command):  # by script, where the client may repeat requests itself
+        return command[0] == b"SET" or command[0].startswith(b"EVAL")
+
+    proxy.drop_reply(takes)
     started = time.monotonic()
 
     identifier = await do(front.package.acquire_lock(client, name, 10, 10))
 
     assert time.monotonic() - started < 5
     assert direct.get(f"sys:lock:{name}").decode() == identifier
-    assert [command[0] for command in proxy.commands].count(b"SET") == 2
+    assert len([command for command in proxy.commands if takes(command)]) >= 2
 
 
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])

@@ -9,7 +9,7 @@ import pytest
 import redis
 from support.cluster_nodes import Nodes
 from support.fronts import LEGACY, do
-from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, until
+from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of
 from support.topologies import Topology, async_master
 
@@ -65,7 +65,7 @@ async def test_waiters_follow_a_slot_that_migrates(front, cluster, nodes, name, 
 
     assert times[-1] - released[0] < 10
     assert nodes.owner(key) == to
-    assert [client.keys(f"*{name}*") for client in nodes.clients] == [[], [], []]
+    assert [lasting(client, f"*{name}*") for client in nodes.clients] == [[], [], []]
     if front is BLOCKING:
         client.close()
 
@@ -86,7 +86,7 @@ async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, n
 
     await entered_while(front, lock, move, 3, HOLD)
 
-    assert [client.keys(f"*{name}*") for client in nodes.clients] == [[], [], []]
+    assert [lasting(client, f"*{name}*") for client in nodes.clients] == [[], [], []]
     if front is BLOCKING:
         client.close()
 

@@ -193,7 +193,7 @@ class Scripts:
             key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
             holder = redis.get(key)
             if holder != identifier:
-                if redis.hget(facts, "from") != identifier:
+                if holder == f"{identifier}:rest" or redis.hget(facts, "from") != identifier:
                     stranger = holder or stranger or ""
             else:
                 if redis.exists(queue):

@@ -10,10 +10,8 @@ import sys
 import time
 from typing import Any
 
-from redis.exceptions import ResponseError
-
-from redis_lock_decorators.flow.requests import PARTING_NOTED
 from support.history import Harm
+from support.leftovers import is_note
 from support.plans import Plan
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -111,11 +109,5 @@ def keys_left(clients: list[Any], seconds: float) -> list[str]:
 
 
 def _is_note(client: Any, key: bytes) -> bool:
-    """Whether this is the short note of who let a lock go, which clients of clusters leave."""
-    if not key.endswith(b":waiters") or not client.info("cluster").get("cluster_enabled"):
-        return False
-    try:
-        fields, left = client.hkeys(key), client.pttl(key)
-    except ResponseError:  # it is another node's, which is asked too
-        return True
-    return fields in ([], [b"from"]) and left <= PARTING_NOTED
+    """Whether this is the note of who let a lock go that clients of clusters leave for a while."""
+    return bool(client.info("cluster").get("cluster_enabled")) and is_note(client, key)
