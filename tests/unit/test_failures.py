@@ -247,8 +247,6 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
         (client.ResponseError("ERR syntax error"), ""),
         (client.ConnectionError("gone"), ""),
         (client.NoPermissionError("this user has no permissions to run 'delifeq'"), "right"),
-        (client.ClusterError("TTL exhausted."), "keys"),
-        (client.ClusterError("another"), ""),
     ],
 )
 def test_what_the_server_lacks_is_told(error: Any, missing: str) -> None:
@@ -264,6 +262,13 @@ def test_command_that_the_cluster_client_does_not_know_is_lacking() -> None:
 @pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[1:], DEFINITE_REPLIES[0]], ids=first_word)
 def test_other_replies_tell_of_nothing_lacking(reply: str) -> None:
     assert lacks(parsed(reply)) == ""
+
+
+@pytest.mark.parametrize(("sentence", "missing"), [("TTL exhausted.", "keys"), ("another", "")])
+def test_cluster_client_that_was_sent_to_and_fro_tells_of_keys(sentence: str, missing: str) -> None:
+    if not hasattr(client, "ClusterError"):
+        pytest.skip("this client does not have it")
+    assert lacks(client.ClusterError(sentence)) == missing
 
 
 def test_keys_of_a_slot_that_is_moving_are_lacking() -> None:
