@@ -78,11 +78,6 @@ def is_unknown(error: Exception) -> bool:
     return bool(names & _CUT or _codes(error) & _PASSING)
 
 
-def mark_unsent(error: BaseException) -> None:
-    """Note that no byte of the request behind this error has left."""
-    error.unsent = True  # type: ignore[attr-defined]
-
-
 def was_sent(error: BaseException) -> bool:
     """Whether a byte of the request behind this error may have reached a server."""
     return not getattr(error, "unsent", False)

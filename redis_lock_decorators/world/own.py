@@ -49,7 +49,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.connect()
     except BaseException as error:
         connection.disconnect()
-        failures.mark_unsent(error)
+        failures.unsent(error)
         raise
     connection.socket_timeout = patience
     return connection

@@ -49,7 +49,7 @@ class LineCarrier:
         except asyncio.TimeoutError:
             failure = self.no_reply()
             if exchanges is None:
-                failures.mark_unsent(failure)
+                failures.unsent(failure)
             raise failure from None
         except Exception:
             self._drop(exchanges)

@@ -87,7 +87,7 @@ class BlockingWire:
             failure = self._failure(error)
             # TLS may have sent a part of what it did not send.
             if not sent and not self._is_tls and isinstance(error, (BlockingIOError, TimeoutError)):
-                failures.mark_unsent(failure)
+                failures.unsent(failure)
             raise failure from error
 
     def _reply(self, until: float) -> Any:

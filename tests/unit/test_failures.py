@@ -13,7 +13,7 @@ from redis_lock_decorators.world.failures import (
     is_unknown,
     keeps_connection,
     lacks,
-    mark_unsent,
+    unsent,
     was_sent,
 )
 
@@ -299,6 +299,6 @@ def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
     error = client.ConnectionError("refused")
     assert was_sent(error)
 
-    mark_unsent(error)
+    unsent(error)
 
     assert not was_sent(error)
