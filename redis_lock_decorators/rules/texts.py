@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
+from dataclasses import is_dataclass
+from functools import partial
 
 import six
 
 from redis_lock_decorators.errors import LockNameError
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+#: An address in memory, as a default repr shows it. Longer numbers are digests and the like.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|<[^<>]*0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])[^<>]*>")
 #: The text of these says their value and nothing else.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+#: In so many objects within another one is looked for what changes.
+MOST_PARTS = 1000
 
 
 def as_text(value: object) -> str:
     """An argument as text; braces are escaped, so that no argument picks a cluster slot.
 
     Raises:
-        LockNameError: the text would differ between processes (a default repr, a set).
+        LockNameError: the text may differ between processes (a default repr, a set).
     """
     if isinstance(value, (str, bytes)):
         return escaped(six.ensure_str(value, errors="surrogateescape"))
@@ -26,15 +32,22 @@ def as_text(value: object) -> str:
 
 
 def stable_text(value: object, text: str) -> str:
-    """``text``, made from ``value``, if every process would make the same."""
+    """``text``, made from ``value``, if every process would make the same.
+
+    Raises:
+        LockNameError: it would not, or nobody can tell.
+    """
     if type(value) in _PLAIN:
         return text
-    _refuse_unordered(value, text)
     if _ADDRESS.search(text):
+        raise _differs(text)
+    if text.startswith("<") and text.endswith(">") and _is_described(value):
         raise LockNameError(
-            f"a lock's name would hold {text:.80}, which differs in every process and so locks "
-            'nothing: name a field of it ("order:{order.id}") or give its class a __str__'
+            f"a lock's name would hold {text:.80}, which describes a {type(value).__name__} and "
+            'may not tell it from others: name a field of it ("page:{request.path}") or give its '
+            "class a __str__"
         )
+    _refuse_changing(value, text)
     return text
 
 
@@ -45,21 +58,73 @@ def escaped(text: str) -> str:
     return text
 
 
-def _refuse_unordered(value: object, text: str, within: tuple[object, ...] = ()) -> None:
-    if isinstance(value, (set, frozenset, dict)) and (not within or repr(value) in text):
-        raise LockNameError(
-            f"a lock's name would hold {value!r:.80}, whose order may differ between processes: "
-            "name its parts, or sorted(…) of it"
-        )
-    if any(value is outer for outer in within):
-        return
-    for part in _parts(value):
-        _refuse_unordered(part, text, (*within, value))
+def _is_described(value: object) -> bool:
+    """Whether an object's text is what its repr says of it, other than of a class."""
+    return value.__class__.__str__ is object.__str__ and not isinstance(value, type)
 
 
-def _parts(value: object) -> list[object]:
-    if isinstance(value, (list, tuple)):
+def _refuse_changing(value: object, text: str) -> None:
+    """Refuse an object whose text, or that of one it shows, another process would not make."""
+    for part in _shown(value):
+        is_unordered = isinstance(part, (Set, Mapping, ValuesView))
+        if is_unordered and (part is value or repr(part) in text):
+            raise LockNameError(
+                f"a lock's name would hold {part!r:.80}, whose order may differ between "
+                "processes: name its parts, or sorted(…) of it"
+            )
+        if type(part) not in _PLAIN and any(form in text for form in _addresses(part)):
+            raise _differs(text)
+
+
+def _addresses(value: object) -> tuple[str, str, str]:
+    number = id(value)
+    return f"{number:x}", f"{number:X}", str(number)
+
+
+def _shown(value: object) -> Iterator[object]:
+    """An object and what its text may be made of, each once; not all of a huge one."""
+    found = {id(value): value}
+    waiting = [value]
+    while waiting and len(found) < MOST_PARTS:
+        yield (whole := waiting.pop())
+        for part in _parts(whole):
+            if id(part) not in found:
+                found[id(part)] = part
+                waiting.append(part)
+    yield from waiting
+
+
+def _differs(text: str) -> LockNameError:
+    return LockNameError(
+        f"a lock's name would hold {text:.80}, which differs in every process and so locks "
+        'nothing: name a field of it ("order:{order.id}") or give its class a __str__'
+    )
+
+
+def _parts(value: object) -> Iterable[object]:
+    """What the text of an object may be made of."""
+    if isinstance(value, (str, bytes, type)):
+        return ()
+    if isinstance(value, (list, tuple, deque)):
         return list(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, part.name, None) for part in dataclasses.fields(value)]
-    return []
+    if isinstance(value, BaseException):
+        return value.args
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, slice):
+        return (value.start, value.stop, value.step)
+    if is_dataclass(value) or _is_described(value):
+        return _fields(value)
+    return ()
+
+
+def _fields(value: object) -> list[object]:
+    """What an object keeps in its attributes."""
+    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
+    kept: dict[str, object] = getattr(value, "__dict__", {})
+    return [*kept.values(), *(getattr(value, name, None) for name in slots)]
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    names = kind.__dict__.get("__slots__", ())
+    return (names,) if isinstance(names, str) else tuple(names)

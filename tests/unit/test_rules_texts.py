@@ -4,12 +4,15 @@ import asyncio
 import enum
 import functools
 import io
+import logging
 import pathlib
 import uuid
 import weakref
+from collections import ChainMap, UserDict, deque
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from types import MappingProxyType, SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -25,6 +28,28 @@ TEXTS = st.text(st.characters(exclude_characters="%"))
 
 class Bare:
     def method(self) -> None: ...
+
+
+class Numbered:
+    def __repr__(self) -> str:
+        return f"<W {id(self):#x}>"
+
+
+class Kept:
+    def __repr__(self) -> str:
+        return f"Kept({id(self)})" if not vars(self) else f"Kept({vars(self)})"
+
+
+class Slotted:
+    __slots__ = ("tags",)
+
+    def __repr__(self) -> str:
+        return f"Slotted({self.tags!r})"
+
+
+class Request:
+    def __repr__(self) -> str:
+        return "<Request: GET '/articles'>"
 
 
 class Spoken:
@@ -87,6 +112,9 @@ def test_value_that_says_what_it_is_gives_its_text(value: object, text: str) -> 
     "value",
     [
         Bare(),
+        Numbered(),
+        [Numbered()],
+        (1, [ValueError(Numbered())]),
         object(),
         Bare().method,
         lambda: None,
@@ -115,16 +143,33 @@ def test_text_with_an_address_in_memory_is_refused_with_the_cure(value: object) 
     "value",
     [
         *({1, 2}, frozenset("a"), {"a": 1}, [{1}], ({1},), [[{"a"}]], [{"a": 1}]),
-        *(Point(1, {2}), [Point({}, 1)]),
+        *(Point(1, {2}), [Point({}, 1)], deque([{1}]), SimpleNamespace(tags={1}), ValueError({1})),
+        *(MappingProxyType({"a": 1}), UserDict(a=1), ChainMap({"a": 1}), {"a": 1}.keys()),
+        *({"a": 1}.values(), {"a": 1}.items(), functools.partial(print, {1}), slice({1})),
+        functools.partial(print, end={1}),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_set_or_dict_is_refused_wherever_it_is(value: object) -> None:
     with pytest.raises(LockNameError, match="order"):
         as_text(value)
 
 
-@pytest.mark.parametrize("value", [Query({"a", "b"}), [Query({"a", "b"})]], ids=["bare", "listed"])
+def tagged(kind: type, **attributes: object) -> object:
+    value = kind()
+    for name, attribute in attributes.items():
+        setattr(value, name, attribute)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Query({"a", "b"}), [Query({"a", "b"})]),
+        *(tagged(Slotted, tags={"a"}), [tagged(Slotted, tags={"a"})], tagged(Kept, tags={"a"})),
+    ],
+    ids=repr,
+)
 def test_set_inside_of_an_object_is_refused(value: object) -> None:
     with pytest.raises(LockNameError):
         as_text(value)
@@ -140,6 +185,27 @@ def test_objects_that_hold_each_other_are_written() -> None:
     query.words = [query]
 
     assert as_text(query) == "Query(words=[...])"
+
+
+@pytest.mark.parametrize("value", [Request(), logging], ids=["request", "module"])
+def test_object_that_is_only_described_is_refused_with_the_cure(value: object) -> None:
+    with pytest.raises(LockNameError, match=r"describes a .*request\.path.*__str__"):
+        as_text(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (["0x7f1234567890"], "['0x7f1234567890']"),
+        (Colour, "<enum 'Colour'>"),
+        (ValueError("no"), "no"),
+        (deque([1]), "deque([1])"),
+        (slice(1, 2), "slice(1, 2, None)"),
+        (SimpleNamespace(a=1), "namespace(a=1)"),
+    ],
+)
+def test_value_that_says_what_it_is_is_not_mistaken(value: object, text: str) -> None:
+    assert as_text(value) == text
 
 
 def test_text_that_speaks_of_an_address_is_the_users_own() -> None:
