@@ -37,7 +37,7 @@ def namer(
         return called(get_lock_name)
     signature = arguments.signature_of(function)
     if lock_name is not None:
-        return _from_templates(lock_name, signature)
+        return _from_templates(lock_name, signature, full_name(function))
     return _from_first_argument(function, signature)
 
 
@@ -63,8 +63,9 @@ def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tu
     raise LockNameError("the lock has no name: give lock_name, get_lock_name or a first argument")
 
 
-def _from_templates(lock_name: LockName, signature: inspect.Signature) -> Namer:
-    writers = [templates.compiled(name, signature) for name in checked_names(lock_name)]
+def _from_templates(lock_name: LockName, signature: inspect.Signature, function: str) -> Namer:
+    texts = checked_names(lock_name)
+    writers = [templates.compiled(text, signature, function) for text in texts]
     if len(writers) == 1:
         write = writers[0]
         return lambda args, kwargs: (checked_name(write(args, kwargs)),)

@@ -19,15 +19,22 @@ Writer = Callable[[tuple[object, ...], Mapping[str, object]], str]
 
 _ROOT = re.compile(r"[^.\[]*")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]+)\]")
+#: A field in single braces: those before it are doubled.
+_FUNCTION = re.compile(r"(?<!\{)((?:\{\{)*)\{function\}")
 _CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
 
 
-def compiled(template: str, signature: inspect.Signature) -> Writer:
+def compiled(template: str, signature: inspect.Signature, function: str = "") -> Writer:
     """A function that writes the template for a call.
+
+    Args:
+        function: what ``{function}`` stands for, unless the function takes such an argument.
 
     Raises:
         LockNameError: the template is malformed or names a parameter the function lacks.
     """
+    if "function" not in signature.parameters:
+        template = _FUNCTION.sub(lambda found: found[1] + escaped(function), template)
     writers = [_piece(template, signature, *piece) for piece in _pieces(template)]
     if len(writers) == 1:
         return writers[0]

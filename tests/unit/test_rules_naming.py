@@ -259,6 +259,12 @@ def test_several_templates_that_are_filled_in_alike_give_one_name() -> None:
     assert name((6, 5), {}) == ("acct:5", "acct:6")
 
 
+def test_template_may_name_the_function_itself() -> None:
+    named = namer(test_template_may_be_bytes, "{function}", None)
+
+    assert named((), {}) == (f"{__name__}.test_template_may_be_bytes",)
+
+
 def test_template_may_be_bytes() -> None:
     assert names(plain, lock_name=b"x:{x}") == ("x:1",)
 

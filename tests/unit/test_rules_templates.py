@@ -46,6 +46,23 @@ def test_template_is_filled_in(template: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("template", "name"),
     [
+        *(("{function}", "shop.order"), ("{function}:{order_id}", "shop.order:5")),
+        *(("{{function}}", "{function}"), ("{{{function}}}", "{shop.order}")),
+    ],
+)
+def test_field_stands_for_the_function(template: str, name: str) -> None:
+    assert compiled(template, SIGNATURE, "shop.order")((5,), {}) == name
+
+
+def test_argument_called_function_comes_before_the_function_itself() -> None:
+    signature = inspect.signature(lambda function: None)
+
+    assert compiled("{function}", signature, "shop.order")((5,), {}) == "5"
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
         *(("{order_id.id}", "7"), ("{order_id.owner.name}", "ann")),
         *(("{order_id.lines[0][sku]}", "x"), ("{order_id.id:04}", "0007")),
         *(("{order_id.owner.name!r}", "'ann'"), ("{order_id.when}", "None")),
