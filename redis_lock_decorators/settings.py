@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
+from redis_lock_decorators.rules.misnamed import refuse_unknown
 from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
 from redis_lock_decorators.world.background import are_threads_green, hub
 from redis_lock_decorators.world.bells import MOST_HUBS, bell_of_loop, bell_of_threads, drop_first
@@ -128,9 +129,7 @@ def combined(options: Options, given: LockOptions) -> Options:
     if not given:
         return options
     if not OPTION_NAMES.issuperset(given):
-        unknown = set(given) - OPTION_NAMES
-        known = ", ".join(sorted(OPTION_NAMES))
-        raise ConfigurationError(f"unknown option {', '.join(sorted(unknown))}: there are {known}")
+        refuse_unknown(given, OPTION_NAMES)
     # A lock made anew for each use brings the same few numbers and texts again and again.
     if _CACHED.issuperset(map(type, given.values())):
         return _checked(options, tuple(given), *given.values())

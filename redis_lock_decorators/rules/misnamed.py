@@ -1,0 +1,51 @@
+"""Options that do not exist, and what was meant by them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from redis_lock_decorators.errors import ConfigurationError
+
+_LEASE = "expire= (how long the lease lives)"
+_WAIT = "acquire_time= (the longest wait)"
+#: Others' words for what has another name here.
+_MEANT = {
+    "timeout": f"{_LEASE} or {_WAIT}",
+    **dict.fromkeys(("ttl", "ex", "px", "lease", "lease_time", "lock_timeout"), _LEASE),
+    **dict.fromkeys(("blocking_timeout", "wait_time", "wait_timeout", "max_wait"), _WAIT),
+    "blocking": "acquire_time=0 (try once)",
+    "sleep": "delta= (the first pause between two tries)",
+    **dict.fromkeys(("retry_delay", "retry_interval", "interval"), "delta="),
+    **dict.fromkeys(("auto_renewal", "auto_extend", "renew", "keep_alive"), "auto_renew="),
+    **dict.fromkeys(("name", "key", "resource", "lock"), "lock_name="),
+    **dict.fromkeys(("redis", "conn", "connection", "redis_client", "redis_conn"), "client="),
+    **dict.fromkeys(("token", "id"), "lease.identifier, which each acquisition makes"),
+    "key_prefix": "prefix=",
+    "namespace": "prefix=",
+    "strict": "lease.release(), which always refuses a lock that is not its own",
+}
+#: What is given beside the options, to most of what takes them.
+_BESIDE = ("lock_name", "get_lock_name", "client", "get_redis_connection", "on_busy")
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that there are not, and say which may be meant.
+
+    Raises:
+        ConfigurationError: there are such.
+    """
+    names = sorted(known)
+    unknown = sorted(set(given).difference(names))
+    if unknown:
+        hints = [_hint(name, (*names, *_BESIDE)) for name in unknown]
+        raise ConfigurationError(f"{'; '.join(hints)}; the options are {', '.join(names)}")
+
+
+def _hint(unknown: str, known: tuple[str, ...]) -> str:
+    problem = f"unknown option {unknown}"
+    if unknown in _BESIDE:
+        return f"{problem}: it cannot be given here"
+    close = difflib.get_close_matches(unknown, known, 1)
+    meant = _MEANT.get(unknown) or (close and f"{close[0]}=")
+    return f"{problem}: did you mean {meant}?" if meant else problem

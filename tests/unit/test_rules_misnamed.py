@@ -1,0 +1,52 @@
+"""Options that do not exist are refused, and what was meant is said."""
+
+import pytest
+
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.rules.misnamed import refuse_unknown
+
+KNOWN = ("expire", "acquire_time", "auto_renew", "delta", "wait")
+
+
+def problem(*given: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        refuse_unknown(given, KNOWN)
+    return str(caught.value)
+
+
+def test_known_options_are_taken() -> None:
+    assert refuse_unknown(KNOWN, KNOWN) is None
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        *(("timeout", "expire="), ("timeout", "acquire_time="), ("blocking_timeout", "acquire_")),
+        *(("ttl", "expire="), ("blocking", "acquire_time=0"), ("sleep", "delta=")),
+        *(("auto_renewal", "auto_renew="), ("redis_client", "client="), ("token", "identifier")),
+    ],
+)
+def test_word_of_another_library_is_translated(unknown: str, meant: str) -> None:
+    assert f"unknown option {unknown}: did you mean" in problem(unknown)
+    assert meant in problem(unknown)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "meant"), [("expires", "expire="), ("acquiretime", "acquire_time="), ("wiat", "wait=")]
+)
+def test_slip_of_the_hand_is_recognised(unknown: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in problem(unknown)
+
+
+def test_unlike_anything_is_only_refused() -> None:
+    assert problem("zzz") == f"unknown option zzz; the options are {', '.join(sorted(KNOWN))}"
+
+
+def test_several_are_told_at_once_beside_those_that_are_known() -> None:
+    told = problem("zzz", "expire", "expires")
+
+    assert "unknown option expires: did you mean expire=?; unknown option zzz;" in told
+
+
+def test_what_belongs_elsewhere_is_said_so() -> None:
+    assert "unknown option on_busy: it cannot be given here" in problem("on_busy")
