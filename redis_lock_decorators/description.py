@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 D = TypeVar("D", bound="Description")
+#: What users look for on a lock, of which there may be many acquisitions at once.
+_OF_LEASES = frozenset(
+    (
+        *("release", "extend", "check", "lost", "owned", "remaining", "deadline"),
+        *("identifier", "fence", "key", "expire", "lock_name"),
+    )
+)
 
 
 class _Configured:
@@ -89,6 +96,18 @@ class Description:
 
     def __repr__(self) -> str:
         return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only what there is not comes here: of a lease's, say where it is."""
+            problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_LEASES:
+                problem += (
+                    f": the lease has it, which the block and acquire() give "
+                    f"(lease = lock.acquire(), then lease.{name})"
+                )
+            raise AttributeError(problem)
 
     def _own_names(self) -> tuple[str, ...]:
         return self._names if self._names is not None else naming.first_argument((), {})

@@ -2,7 +2,8 @@
 
 import pytest
 
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators import ConfigurationError, RedisLock
+from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 from redis_lock_decorators.rules.misnamed import refuse_unknown
 
 KNOWN = ("expire", "acquire_time", "auto_renew", "delta", "wait")
@@ -32,7 +33,8 @@ def test_word_of_another_library_is_translated(unknown: str, meant: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("unknown", "meant"), [("expires", "expire="), ("acquiretime", "acquire_time="), ("wiat", "wait=")]
+    ("unknown", "meant"),
+    [("expires", "expire="), ("acquiretime", "acquire_time="), ("wiat", "wait=")],
 )
 def test_slip_of_the_hand_is_recognised(unknown: str, meant: str) -> None:
     assert f"did you mean {meant}?" in problem(unknown)
@@ -50,3 +52,12 @@ def test_several_are_told_at_once_beside_those_that_are_known() -> None:
 
 def test_what_belongs_elsewhere_is_said_so() -> None:
     assert "unknown option on_busy: it cannot be given here" in problem("on_busy")
+
+
+@pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
+def test_what_a_lease_has_is_pointed_to_by_a_lock(kind: type) -> None:
+    with pytest.raises(AttributeError, match=r"'release': the lease has it.*lock.acquire\(\)"):
+        kind("x").release()
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        kind("x").zzz  # noqa: B018  # reading it is the test
+    assert not hasattr(kind("x"), "extend")
