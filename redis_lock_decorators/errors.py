@@ -7,6 +7,9 @@ from typing import Any
 
 import redis.exceptions
 
+#: Why a lease is lost of which Redis knows nothing any more.
+KEY_GONE = "its key is gone"
+
 
 class LockError(redis.exceptions.LockError):
     """Something is wrong with a lock: the root of this package's errors.
@@ -86,7 +89,11 @@ class LockLostError(LockNotOwnedError):
 
     def _sentence(self, lock_name: str, why: str) -> str:
         lost = why or self._now()
-        cure = "make the work shorter or expire longer, and check what the protected code did"
+        cure = "check what the protected code did meanwhile"
+        if lost == KEY_GONE:
+            lost = f"{lost} (deleted, evicted, or lost by the server)"
+        else:
+            cure = f"make the work shorter or expire longer, and {cure}"
         return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"
 
 

@@ -28,6 +28,7 @@ class Locks:
     Args:
         get_redis_connection: gives the project's client; called at first use, once per process.
         get_async_redis_connection: gives its asyncio client; called once per event loop.
+        client: the client itself, in place of a hook; an asyncio client serves one event loop.
         options: defaults for the project's locks, as for ``RedisLock``; durations in seconds.
 
     Raises:
@@ -38,15 +39,19 @@ class Locks:
         self,
         get_redis_connection: ConnectionFactory | None = None,
         get_async_redis_connection: ConnectionFactory | None = None,
+        *,
+        client: Any = None,
         **options: Unpack[LockOptions],
     ) -> None:
         self._settings = Settings()
-        self._settings.configure(get_redis_connection, get_async_redis_connection, options)
+        self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
     def configure(
         self,
         get_redis_connection: ConnectionFactory | None = None,
         get_async_redis_connection: ConnectionFactory | None = None,
+        *,
+        client: Any = None,
         **options: Unpack[LockOptions],
     ) -> None:
         """Change the project's connection hook and defaults; unnamed ones stay.
@@ -56,7 +61,7 @@ class Locks:
         Raises:
             ConfigurationError: an option is unknown or not usable; nothing was changed.
         """
-        self._settings.configure(get_redis_connection, get_async_redis_connection, options)
+        self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
     def lock(
         self,

@@ -15,6 +15,7 @@ from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, 
 from redis_lock_decorators.world.background import are_threads_green, hub
 from redis_lock_decorators.world.bells import MOST_HUBS, bell_of_loop, bell_of_threads, drop_first
 from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.clients import is_awaited, refuse_unfit
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
     Connections,
@@ -68,6 +69,7 @@ class Settings:
         self,
         get_redis_connection: ConnectionFactory | None,
         get_async_redis_connection: ConnectionFactory | None,
+        client: Any,
         options: LockOptions,
     ) -> None:
         """Change the defaults; locks that exist follow, except in what they were told themselves.
@@ -75,6 +77,9 @@ class Settings:
         Raises:
             ConfigurationError: an option is unknown or not usable; nothing was changed.
         """
+        if client is not None:
+            given = get_redis_connection or get_async_redis_connection
+            get_redis_connection, get_async_redis_connection = _factories(client, given)
         changed = combined(self.options, options)
         for factory in (get_redis_connection, get_async_redis_connection):
             checked_factory(factory)
@@ -122,6 +127,20 @@ class Settings:
                 "get_async_redis_connection=… with a function that returns a redis.asyncio client"
             )
         return self.get_async_redis_connection
+
+
+def _factories(
+    client: Any, given: ConnectionFactory | None
+) -> tuple[ConnectionFactory | None, ConnectionFactory | None]:
+    """The hooks, of threads and of event loops, that always give this client."""
+    if given is not None:
+        raise ConfigurationError(
+            "give client or a hook such as get_redis_connection, not both; a client serves "
+            "either threads or one event loop"
+        )
+    awaited = is_awaited(client)
+    refuse_unfit(client, awaited)
+    return (None, lambda: client) if awaited else (lambda: client, None)
 
 
 def combined(options: Options, given: LockOptions) -> Options:

@@ -6,7 +6,13 @@ import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
 
-from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, shortened, shown
+from redis_lock_decorators.errors import (
+    KEY_GONE,
+    LockLostError,
+    LockNotOwnedError,
+    shortened,
+    shown,
+)
 from redis_lock_decorators.flow import doubt
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
@@ -258,7 +264,7 @@ def run_out(port: Port, claim: Claim) -> LockLostError:
 
 def refused(refusal: Refusal) -> str:
     """Why a lease is lost, as Redis says."""
-    return f"{shortened(refusal.holder)} holds it" if refusal.holder else "its key is gone"
+    return f"{shortened(refusal.holder)} holds it" if refusal.holder else KEY_GONE
 
 
 def refuse_over(claim: Claim) -> None:

@@ -10,6 +10,8 @@ from redis_lock_decorators.errors import ConfigurationError
 LONGEST_EXPIRE = 366 * 86_400.0
 #: Redis counts in milliseconds; a shorter lease is rounded up.
 SHORTEST_EXPIRE = 0.001
+#: The holder's deadline comes 2 ms and 1 % before the end, and a reply takes its time.
+SHORTEST_LEASE = 0.01
 
 
 def checked_expire(expire: object) -> float:
@@ -21,6 +23,17 @@ def checked_expire(expire: object) -> float:
             "(is this in milliseconds, by mistake?)"
         )
     return max(seconds, SHORTEST_EXPIRE)
+
+
+def checked_lease(expire: object) -> float:
+    """How long a lease lives that its holder relies on: not too short for that."""
+    seconds = checked_expire(expire)
+    if seconds < SHORTEST_LEASE:
+        raise ConfigurationError(
+            f"expire={expire!r}: such a lease is over before the reply to its request is read; "
+            f"give at least {SHORTEST_LEASE} s"
+        )
+    return seconds
 
 
 def checked_acquire_time(acquire_time: object) -> float:

@@ -61,7 +61,7 @@ class Options:
     def __post_init__(self) -> None:
         longest = durations.checked_hold("max_hold", self.max_hold)
         least = durations.checked_hold("min_hold", self.min_hold)
-        expire = durations.checked_expire(self.expire)
+        expire = durations.checked_lease(self.expire)
         lease = expire if longest is None else min(expire, longest)
         object.__setattr__(self, "patience", durations.checked_acquire_time(self.acquire_time))
         object.__setattr__(self, "expire", expire)

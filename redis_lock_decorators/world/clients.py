@@ -186,12 +186,17 @@ def refuse_unfit(client: Any, awaited: bool) -> None:
         raise ConfigurationError(
             f"{type(client).__name__} is no Redis client: it has no execute_command"
         )
-    if inspect.iscoroutinefunction(execute) is not awaited:
+    if is_awaited(client) is not awaited:
         kinds = ("a blocking", "an asyncio") if awaited else ("an asyncio", "a blocking")
         raise ConfigurationError(
             f"{type(client).__module__}.{type(client).__name__} is {kinds[0]} client, but this "
             f"code needs {kinds[1]} one"
         )
+
+
+def is_awaited(client: Any) -> bool:
+    """Whether this is an asyncio client."""
+    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
 
 
 def _plain_execute(client: Any) -> FunctionType | None:

@@ -168,6 +168,10 @@ def _from_environment(library: str) -> Any:
 
 def _imported(named: str) -> ConnectionFactory:
     module_name, _, attribute = named.partition(":")
+    if not (module_name and attribute):
+        raise ConfigurationError(
+            f"REDIS_LOCK_CONNECTION={named!r} names no factory: write it as package.module:function"
+        )
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -176,6 +180,9 @@ def _imported(named: str) -> ConnectionFactory:
             "write it as package.module:function"
         ) from error
     if not callable(factory):
-        raise ConfigurationError(f"REDIS_LOCK_CONNECTION={named!r} cannot be called")
+        raise ConfigurationError(
+            f"REDIS_LOCK_CONNECTION={named!r} is a {type(factory).__name__}, which cannot be "
+            "called: name a function that returns a client"
+        )
     found: ConnectionFactory = factory
     return found

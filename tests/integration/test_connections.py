@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -120,13 +121,15 @@ def test_the_factory_of_the_environment_comes_first(server, name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "named", ["no_such_module:connect", "sys:no_such_name", "sys", "sys:version"]
+    "named", ["no_such_module:connect", "sys:no_such_name", "os.path", ":connect", "sys:version"]
 )
 def test_an_environment_that_names_no_factory_is_told(monkeypatch, named):
     monkeypatch.setenv("REDIS_LOCK_CONNECTION", named)
 
-    with pytest.raises(ConfigurationError, match="REDIS_LOCK_CONNECTION"):
+    with pytest.raises(ConfigurationError, match=r"REDIS_LOCK_CONNECTION.*(write|name) ") as caught:
         RedisLock("x").acquire()
+
+    assert "posixpath" not in str(caught.value)
 
 
 def test_an_unreadable_url_is_told_without_its_password(monkeypatch):
@@ -245,3 +248,36 @@ def test_connections_of_ours_do_not_grow_with_use(server, name):
 
     # Sixteen are kept; one hears, one renews.
     assert len(client.client_list()) - before <= 18
+
+
+def test_a_client_may_be_given_in_place_of_a_hook(server, name):
+    client = server.client()
+
+    with Locks(client=client, prefix="given:").lock(name) as lease:
+        assert client.get(f"given:{name}") == lease.identifier.encode()
+
+    redis_lock_decorators.configure(client=client, prefix="configured:")
+    with RedisLock(name) as lease:
+        assert client.get(f"configured:{name}") == lease.identifier.encode()
+
+
+def test_an_asyncio_client_may_be_given_in_place_of_a_hook(server, name):
+    async def main():
+        client = redis.asyncio.Redis(port=server.port)
+        async with client, Locks(client=client).async_lock(name) as lease:
+            return await client.get(lease.key), lease.identifier.encode()
+
+    held, identifier = asyncio.run(main())
+    assert held == identifier
+
+
+@pytest.mark.parametrize("hook", ["get_redis_connection", "get_async_redis_connection"])
+def test_a_client_and_a_hook_are_refused(server, hook):
+    with pytest.raises(ConfigurationError, match="not both"):
+        Locks(client=server.client(), **{hook: server.client})
+
+
+@pytest.mark.parametrize("client", ["redis://localhost", redis.Redis.from_url])
+def test_what_is_no_client_is_refused_in_place_of_a_hook(client):
+    with pytest.raises(ConfigurationError, match="no Redis client"):
+        Locks(client=client)

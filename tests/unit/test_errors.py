@@ -9,6 +9,7 @@ import pytest
 import redis.exceptions
 
 from redis_lock_decorators.errors import (
+    KEY_GONE,
     ConfigurationError,
     LockError,
     LockLostError,
@@ -195,7 +196,7 @@ class OwnError(LockTimeoutError):
         (
             LockLostError("report", holder=IDENTIFIER),
             "the lease of lock 'report' ended before the work did: it is held by 01234567…; make "
-            "the work shorter or expire longer, and check what the protected code did",
+            "the work shorter or expire longer, and check what the protected code did meanwhile",
         ),
         (
             LockNotOwnedError("report", why="this lease of it was released"),
@@ -215,6 +216,7 @@ def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, senten
         (LockNotOwnedError("r"), ["it is not locked"]),
         (LockNotOwnedError("r", holder="abc"), ["it is held by"]),
         (LockLostError("r"), ["ended before the work did"]),
+        (LockLostError("r", why=KEY_GONE), ["deleted, evicted, or lost by the server", "check"]),
     ],
 )
 def test_sentence_says_what_is_known(error: LockError, words: list[str]) -> None:
@@ -274,3 +276,7 @@ def test_short_name_is_shown_whole(name: str) -> None:
 
 def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
     str(LockLostError("caf\udce9")).encode()
+
+
+def test_shorter_work_is_no_cure_for_a_key_that_was_deleted() -> None:
+    assert "shorter" not in str(LockLostError("r", why=KEY_GONE))

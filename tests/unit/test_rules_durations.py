@@ -121,9 +121,9 @@ def test_milliseconds_are_never_less_than_the_seconds(seconds: float) -> None:
 
 
 def test_options_hold_what_they_were_given_and_what_follows() -> None:
-    options = Options(acquire_time=None, expire=0.0005, delta=1, prefix="p:")
+    options = Options(acquire_time=None, expire=0.0105, delta=1, prefix="p:")
 
-    assert (options.patience, options.ttl, options.prefix) == (math.inf, 1, "p:")
+    assert (options.patience, options.ttl, options.prefix) == (math.inf, 11, "p:")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,7 @@ def test_options_hold_what_they_were_given_and_what_follows() -> None:
     [
         {"acquire_time": -1},
         {"expire": 0},
+        {"expire": 0.009},
         {"expire": None},
         {"delta": 0},
         {"prefix": None},

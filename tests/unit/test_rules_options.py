@@ -80,7 +80,7 @@ def test_lease_is_the_expire_but_not_longer_than_max_hold(
 
 
 @given(
-    expire=st.floats(min_value=0.001, max_value=LONGEST_EXPIRE),
+    expire=st.floats(min_value=0.01, max_value=LONGEST_EXPIRE),
     max_hold=st.none() | st.floats(min_value=0.001, max_value=LONGEST_EXPIRE),
 )
 def test_any_lease_is_looked_at_in_its_first_third(expire: float, max_hold: float | None) -> None:
