@@ -13,6 +13,8 @@ from redis_lock_decorators.lease import Lease, current_lease
 from redis_lock_decorators.locks import Locks, configure, redis_lock
 from redis_lock_decorators.redislock import RedisLock
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ConfigurationError",
     "Lease",
@@ -23,6 +25,7 @@ __all__ = [
     "LockTimeoutError",
     "Locks",
     "RedisLock",
+    "__version__",
     "acquire_lock",
     "configure",
     "current_lease",
