@@ -15,6 +15,7 @@ from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.rules import durations
+from redis_lock_decorators.rules.keys import checked_key
 from redis_lock_decorators.rules.options import Options, checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.tasks import AsyncioPort
@@ -220,7 +221,7 @@ def key_of(client: Any, name: object) -> bytes:
             raise LockNameError(f"the name {name!a:.80} cannot be written") from None
     if not key:
         raise LockNameError(f"a lock's name is text and not empty, not {name!r:.80}")
-    return key
+    return checked_key(key)
 
 
 def _encoding(client: Any) -> str:

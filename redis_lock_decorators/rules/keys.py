@@ -5,6 +5,8 @@ from __future__ import annotations
 import binascii
 import hashlib
 import itertools
+import re
+import string
 import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
@@ -16,6 +18,11 @@ from redis_lock_decorators.errors import LockNameError
 #: Longer names (bytes of UTF-8) become their beginning and a digest.
 LONGEST_NAME = 512
 SLOTS = 16_384
+#: What stands before the kind of a companion, the key of further facts about a lock.
+MARK = b"~:"
+COMPANION = re.compile(MARK + rb"[a-z]+\Z")
+_LETTERS = (string.ascii_letters + string.digits).encode()
+_PAIRS = tuple([bytes(pair) for pair in itertools.product(_LETTERS, repeat=2)])
 
 
 def is_name(lock_name: object) -> bool:
@@ -73,35 +80,45 @@ def key_of(prefix: str, lock_name: str) -> bytes:
         if len(name) > LONGEST_NAME:
             digest = hashlib.blake2b(name, digest_size=16).hexdigest()
             name = six.ensure_binary(f"{lock_name[:64]}…{digest}", errors="surrogateescape")
-        return six.ensure_binary(prefix) + name
+        return checked_key(six.ensure_binary(prefix) + name)
     except UnicodeEncodeError:
         name_shown = ascii(lock_name)[:80]
         raise LockNameError(f"a lock's name cannot be written as UTF-8: {name_shown}") from None
 
 
+def checked_key(key: bytes) -> bytes:
+    """A key that may be a lock's: none of those that are kept for further facts about locks."""
+    if is_companion(key):
+        shown = ascii(key.decode(errors="surrogateescape"))
+        raise LockNameError(
+            f"a lock's key does not end like {shown[-40:]}: keys that end in ~: and a word are "
+            "kept for what is noted of locks"
+        )
+    return key
+
+
 def slot_of(key: bytes) -> int:
     """The cluster slot of a key, from the Redis cluster specification (CRC16, hash tags)."""
-    start = key.find(b"{")
-    if start >= 0:
-        end = key.find(b"}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    return binascii.crc_hqx(key, 0) % SLOTS
+    return binascii.crc_hqx(_hashed(key), 0) % SLOTS
 
 
 def companion(key: bytes, kind: bytes) -> bytes:
-    """The key of further facts about a lock, in the slot of its key whatever braces it has.
+    """The key of further facts about a lock: it begins with the lock's key and is in its slot.
 
-    With a prefix that begins with a brace, or none, a lock may be given a name that is such a key;
-    it is then told to choose another.
+    So a pattern that allows a lock's key, or its prefix, allows this too. It depends on nothing
+    else, so that all agree on it who come to the key by different prefixes. ``kind`` is a word of
+    lower-case letters. No lock is ever given a key of this form, see ``is_companion``.
     """
-    start = key.find(b"{")
-    end = key.find(b"}", start + 1)
-    if 0 <= start < end - 1:
-        return b"{%b}:%b:%b" % (key[start + 1 : end], key, kind)
-    if b"}" not in key:
-        return b"{%b}:%b" % (key, kind)
-    return b"{%b}:%b:%b" % (_tag(slot_of(key)), key, kind)
+    part = _hashed(key)
+    if part is not key or not (b"{" in key or b"}" in key):
+        return b"%b{%b}%b%b" % (key, part, MARK, kind)
+    # Its braces make no hash tag, and whatever follows them would not either.
+    return _in_slot(slot_of(key), key + b"~", MARK + kind)
+
+
+def is_companion(key: bytes) -> bool:
+    """Whether a key has the form of those that ``companion`` makes."""
+    return MARK in key and COMPANION.search(key) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -111,11 +128,35 @@ def with_queue(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return keys + queues + tuple([companion(key, b"waiters") for key in keys])
 
 
+def _hashed(key: bytes) -> bytes:
+    """The part of a key that chooses its slot: its hash tag, or the key itself."""
+    start = key.find(b"{")
+    if start >= 0:
+        end = key.find(b"}", start + 1)
+        if end > start + 1:
+            return key[start + 1 : end]
+    return key
+
+
+def _in_slot(slot: int, begin: bytes, end: bytes) -> bytes:
+    """A key without hash tag that begins and ends so, with four letters between for its slot.
+
+    CRC16 is linear: what two letters change of it does not depend on the rest.
+    """
+    seconds = _changes(len(end))
+    for first in _PAIRS:
+        rest = binascii.crc_hqx(b"%b%b\0\0%b" % (begin, first, end), 0) % SLOTS
+        second = seconds.get(rest ^ slot)
+        if second is not None:
+            return b"%b%b%b%b" % (begin, first, second, end)
+    raise AssertionError("no letters lead to this slot")  # they do to each, as is tested
+
+
 @cache
-def _tag(slot: int) -> bytes:
-    """A short hash tag of a slot."""
-    tags = (b"%x" % number for number in itertools.count())
-    return next(tag for tag in tags if slot_of(tag) == slot)
+def _changes(following: int) -> dict[int, bytes]:
+    """Two letters by what they change of a slot, in place of zeros, before so many bytes."""
+    after = bytes(following)
+    return {binascii.crc_hqx(pair + after, 0) % SLOTS: pair for pair in _PAIRS}
 
 
 def by_slot(keys: Iterable[bytes]) -> list[tuple[bytes, ...]]:

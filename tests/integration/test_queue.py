@@ -25,7 +25,7 @@ from support.topologies import started
 from support.workers import Rival, in_child
 
 from redis_lock_decorators import ConfigurationError, lua
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.keys import companion, with_queue
 
 FRONTS = TIDY_FRONTS
 
@@ -290,7 +290,7 @@ async def test_numbers_grow_from_hand_to_hand(front, server, direct, name):
 
     results = await front.elsewhere(*[enter] * 5, let_go)
 
-    direct.delete(f"{{sys:lock:{name}}}:fence")  # it is kept for a day
+    direct.delete(companion(f"sys:lock:{name}".encode(), b"fence"))
     assert results == [None] * 6
     assert len(set(fences)) == 6
     assert fences == sorted(fences)

@@ -295,7 +295,7 @@ async def test_a_lost_reply_while_lining_up_takes_no_second_place(
 ):
     lock = front.package.RedisLock(name, client=front.client(proxy), expire=30)
     lease = await do(lock.acquire())
-    proxy.drop_reply(lambda command: b"%b:queue" % b"}" in b" ".join(command), times=4)
+    proxy.drop_reply(lambda command: b"}~:queue" in b" ".join(command), times=4)
     most = []
 
     async def let_go():

@@ -20,7 +20,7 @@ from redis_lock_decorators.world.blocking import run
 SECURITY = pathlib.Path(__file__).parents[2] / "SECURITY.rst"
 ITEMS = SECURITY.read_text().partition("ACL must allow")[2].split("\n- ")[1:]
 EVERY, TRANSACTION, OTHERS, QUEUE = [re.findall(r"``([A-Z|]+)``", item) for item in ITEMS]
-KEYS = ("~sys:lock:*", "~{sys:lock:*", "&redis-lock:*")
+KEYS = ("~sys:lock:*", "&redis-lock:*")
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def keys_left(clients: list[Any], seconds: float) -> list[str]:
     end = time.monotonic() + seconds
     while True:
         left = [key for client in clients for key in client.keys("*") if not _is_note(client, key)]
-        left = [key for key in left if not key.endswith(b":fence")]
+        left = [key for key in left if not key.endswith(b"~:fence")]
         if not left or time.monotonic() > end:
             return [f"left behind: {key.decode(errors='replace')}" for key in left]
         time.sleep(0.05)

@@ -85,7 +85,7 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 
 def is_note(client: Any, key: bytes) -> bool:
     """Whether this is such a note, which ends by itself."""
-    if not key.endswith(b":waiters"):
+    if not key.endswith(b"~:waiters"):
         return False
     try:
         fields, left = client.hkeys(key), client.pttl(key)

@@ -6,13 +6,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from redis_lock_decorators.rules.keys import companion
 from support.fronts import do
 from support.leftovers import PATIENCE, until
 
 
 def queue_of(name: str) -> str:
     """The key of the queue."""
-    return f"{{sys:lock:{name}}}:queue"
+    return companion(f"sys:lock:{name}".encode(), b"queue").decode()
 
 
 async def queued(front: Any, direct: Any, name: str, count: int = 1) -> None:

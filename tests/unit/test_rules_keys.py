@@ -1,19 +1,24 @@
 """Names and keys: one name one key, whatever its letters; slots as a cluster counts them."""
 
 import binascii
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from redis_lock_decorators.drop_in import key_of as stand_in_key_of
 from redis_lock_decorators.errors import LockNameError
 from redis_lock_decorators.rules.keys import (
     LONGEST_NAME,
+    SLOTS,
+    _in_slot,
     by_slot,
     checked_name,
     checked_names,
     companion,
+    is_companion,
     key_of,
     slot_of,
 )
@@ -220,18 +225,61 @@ def test_keys_of_one_slot_keep_their_order() -> None:
 # Companions: further facts about a lock
 
 
+KINDS = st.sampled_from([b"queue", b"waiters", b"fence", b"a"])
+#: Keys that end as companions do, or nearly, beside all others.
+ENDS = st.sampled_from([b"", b"~", b"~:", b"~:queue", b"{a}~:queue", b"{a}", b"}~:fence", b"~:Q"])
+ODD = st.one_of(BRACED, st.binary(min_size=1, max_size=30), st.just(b"sys:lock:a"))
+
+
+@st.composite
+def odd_keys(draw: Any) -> bytes:
+    """Keys of any bytes, also companions of others, and companions of those."""
+    key = draw(ODD) + draw(ENDS)
+    for _ in range(draw(st.integers(0, 2))):
+        key = companion(key, draw(KINDS)) + draw(ENDS)
+    return key
+
+
+def lock_of(found: bytes) -> bytes:
+    """The key of the lock whose companion this is."""
+    begin, _, kind = found.rpartition(b"~:")
+    assert kind.isalpha()
+    if not begin.endswith(b"}"):
+        assert begin[-5:-4] == b"~"
+        return begin[:-5]
+    start = begin.index(b"{")
+    tag = begin[start + 1 : begin.index(b"}", start)]
+    assert begin.endswith(b"{%b}" % tag)
+    return begin[: -len(tag) - 2]
+
+
 @pytest.mark.parametrize(
     ("key", "companion_key"),
     [
-        (b"sys:lock:a", b"{sys:lock:a}:fence"),
-        (b"sys:lock:{", b"{sys:lock:{}:fence"),
-        (b"sys:lock:a{b", b"{sys:lock:a{b}:fence"),
+        (b"sys:lock:a", b"sys:lock:a{sys:lock:a}~:fence"),
+        (b"sys:lock:order{7}", b"sys:lock:order{7}{7}~:fence"),
+        (b"{bill}:lock:a", b"{bill}:lock:a{bill}~:fence"),
+        (b"a{{b}}", b"a{{b}}{{b}~:fence"),
     ],
 )
-def test_companion_of_a_key_without_closing_brace_wraps_it(
+def test_companion_names_what_chooses_the_slot_of_its_lock(
     key: bytes, companion_key: bytes
 ) -> None:
     assert companion(key, b"fence") == companion_key
+
+
+@pytest.mark.parametrize("key", [b"a}b", b"a{b", b"{", b"}", b"{}", b"}{", b"{}{a}", b"a{}b{c}"])
+def test_companion_of_a_key_whose_braces_are_no_tag_has_letters_for_its_slot(key: bytes) -> None:
+    found = companion(key, b"fence")
+
+    assert re.fullmatch(re.escape(key) + rb"~[A-Za-z0-9]{4}~:fence", found)
+
+
+@pytest.mark.parametrize("begin", [b"a{b", b"}", b"{}ab"])
+@pytest.mark.parametrize("kind", [b"queue", b"waiters", b"fence"])
+def test_there_are_letters_for_every_slot(begin: bytes, kind: bytes) -> None:
+    for slot in range(SLOTS):
+        assert slot_of(_in_slot(slot, begin, b"~:" + kind)) == slot
 
 
 @pytest.mark.parametrize(
@@ -245,39 +293,66 @@ def test_companion_is_in_the_slot_of_its_key(key: bytes) -> None:
     assert slot_of(companion(key, b"fence")) == slot_of(key)
 
 
-@settings(deadline=None)  # the first tag of a slot is searched for
-@given(key=st.one_of(BRACED, st.binary(min_size=1, max_size=30)))
-def test_companion_is_in_the_slot_of_its_key_whatever_its_braces(key: bytes) -> None:
-    assert slot_of(companion(key, b"fence")) == slot_of(key)
+@settings(deadline=None)  # the letters of a slot are searched for
+@given(key=odd_keys(), kind=KINDS)
+def test_companion_is_in_the_slot_of_its_key_whatever_its_braces(key: bytes, kind: bytes) -> None:
+    assert slot_of(companion(key, kind)) == slot_of(key)
 
 
-@settings(deadline=None)  # the first tag of a slot is searched for
-@given(key=BRACED, other=BRACED, prefix=st.sampled_from([b"sys:lock:", b"p"]))
-def test_locks_of_a_prefix_have_companions_of_their_own(
-    key: bytes, other: bytes, prefix: bytes
+@settings(deadline=None)
+@given(key=odd_keys(), kind=KINDS)
+def test_companion_begins_with_the_key_and_so_with_its_prefix(key: bytes, kind: bytes) -> None:
+    assert companion(key, kind).startswith(key)
+
+
+@settings(deadline=None)
+@given(key=odd_keys(), kind=KINDS)
+def test_companion_tells_whose_and_which_it_is_so_none_belongs_to_two(
+    key: bytes, kind: bytes
 ) -> None:
-    companions = {companion(prefix + key, b"fence"), companion(prefix + other, b"fence")}
+    found = companion(key, kind)
 
-    assert len(companions) == (1 if key == other else 2)
-
-
-@pytest.mark.parametrize("key", [b"x", b"a}b"])
-def test_locks_without_prefix_have_companions_of_their_own(key: bytes) -> None:
-    found = companion(key, b"fence")
-
-    other = found[: -len(b":fence")]  # the name that a malicious user would choose
-
-    assert companion(other, b"fence") != found
+    assert lock_of(found) == key
+    assert found.endswith(b"~:" + kind)
 
 
-@settings(deadline=None)  # the first tag of a slot is searched for
-@given(key=BRACED, kinds=st.sampled_from([(b"fence", b"queue"), (b"a", b"b")]))
-def test_companions_of_different_kinds_differ(key: bytes, kinds: tuple[bytes, bytes]) -> None:
-    assert len({companion(key, kind) for kind in kinds} | {key}) == 3
+@settings(deadline=None)
+@given(keys=st.tuples(odd_keys(), odd_keys()), kinds=st.tuples(KINDS, KINDS))
+def test_companions_of_two_locks_or_kinds_differ(
+    keys: tuple[bytes, bytes], kinds: tuple[bytes, bytes]
+) -> None:
+    first, second = (companion(key, kind) for key, kind in zip(keys, kinds, strict=True))
+
+    assert (first == second) == (keys[0] == keys[1] and kinds[0] == kinds[1])
 
 
-@pytest.mark.parametrize("name", ["order{7}", "a", "a}b", "{a}", "a{", "{}"])
-def test_companion_is_the_key_of_no_lock_of_the_prefix(name: str) -> None:
-    found = companion(key_of(PREFIX, name), b"fence")
+@settings(deadline=None)
+@given(key=odd_keys(), kind=KINDS, cut=st.integers(0, 60))
+def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: int) -> None:
+    found = companion(key, kind)
+    assume(len(found) <= LONGEST_NAME)
+    assume(found[:cut].isascii() and cut < len(found))
+    prefix, name = found[:cut].decode(), found[cut:].decode(errors="surrogateescape")
 
-    assert not found.startswith(PREFIX.encode())
+    with pytest.raises(LockNameError, match="noted of locks"):
+        key_of(prefix, name)
+    with pytest.raises(LockNameError, match="noted of locks"):
+        stand_in_key_of(None, found)
+
+
+@given(key=odd_keys())
+def test_every_other_key_may_be_a_locks(key: bytes) -> None:
+    assume(not is_companion(key))
+
+    assert stand_in_key_of(None, key) == key
+
+
+@pytest.mark.parametrize("name", ["queue", "a:queue", "a~queue", "a~:", "~:Queue", "a~:q1", "~:é"])
+def test_names_that_only_resemble_a_companion_are_names(name: str) -> None:
+    assert key_of(PREFIX, name) == (PREFIX + name).encode()
+
+
+def test_same_key_has_the_same_companions_whatever_the_prefix() -> None:
+    keys = {key_of(PREFIX, "a"), key_of("", "sys:lock:a"), stand_in_key_of(None, "sys:lock:a")}
+
+    assert len(keys) == 1
