@@ -13,7 +13,13 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules.misnamed import refuse_unknown
 from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
 from redis_lock_decorators.world.background import are_threads_green, hub
-from redis_lock_decorators.world.bells import MOST_HUBS, bell_of_loop, bell_of_threads, drop_first
+from redis_lock_decorators.world.bells import (
+    MOST_HUBS,
+    bell_of_loop,
+    bell_of_threads,
+    drop_first,
+    forget_closed,
+)
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import is_awaited, refuse_unfit
 from redis_lock_decorators.world.connections import (
@@ -112,8 +118,7 @@ class Settings:
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None or connections.process != process.number:
-            for other in [other for other in self._by_loop if other.is_closed()]:
-                del self._by_loop[other]
+            forget_closed(self._by_loop)
             connections = self._by_loop[loop] = Connections(Courier, bell_of_loop(), awaited=True)
         if client is None:
             client = connections.client(factory or self._async_factory())

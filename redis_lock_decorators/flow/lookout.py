@@ -76,7 +76,7 @@ class Lookout:
 
     def absorb(self) -> bool:
         """Take in what was handed in; whether that was anything."""
-        came = list(self._seen.items())
+        came = list(self._seen.copy().items())
         for place, seen in came:
             self._note(place[0], seen, is_look=False)
             last = self._seen.pop(place)

@@ -220,6 +220,13 @@ def drop_first(found: dict[int, Any], most: int) -> None:
         found.pop(number, None)
 
 
+def forget_closed(found: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Forget what belongs to event loops that were closed; other threads may do so as well."""
+    for loop in list(found):
+        if loop.is_closed():
+            found.pop(loop, None)
+
+
 def bell_of_threads() -> ThreadBell:
     """The bell of all threads of this process, or of the running greenlet's hub."""
     return _bells.of(hub())
@@ -229,7 +236,6 @@ def bell_of_loop() -> LoopBell:
     """The bell of the running event loop."""
     loop, bells = asyncio.get_running_loop(), _bells.loops
     if loop not in bells:
-        for other in [other for other in bells if other.is_closed()]:
-            del bells[other]
+        forget_closed(bells)
         bells[loop] = LoopBell()
     return bells[loop]

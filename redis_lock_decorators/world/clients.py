@@ -113,7 +113,7 @@ class Facts(Generic[T]):
         """The waiters for a key with leases of one length."""
         found = self.cohorts.get((key, ttl))
         if found is None:
-            for other, cohort in list(self.cohorts.items()):
+            for other, cohort in self.cohorts.copy().items():
                 if len(self.cohorts) >= MOST_COHORTS and cohort.is_idle():
                     self.cohorts.pop(other, None)
             found = self.cohorts.setdefault((key, ttl), Cohort())
