@@ -7,13 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FunctionType
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.world.clients import Bell, Facts, refuse_unfit
+from redis_lock_decorators.world.factories import ByFactory
 
 #: Gives the Redis client of a project; called at the first use of a lock, once per process (where
 #: threads are greenlets, once per native thread: no hub can wait for another's sockets).
@@ -91,11 +91,8 @@ class Connections(Generic[T]):
         self._lane = lane
         self._bell = bell
         self._awaited = awaited
-        # Functions weakly, so that a lambda made for one lock goes with it, and its client too.
-        self._clients: WeakKeyDictionary[ConnectionFactory, Any] = WeakKeyDictionary()
-        self._others: dict[ConnectionFactory, Any] = {}
-        self._makings: WeakKeyDictionary[ConnectionFactory, Making] = WeakKeyDictionary()
-        self._other_makings: dict[ConnectionFactory, Making] = {}
+        self._clients: ByFactory[Any] = ByFactory()
+        self._makings: ByFactory[Making] = ByFactory()
         self._facts: WeakKeyDictionary[Any, Facts[T]] = WeakKeyDictionary()
 
     def client(self, factory: ConnectionFactory) -> Any:
@@ -105,10 +102,10 @@ class Connections(Generic[T]):
             ConfigurationError: the factory gave no Redis client, or one of the other world, or
                 uses a lock that needs it.
         """
-        clients = self._clients if isinstance(factory, FunctionType) else self._others
+        clients = self._clients
         client = clients.get(factory)
         if client is None:
-            making = self._making(factory)
+            making = self._makings.setdefault(factory, Making())
             with making.turn():
                 client = clients.get(factory)
                 if client is None:
@@ -117,12 +114,6 @@ class Connections(Generic[T]):
                     # Who came meanwhile may have made one, which is in use already.
                     client = clients.setdefault(factory, client)
         return client
-
-    def _making(self, factory: ConnectionFactory) -> Making:
-        """The calls of a factory that are under way."""
-        is_weak = isinstance(factory, FunctionType)
-        makings = self._makings if is_weak else self._other_makings
-        return makings.setdefault(factory, Making())
 
     def facts(self, client: Any) -> Facts[T]:
         """What is known of a client."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 import redis
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.world import connections
+from redis_lock_decorators.world import connections, factories
 from redis_lock_decorators.world.connections import Connections
+from redis_lock_decorators.world.factories import ByFactory
 from redis_lock_decorators.world.lane import Lane
 
 #: Seconds after which a thread counts as hanging.
@@ -123,3 +127,92 @@ def test_a_factory_that_waits_for_a_thread_that_needs_it_does_not_wait_for_ever(
         return mine
 
     assert in_thread(lambda: project.client(factory)) is made[1]
+
+
+# What a factory made goes with it
+
+
+class Maker:
+    """Something whose parts are factories; no two of them are told apart by what they equal."""
+
+    def __call__(self) -> Any:
+        return redis.Redis()
+
+    def client(self) -> Any:
+        return redis.Redis()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Maker)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+MADE = classmethod(lambda cls: redis.Redis())
+KINDS: dict[str, Callable[[], Callable[[], Any]]] = {
+    "lambda": lambda: lambda: redis.Redis(),
+    "partial": lambda: functools.partial(redis.Redis, port=1),
+    "bound method": lambda: Maker().client,
+    "partial of a bound method": lambda: functools.partial(Maker().client),
+    "object that is called": Maker,
+    "bound class method": lambda: type("Own", (Maker,), {"make": MADE}).make,  # type: ignore[attr-defined]
+}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+def test_client_goes_with_its_factory(
+    project: Connections[Lane], make: Callable[[], Callable[[], Any]]
+) -> None:
+    def use() -> list[Any]:
+        factory: Any = make()
+        client = project.client(factory)
+        assert project.client(factory) is client
+        assert project.facts(client) is project.facts(client)
+        return [weakref.ref(client)]
+
+    found = [one for _ in range(3) for one in use()]
+    gc.collect()
+
+    assert [one() for one in found] == [None] * 3
+    assert len(project._clients) == len(project._facts) == 0
+
+
+def test_bound_method_has_one_client_while_its_object_lives(project: Connections[Lane]) -> None:
+    one, other = Maker(), Maker()
+
+    client = project.client(one.client)
+    gc.collect()
+
+    assert project.client(one.client) is client
+    assert project.client(one) is not client
+    assert project.client(other.client) is not client
+
+
+def test_factory_that_cannot_be_referred_to_weakly_keeps_its_client(
+    project: Connections[Lane],
+) -> None:
+    class Rigid:
+        __slots__ = ()
+
+        def __call__(self) -> Any:
+            return redis.Redis()
+
+    factory = Rigid()
+
+    assert project.client(factory) is project.client(factory)
+
+
+def test_factory_in_the_memory_of_another_has_a_client_of_its_own() -> None:
+    clients: ByFactory[str] = ByFactory()
+
+    def gone() -> None:
+        """A factory whose end nobody was told of yet."""
+
+    def factory() -> None:
+        pass
+
+    place = (id(factory),)
+    clients._entries[place] = factories._Entry((weakref.ref(gone),), "of the other")
+
+    assert clients.get(factory) is None
+    assert clients.setdefault(factory, "its own") == "its own"
+    assert clients.get(factory) == "its own"
