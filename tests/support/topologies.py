@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,12 @@ from redis_lock_decorators.testing import (
 from support.fronts import LEGACY
 
 IMAGES = ("redis:6.2", "redis:7.4", "redis:8", "valkey/valkey:8", "valkey/valkey:9")
+#: Seconds that a container has to answer.
+UP_SECONDS = 30.0
+#: On a key that is not there they do nothing.
+NATIVE_RELEASES = (("DELIFEQ", "no such key", "x"), ("DELEX", "no such key", "IFEQ", "x"))
+#: What servers, and clients of clusters, say of a command that the server lacks.
+UNKNOWN = ("unknown command", "command doesn't exist")
 
 
 @dataclass
@@ -36,6 +43,20 @@ class Topology:
     @property
     def is_cluster(self) -> bool:
         return "cluster" in self.name
+
+    @property
+    def has_native_release(self) -> bool:
+        """Whether the server can compare and delete in one command: asked, its label may lie."""
+        return any(self._knows(*command) for command in NATIVE_RELEASES)
+
+    def _knows(self, *command: str) -> bool:
+        try:
+            self.client().execute_command(*command)
+        except redis.RedisError as error:
+            if not any(part in str(error).lower() for part in UNKNOWN):
+                raise
+            return False
+        return True
 
 
 def names(servers: str) -> list[str]:
@@ -131,10 +152,26 @@ def async_master(local: LocalSentinel, **options: Any) -> Any:
 
 
 def _container(stack: contextlib.ExitStack, image: str) -> tuple[str, int]:
-    from testcontainers.redis import RedisContainer
+    # Not its RedisContainer, which has another address in every few releases.
+    from testcontainers.core.container import DockerContainer
 
-    container = stack.enter_context(RedisContainer(image))
-    return container.get_container_host_ip(), int(container.get_exposed_port(6379))
+    container = stack.enter_context(DockerContainer(image).with_exposed_ports(6379))
+    host, port = container.get_container_host_ip(), int(container.get_exposed_port(6379))
+    _wait_until_up(host, port, image)
+    return host, port
+
+
+def _wait_until_up(host: str, port: int, image: str) -> None:
+    end = time.monotonic() + UP_SECONDS
+    with redis.Redis(host=host, port=port, socket_timeout=1) as client:
+        while True:
+            try:
+                client.ping()
+                return
+            except redis.RedisError as error:
+                if time.monotonic() > end:
+                    raise RuntimeError(f"{image} did not answer at {host}:{port}") from error
+                time.sleep(0.05)
 
 
 _EMBEDDED = {"valkey": _valkey, "redis": _redis, "cluster": _cluster, "sentinel": _sentinel}
