@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar, copy_context
@@ -17,6 +16,7 @@ from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.release import RAN_OUT, refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.clock import monotonic
 
 #: Weakly: contexts are copied, and outlive blocks. A block itself has its lease.
 _entered: ContextVar[tuple[ref[LeaseFacts], ...]] = ContextVar(
@@ -86,11 +86,11 @@ class LeaseFacts:
     @property
     def lost(self) -> bool:
         """Whether the lease ended before it was released."""
-        return self._claim.is_lost(time.monotonic()) or not self._claim.is_of_this_process()
+        return self._claim.is_lost(monotonic()) or not self._claim.is_of_this_process()
 
     def remaining(self) -> float:
         """Seconds until the deadline; 0 once released or lost."""
-        now = time.monotonic()
+        now = monotonic()
         if not self._claim.is_live(now) or not self._claim.is_of_this_process():
             return 0.0
         return self._claim.deadline - now

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from weakref import WeakKeyDictionary, ref
 
 from redis_lock_decorators.drop_in import Cell
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.world.clock import monotonic
 
 
 class _TaskCell(Cell):
@@ -37,7 +37,7 @@ class _TaskCell(Cell):
             return True
         if claim.deadline == -math.inf:  # of a token from elsewhere: its end is not known here
             return self._runner() is None
-        return claim.deadline < time.monotonic()
+        return claim.deadline < monotonic()
 
 
 class TaskCells:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, cast
@@ -22,6 +21,7 @@ from redis_lock_decorators.world.background import (
     hub,
     refuse_threadless,
 )
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.room import LoopAlarm, Room, start
 from redis_lock_decorators.world.tasks import AsyncioPort
@@ -35,7 +35,7 @@ MOST_HUBS = 64
 class LoopBell:
     """The running event loop."""
 
-    now = staticmethod(time.monotonic)
+    now = staticmethod(monotonic)
     random = staticmethod(random.random)
     start = staticmethod(start)
     sleep = staticmethod(asyncio.sleep)
@@ -77,7 +77,7 @@ class ThreadBell:
         rooms: the place under ``PRESENT``, if there is one.
     """
 
-    now = staticmethod(time.monotonic)
+    now = staticmethod(monotonic)
     random = staticmethod(random.random)
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
@@ -61,7 +62,7 @@ class BlockingPort:
         "transacts",
     )
 
-    now = staticmethod(time.monotonic)
+    now = staticmethod(monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
     was_sent = staticmethod(failures.was_sent)

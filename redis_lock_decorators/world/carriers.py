@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import pipelined
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
 from redis_lock_decorators.world.timeouts import cancellations, timeout
@@ -91,7 +91,7 @@ class PoolCarrier:
     async def _fresh(self, name: str, until: float) -> Loan:
         cancels = cancellations()
         try:
-            async with timeout(until - time.monotonic()):
+            async with timeout(until - monotonic()):
                 await self._return()
                 loan: Loan | None = self._courier.kept
                 if loan is None:
@@ -147,7 +147,7 @@ class ClientCarrier:
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
-            async with timeout(until - time.monotonic()):
+            async with timeout(until - monotonic()):
                 if len(commands) == 1:
                     replies = [await self._one(commands[0])]
                 else:

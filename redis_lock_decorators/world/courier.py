@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextvars import Context
@@ -14,6 +13,7 @@ from typing import Any
 from redis_lock_decorators.flow.patience import left
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.trips import Carrier, Request, Trip
 from redis_lock_decorators.world.wire import check
 
@@ -125,7 +125,7 @@ class Courier:
         self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool
     ) -> asyncio.Future[Any]:
         """Have a command travel with others; the future reply."""
-        now, reply = time.monotonic(), self._loop.create_future()
+        now, reply = monotonic(), self._loop.create_future()
         request = Request(command, reply, until, now, first)
         (self._waiting.appendleft if first else self._waiting.append)(request)
         self._first_end = min(self._first_end, request.end)
@@ -147,7 +147,7 @@ class Courier:
         """
         if request.reply.done():
             return
-        left = request.patience(self._answered) - time.monotonic()
+        left = request.patience(self._answered) - monotonic()
         if left > 0:
             self._hurry(request, left)
         elif self._loop.time() > when + LATE:  # what came meanwhile is to be read first
@@ -156,14 +156,14 @@ class Courier:
             self.trip.end()
 
     def _heard(self) -> None:
-        self._answered, self._quiet = time.monotonic(), 0
+        self._answered, self._quiet = monotonic(), 0
 
     def _watch(self, carrier: Carrier) -> None:
         # In a context of its own: a timer would keep that of one caller for all.
         self._timer = self._loop.call_later(LOOK, self._look, carrier, context=Context())
 
     def _look(self, carrier: Carrier) -> None:
-        now, timer = time.monotonic(), self._timer
+        now, timer = monotonic(), self._timer
         # After something has blocked the event loop, what came meanwhile is to be read first.
         was_blocked = timer is not None and self._loop.time() > timer.when() + LOOK
         self._skipped = was_blocked and not self._skipped
@@ -180,7 +180,7 @@ class Courier:
             self._watch(carrier)
 
     def _drop_late(self, carrier: Carrier) -> None:
-        now, waiting = time.monotonic(), [one for one in self._waiting if not one.reply.done()]
+        now, waiting = monotonic(), [one for one in self._waiting if not one.reply.done()]
         self._waiting = deque([one for one in waiting if self._is_in_time(one, now, carrier)])
         self._first_end = min([request.end for request in self._waiting], default=math.inf)
 
@@ -223,7 +223,7 @@ class Courier:
         self._bearer = None
 
     def _load(self, carrier: Carrier, load: list[Request]) -> None:
-        now = time.monotonic()
+        now = monotonic()
         while self._waiting and len(load) < LOAD:
             if load and (load[0].alone or self._waiting[0].alone):
                 break
@@ -233,7 +233,7 @@ class Courier:
 
     async def _deliver(self, carrier: Carrier, load: list[Request]) -> None:
         """Tell a load its replies; what is not told in the end stays in it."""
-        now = time.monotonic()
+        now = monotonic()
         try:
             replies = await carrier.carry([one.command for one in load], _until(load, now))
             self._heard()

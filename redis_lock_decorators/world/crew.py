@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.world.background import NAME, here, is_here_unfit
+from redis_lock_decorators.world.clock import monotonic
 
 #: How many losses are told at once: one that takes long keeps no other while there are fewer.
 MOST_TOLD = 32
@@ -63,7 +63,7 @@ class Crew:
             self._free.append(None)
             place = here()
             if place is not None:
-                place.ring(time.monotonic() + RETRY)
+                place.ring(monotonic() + RETRY)
         except BaseException:  # from outside
             self._free.append(None)
             raise

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.world.background import Background, Owner, Worker
 from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.green_ports import GreenPort
 from redis_lock_decorators.world.waiters import Gate
 
@@ -137,7 +137,7 @@ class GreenRoom(Background):
         while not self._is_leaving and self._process == process.number:
             with self._stage.baton:
                 self._catch_up()
-            now = time.monotonic()
+            now = monotonic()
             first = min(list(self._stage.alarms.values()), default=math.inf)
             if first > now and not self._stage.calls:
                 self._stage.gate.wait(first - now)
@@ -150,7 +150,7 @@ class GreenRoom(Background):
         """Call what is to be called, and ring what is due."""
         while self._stage.calls:
             self._safely(self._stage.calls.popleft())
-        now, alarms = time.monotonic(), self._stage.alarms
+        now, alarms = monotonic(), self._stage.alarms
         for alarm in [alarm for alarm, when in list(alarms.items()) if when <= now]:
             del alarms[alarm]
             self._safely(alarm.ring)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from redis_lock_decorators.world import failures, own
 from redis_lock_decorators.world.clients import address_of
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.failures import is_reply
 from redis_lock_decorators.world.loans import abort
 from redis_lock_decorators.world.relays import in_thread
@@ -112,4 +112,4 @@ async def _drop(connection: Any) -> None:
 
 def hearing_line(client: Any, key: bytes) -> Any:
     """A new connection to hear on, like a blocking client's to the node of a key."""
-    return own.opened(*address_of(client, key), time.monotonic() + own.PATIENCE)
+    return own.opened(*address_of(client, key), monotonic() + own.PATIENCE)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 from redis_lock_decorators.flow.requests import OUTAGE
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wires import readable
 
@@ -99,7 +99,7 @@ async def lent(pool: Any, name: tuple[str, ...], until: float) -> Loan:
 
     ``name`` is what the pool wants to be told. The caller sees to it that this ends at ``until``.
     """
-    left = until - time.monotonic()
+    left = until - monotonic()
     has_some = getattr(pool, "can_get_connection", None)
     if has_some is not None and not has_some():
         left = min(left, PATIENCE)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from redis_lock_decorators.flow import logs
 from redis_lock_decorators.world.background import here
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.crew import notes
 
 #: So many messages wait for a handler at most; more are dropped, and counted.
@@ -30,9 +31,9 @@ def hand_over(log: Callable[[], object]) -> bool:
 
 def flush(seconds: float) -> bool:
     """Wait until all is logged that was handed over; False if it is not by then."""
-    end = time.monotonic() + seconds
+    end = monotonic() + seconds
     while not notes.is_idle():
-        if time.monotonic() >= end:
+        if monotonic() >= end:
             return False
         time.sleep(MOMENT)
     return True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.clock import monotonic
 
 #: The longest wait for a reply, in seconds, where the client itself would wait for ever.
 PATIENCE = 5.0
@@ -45,7 +45,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.retry = _no_retry(connection)
     patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
     try:
-        _limit(connection, min(patience, max(0.001, until - time.monotonic())))
+        _limit(connection, min(patience, max(0.001, until - monotonic())))
         connection.connect()
     except BaseException as error:
         connection.disconnect()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from itertools import islice
 from typing import Any
 
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import thread_line
 from redis_lock_decorators.world.relays import LineCarrier, ThreadCarrier
@@ -39,7 +39,7 @@ class Ports:
 
     def beside(self, port: Any) -> AsyncioPort:
         """The port on the running event loop to the client of a blocking port."""
-        now, client = time.monotonic(), id(port.client)
+        now, client = monotonic(), id(port.client)
         found = self._ports[client][0] if client in self._ports else beside(port)
         self._ports[client] = found, now
         self._ports.move_to_end(client)

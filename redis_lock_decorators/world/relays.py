@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures, own
 from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.exchanges import Exchanges
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wire import packed
@@ -43,7 +43,7 @@ class LineCarrier:
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         data, exchanges = b"".join(map(packed, commands)), None
         try:
-            async with timeout(until - time.monotonic()):
+            async with timeout(until - monotonic()):
                 exchanges = await self._opened()
                 replies = await exchanges.exchange(data, len(commands))
         except asyncio.TimeoutError:
@@ -99,16 +99,16 @@ class LineCarrier:
         What hangs may lead to a server that is gone, where a new one would lead to its successor.
         """
         last = max(self._openings.values(), default=-math.inf)
-        return len(self._openings) < MOST_OPENINGS and time.monotonic() >= last + OVERDUE
+        return len(self._openings) < MOST_OPENINGS and monotonic() >= last + OVERDUE
 
     def _open(self) -> None:
-        until = time.monotonic() + own.PATIENCE
+        until = monotonic() + own.PATIENCE
         connect = partial(
             own.opened, self.pool.connection_class, self.pool.connection_kwargs, until
         )
         self._is_closed = False
         opening = asyncio.ensure_future(in_thread(connect, lambda late: late.disconnect()))
-        self._openings[opening] = time.monotonic()
+        self._openings[opening] = monotonic()
         opening.add_done_callback(self._take)
 
     def _take(self, opening: asyncio.Future[Any]) -> None:
@@ -139,7 +139,7 @@ class ThreadCarrier:
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         node = self._facts.node(self._client, commands[0])
         try:
-            async with timeout(until - time.monotonic()):
+            async with timeout(until - monotonic()):
                 while (call := self._calls.get(node)) is not None and not call.done():
                     await asyncio.wait([call])
                 call = asyncio.ensure_future(in_thread(partial(self._call, commands)))

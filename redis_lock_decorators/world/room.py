@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from typing import Any
 
 from redis_lock_decorators.world.background import Background, Owner, are_threads_green
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.notes import hand_over
 from redis_lock_decorators.world.ports import Ports
 from redis_lock_decorators.world.tasks import AsyncioPort
@@ -35,12 +35,16 @@ class LoopAlarm:
 
     def set(self, when: float) -> None:
         """Ring by this time."""
-        if when < self._at:
+        now = monotonic()
+        # One that is overdue may never come: the clock of a program's event loop may be frozen.
+        if when < self._at or self._at < now:
             if self._handle is not None:
                 self._handle.cancel()
-            loop, delay = asyncio.get_running_loop(), max(0.0, when - time.monotonic())
-            self._handle = loop.call_later(delay, self._go, context=Context())
-            self._at = when
+            self._at = min(when, self._at)
+            delay = max(0.0, self._at - now)
+            self._handle = asyncio.get_running_loop().call_later(
+                delay, self._go, context=Context()
+            )
 
     def _go(self) -> None:
         self._handle, self._at = None, math.inf
@@ -61,6 +65,10 @@ class PlacedLoop(asyncio.SelectorEventLoop):
     """An event loop that knows whose it is, and waits for no handler of log records."""
 
     place: Background
+
+    def time(self) -> float:
+        """Monotonic seconds, also while a test has frozen the clock of event loops."""
+        return monotonic()
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         log = partial(super().default_exception_handler, context)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
 from redis_lock_decorators.world.clients import Facts, node_of
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import task_line
 from redis_lock_decorators.world.trips import Carrier
@@ -51,7 +51,7 @@ class AsyncioPort:
         "transacts",
     )
 
-    now = staticmethod(time.monotonic)
+    now = staticmethod(monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
     was_sent = staticmethod(failures.was_sent)
@@ -222,13 +222,13 @@ async def finish(work: Callable[[], Awaitable[object]]) -> None:
     while not task.done() or (task.cancelled() and began < MOST_BEGUN):
         if task.done():
             task, began = start(work()), began + 1
-        left = end - time.monotonic()
+        left = end - monotonic()
         if left <= 0:
             break
         try:
             await asyncio.wait([task], timeout=None if cut is None else left)
         except asyncio.CancelledError as error:
-            end = min(end, time.monotonic() + ROUND_TRIP)
+            end = min(end, monotonic() + ROUND_TRIP)
             cut = error
     if cut is not None:
         raise cut

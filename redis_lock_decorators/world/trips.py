@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.patience import end_of
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.loans import abort
 
 
@@ -106,7 +106,7 @@ class Trip:
 
     def go_on(self) -> None:
         """Wait for the next reply."""
-        self.until = min(self._end, time.monotonic() + self._patience)
+        self.until = min(self._end, monotonic() + self._patience)
 
     def end(self) -> None:
         """Make the exchange fail, by closing its connection; in no task that could be cancelled."""

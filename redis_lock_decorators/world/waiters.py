@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators.flow.turn import News
+from redis_lock_decorators.world.clock import monotonic
 
 #: The longest single wait: eventlet cannot wait for as long as Python's own locks.
 LONGEST = 86_400.0
@@ -55,8 +55,8 @@ class ThreadWaiter:
         self._gate.open()
 
     async def wait(self, seconds: float) -> News | None:
-        end = time.monotonic() + seconds
-        while not self._news and (left := end - time.monotonic()) > 0:
+        end = monotonic() + seconds
+        while not self._news and (left := end - monotonic()) > 0:
             self._begin()
             self._gate.wait(left)
         return self._news.popleft() if self._news else None

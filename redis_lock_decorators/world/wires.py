@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import select
-import time
 from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 
 from redis_lock_decorators.world import failures, timeouts
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.replies import NOTHING, Garbled, Replies
 
 #: A wait shortened by less than this is not worth the system calls that shorten it.
@@ -99,7 +99,7 @@ class BlockingWire:
         return reply
 
     def _received(self, until: float) -> bytes:
-        left = until - time.monotonic()
+        left = until - monotonic()
         try:
             data = self._recv() if left + SLACK >= self._patience else self._recv_within(left)
         except OSError as error:

@@ -134,7 +134,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     monkeypatch.setattr(loans, "_news", lambda stream: lambda milliseconds: stream.has_news)
     for module in (courier, carriers, loans, trips):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
+        monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     loop.close()
 
@@ -152,7 +152,7 @@ class Way:
         self.carrier = PoolCarrier(self.courier, pool, False)
 
     async def get(self) -> Any:
-        return await self.courier.exchange(self.carrier, GET, courier.time.monotonic() + 5)
+        return await self.courier.exchange(self.carrier, GET, courier.monotonic() + 5)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)

@@ -62,7 +62,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 def timed(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The event loop, by whose clock couriers go."""
-    monkeypatch.setattr(courier, "time", SimpleNamespace(monotonic=loop.time))
+    monkeypatch.setattr(courier, "monotonic", loop.time)
     return loop
 
 

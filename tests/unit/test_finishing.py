@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The event loop, whose clock shielded work goes by."""
-    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=loop.time))
+    monkeypatch.setattr(tasks, "monotonic", loop.time)
     return loop
 
 

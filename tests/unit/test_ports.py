@@ -26,7 +26,7 @@ class Known:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(ports, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(ports, "monotonic", lambda: clock.now)
     monkeypatch.setattr(ports, "beside", Known)
     return clock
 

@@ -1,0 +1,233 @@
+"""While a test has frozen time, leases go on by real time: Redis knows no other."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from support.fronts import LEGACY
+
+import redis_lock_decorators
+from redis_lock_decorators import LockLostError, RedisLock
+from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
+from redis_lock_decorators.lock import Lock
+
+freezegun = pytest.importorskip("freezegun", reason="freezegun is in the extra test")
+time_machine = pytest.importorskip("time_machine", reason="time-machine is in the extra test")
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
+
+THEN = "2024-01-01"
+PACKAGE = pathlib.Path(redis_lock_decorators.__file__).parent
+#: How time may have been frozen; by those with a tick it goes on from another time.
+FREEZERS = {
+    "freezegun": lambda: freezegun.freeze_time(THEN),
+    "freezegun with a tick": lambda: freezegun.freeze_time(THEN, tick=True),
+    "freezegun by leaps": lambda: freezegun.freeze_time(THEN, auto_tick_seconds=60),
+    "freezegun with real asyncio": lambda: freezegun.freeze_time(THEN, real_asyncio=True),
+    "time-machine": lambda: time_machine.travel(THEN, tick=False),
+    "time-machine with a tick": lambda: time_machine.travel(THEN, tick=True),
+}
+LEAPS = "freezegun by leaps"
+#: Event loops have no timers.
+TIMELESS = "freezegun"
+
+
+def kinds(*left_out: str, slow: tuple[str, ...]) -> Any:
+    """A fixture of the ways to freeze time, but those left out."""
+
+    def freezer(request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
+        return FREEZERS[request.param]()  # type: ignore[no-any-return]
+
+    rare = {kind: [pytest.mark.slow] * (kind in slow) for kind in FREEZERS if kind not in left_out}
+    return pytest.fixture(params=[pytest.param(kind, marks=marks) for kind, marks in rare.items()])(
+        freezer
+    )
+
+
+frozen = kinds(
+    slow=("freezegun with a tick", "freezegun with real asyncio", "time-machine with a tick")
+)
+# By leaps redis-py's own time-outs of connecting are over at once.
+frozen_on_loops = kinds(LEAPS, slow=("time-machine with a tick",))
+frozen_but_timed = kinds(LEAPS, TIMELESS, slow=())
+
+
+def run(main: Any) -> Any:
+    """As ``asyncio.run``, with a time-out that no frozen clock holds up."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(asyncio.run(main)), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert results, "it hangs or fails"
+    return results[0]
+
+
+def test_a_lock_is_held_and_renewed_while_time_is_frozen(server, direct, name, frozen):
+    with frozen, RedisLock(name, client=direct, expire=0.9) as lease:
+        lease.check()
+        assert (lease.lost, lease.owned()) == (False, True)
+        assert 0 < lease.remaining() < 1
+
+        time.sleep(1.2)
+
+        lease.check()
+        assert lease.owned()
+    lease.release()
+
+
+def test_a_lock_taken_before_is_held_while_time_is_frozen(server, direct, name, frozen):
+    with RedisLock(name, client=direct, expire=0.9) as lease:
+        with frozen:
+            time.sleep(1.2)
+            lease.check()
+        time.sleep(1.2)
+        assert lease.owned()
+
+
+def test_real_seconds_end_a_lease_while_time_is_frozen(server, direct, name, frozen):
+    told: list[str] = []
+    with frozen:
+        lock = RedisLock(
+            name,
+            client=direct,
+            expire=0.3,
+            auto_renew=False,
+            on_lost=lambda _, why: told.append(why),
+        )
+        lease = lock.acquire()
+        time.sleep(0.5)
+
+        assert lease.lost
+        assert lease.remaining() == 0
+        with pytest.raises(LockLostError):
+            lease.check()
+        end = time.process_time() + 20
+        while not told and time.process_time() < end:
+            time.sleep(0.01)
+    assert len(told) == 1
+
+
+def test_a_thread_waits_real_seconds_while_time_is_frozen(server, direct, name, frozen):
+    with frozen, RedisLock(name, client=direct) as lease:
+        assert RedisLock(name, client=server.client(), acquire_time=0.3).acquire() is None
+
+        threading.Timer(0.3, lease.release).start()
+        later = RedisLock(name, client=server.client(), acquire_time=20).acquire()
+        assert later.owned()
+        later.release()
+
+
+def test_a_drop_in_is_held_while_time_is_frozen(server, direct, name, frozen):
+    with frozen, direct.lock(name, timeout=0.9, lock_class=Lock) as lock:
+        assert lock.owned()
+        lock.extend(5)
+        time.sleep(1)
+        lock.reacquire()
+
+
+def test_a_task_holds_a_lock_while_time_is_frozen(server, name, frozen_on_loops):
+    from redis.asyncio import Redis
+
+    async def main() -> tuple[bool, bool]:
+        async with Redis(port=server.port) as client:
+            with frozen_on_loops:
+                async with AsyncRedisLock(name, client=client, expire=5) as lease:
+                    lease.check()
+                    await lease.extend()
+                    return lease.lost, await lease.owned()
+
+    assert run(main()) == (False, True)
+
+
+def test_tasks_wait_and_renew_while_time_is_frozen(server, name, frozen_but_timed):
+    from redis.asyncio import Redis
+
+    async def main() -> list[Any]:
+        async with Redis(port=server.port) as client, Redis(port=server.port) as other:
+            with frozen_but_timed:
+                found: list[Any] = []
+                async with AsyncRedisLock(name, client=client, expire=0.9) as lease:
+                    found += [await AsyncRedisLock(name, client=other).acquire(0.3)]
+                    waiting = asyncio.create_task(AsyncRedisLock(name, client=other).acquire(20))
+                    await asyncio.sleep(1.2)
+                    found += [lease.lost, await lease.owned()]
+                later = await waiting
+                found += [await later.owned()]
+                await later.release()
+                return found
+
+    assert run(main()) == [None, False, True, True]
+
+
+def test_an_alarm_that_a_frozen_clock_never_rings_is_set_anew(server, name):
+    from redis.asyncio import Redis
+
+    async def main() -> bool:
+        async with Redis(port=server.port) as client:
+            with freezegun.freeze_time(THEN):
+                async with AsyncRedisLock(name, client=client, expire=0.9):
+                    pass
+            await asyncio.sleep(0.5)  # the alarm of that lease is overdue, in 50 years
+            async with AsyncRedisLock(name, client=client, expire=0.9) as lease:
+                await asyncio.sleep(1.2)
+                return lease.lost
+
+    assert run(main()) is False
+
+
+@pytest.mark.parametrize("library", ["freezegun", "time_machine"])
+def test_the_package_may_be_imported_while_time_is_frozen(server, name, library):
+    code = f"""
+import time, redis, freezegun, time_machine
+real = [time.monotonic]
+frozen = {FROZEN[library]}
+with frozen:
+    from redis_lock_decorators import RedisLock
+    def shown(lock):
+        with lock as lease:
+            time.sleep(1.2)
+            return lease.lost, lease.owned(), abs(lease.deadline - real[0]()) < 2
+    lock = RedisLock({name!r}, client=redis.Redis(port={server.port}), expire=0.9)
+    print(shown(lock))
+print(shown(lock))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.split("\n")[:-1] == ["(False, True, True)"] * 2, done.stderr
+
+
+FROZEN = {
+    "freezegun": f"freezegun.freeze_time({THEN!r})",
+    "time_machine": f"time_machine.travel({THEN!r}, tick=False)",
+}
+
+
+def test_the_package_has_one_clock():
+    """What reads another one works by half of the frozen time."""
+    clocks = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
+    read = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        if path.parent.name != "testing"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in clocks
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "time"
+    ]
+
+    assert read == []
