@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import NamedTuple
 
 
@@ -26,6 +26,6 @@ BEFORE = {
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
     parts = (BEFORE[verb], verb) if verb in BEFORE else (verb,)
-    folder = Path(__file__).parent
+    folder = files(__package__)  # there may be no files: a program may be one archive
     text = b"".join([folder.joinpath(f"{part}.lua").read_bytes() for part in parts])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

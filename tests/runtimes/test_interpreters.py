@@ -1,0 +1,50 @@
+"""Ways in which Python runs programs: out of an archive, with fewer checks, with more."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import redis_lock_decorators
+
+PACKAGE = pathlib.Path(redis_lock_decorators.__file__).parent
+#: Every way to take a lock, in threads and on an event loop; waits, renewals and losses.
+PROGRAM = pathlib.Path(__file__).parents[1] / "support" / "everyday.py"
+
+
+def ran(
+    port: int, *options: str, path: object = PACKAGE.parent, executable: str = sys.executable
+) -> str:
+    """What the program prints; a failure of it is one of the test."""
+    done = subprocess.run(
+        [executable, *options, str(PROGRAM), str(port), str(os.getpid())],
+        env={**os.environ, "PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The package in a zip file."""
+    path = tmp_path_factory.mktemp("zip") / "program.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for file in PACKAGE.rglob("*"):
+            if file.is_file() and file.suffix != ".pyc":
+                packed.write(file, file.relative_to(PACKAGE.parent))
+    return path
+
+
+def test_the_package_works_out_of_an_archive(server, archive):
+    printed = ran(server.port, path=archive)
+
+    assert f"imported from {archive}" in printed
+    assert printed.endswith("all done\n")
