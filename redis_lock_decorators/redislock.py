@@ -9,12 +9,15 @@ from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
 from redis_lock_decorators.lease_facts import enter, left, refuse_unclear
-from redis_lock_decorators.rules.callables import refuse_unrun
+from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 from redis_lock_decorators.world.blocking import run
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: What ``call`` can call.
+_CALLED = (Kind.PLAIN,)
 
 
 class RedisLock(Description):
@@ -92,7 +95,9 @@ class RedisLock(Description):
         Raises:
             LockTimeoutError: the lock was not free in time; the function was not called.
             LockLostError: the function succeeded, but the lease ended before it did.
+            ConfigurationError: the function's body would run after the call.
         """
+        refuse_later(function, _CALLED)
         with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
             if refused is None:
                 return refuse_unrun(function, function(*args, **kwargs))

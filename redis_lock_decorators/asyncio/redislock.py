@@ -10,11 +10,14 @@ from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_h
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.lease_facts import left, refuse_unclear
-from redis_lock_decorators.rules.callables import refuse_unrun
+from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: What ``call`` can call; a plain function may return what is to be awaited.
+_CALLED = (Kind.PLAIN, Kind.COROUTINE)
 
 
 class RedisLock(Description):
@@ -94,7 +97,9 @@ class RedisLock(Description):
         Raises:
             LockTimeoutError: the lock was not free in time; the function was not called.
             LockLostError: the function succeeded, but the lease ended before it did.
+            ConfigurationError: the function's body would run after the call.
         """
+        refuse_later(function, _CALLED)
         async with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
             if refused is None:
                 return refuse_unrun(function, await function(*args, **kwargs))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
 from functools import partial
-from types import AsyncGeneratorType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
@@ -14,6 +14,11 @@ from redis_lock_decorators.errors import ConfigurationError
 R = TypeVar("R")
 
 _UNRUN = frozenset({GeneratorType, AsyncGeneratorType})
+_LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_CURE = (
+    "the lock would be let go before its body runs; put @redis_lock on the function that does "
+    "the work, or yield from it"
+)
 
 
 class Kind(Enum):
@@ -36,11 +41,18 @@ def kind_of(function: Callable[..., object]) -> Kind:
     """The kind of a function, method, ``functools.partial`` or object with ``__call__``."""
     while isinstance(function, partial):
         function = function.func
+    if type(function) is FunctionType and _is_unmarked(function):
+        return Kind.PLAIN
     call = getattr(type(function), "__call__", None)  # noqa: B004  # its kind, not whether it is there
     for kind, is_of in _TESTS.items():
         if is_of(function) or is_of(call):
             return kind
     return Kind.PLAIN
+
+
+def _is_unmarked(function: FunctionType) -> bool:
+    """Whether nothing says that this is another kind than plain; most functions are."""
+    return not (function.__code__.co_flags & _LATER or function.__dict__)
 
 
 def full_name(function: Callable[..., object]) -> str:
@@ -55,18 +67,49 @@ def full_name(function: Callable[..., object]) -> str:
 def refuse_unrun(function: Callable[..., object], result: R) -> R:
     """The result, unless it is work that has not been done yet.
 
+    Other objects that can be awaited, such as clients and pools of connections, are results.
+
     Raises:
-        ConfigurationError: it is a coroutine, a generator or the like, whose body would run
-            after the lock is let go.
+        ConfigurationError: it is a coroutine, a generator or a pending future, whose body would
+            run after the lock is let go.
     """
     kind = type(result)
     if kind not in _UNRUN and not hasattr(kind, "__await__"):
         return result
-    close = getattr(result, "close", None)
-    if callable(close):
-        close()
+    if not _is_unrun(result):
+        return result
+    _drop(result)
     raise ConfigurationError(
-        f"{full_name(function)} returned a {kind.__name__} that has not run yet: the lock would "
-        "be let go before its body runs; put @redis_lock on the function that does the work, "
-        "or yield from it"
+        f"{full_name(function)} returned a {kind.__name__} that has not run yet: {_CURE}"
     )
+
+
+def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> None:
+    """Refuse, before it is called, a function whose body runs after the call.
+
+    Raises:
+        ConfigurationError: the function is of another than the fitting kinds.
+    """
+    kind = kind_of(function)
+    if kind not in fitting:
+        raise ConfigurationError(f"{full_name(function)} is {kind.value}: {_CURE}")
+
+
+def _is_unrun(result: object) -> bool:
+    if isinstance(result, (GeneratorType, AsyncGeneratorType, Coroutine)):
+        return True
+    # How asyncio.isfuture() knows futures, of other event loops too.
+    is_future = getattr(type(result), "_asyncio_future_blocking", None) is not None
+    return is_future and not result.done()  # type: ignore[attr-defined]
+
+
+def _drop(result: object) -> None:
+    """Have Python not warn of a coroutine that never began; what others may use is left alone."""
+    if isinstance(result, CoroutineType):
+        is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
+    elif isinstance(result, GeneratorType):
+        is_new = inspect.getgeneratorstate(result) == inspect.GEN_CREATED
+    else:
+        return
+    if is_new:
+        result.close()

@@ -385,6 +385,24 @@ async def test_call_names_the_lock_by_the_call(front, conn, client, name):
     assert await do(by_name.call(key, name)) == f"sys:lock:{name}:fixed"
 
 
+async def test_call_refuses_what_would_run_after_it_before_it_takes_the_lock(
+    front, conn, client, name
+):
+    def steps():
+        yield 1
+
+    async def later():
+        raise AssertionError("it must not run")
+
+    client.set(f"sys:lock:{name}", "another")
+    lock = front.package.RedisLock(name, client=conn, acquire_time=0)
+    with pytest.raises(ConfigurationError, match="before its body runs"):
+        await do(lock.call(steps))
+    if front.name == "blocking":
+        with pytest.raises(ConfigurationError, match="before its body runs"):
+            lock.call(later)
+
+
 async def test_a_block_without_a_name_is_refused(front, conn, client):
     with pytest.raises(LockNameError, match="no name"):
         async with front.held(front.package.RedisLock(client=conn)):

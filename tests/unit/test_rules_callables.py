@@ -4,13 +4,19 @@ import asyncio
 import concurrent.futures
 import functools
 import types
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
+from redis_lock_decorators.rules.callables import (
+    Kind,
+    full_name,
+    kind_of,
+    refuse_later,
+    refuse_unrun,
+)
 
 
 def plain() -> int:
@@ -198,13 +204,49 @@ def test_coroutine_made_of_a_generator_is_refused() -> None:
         refuse_unrun(plain, types.coroutine(generator)())
 
 
-def test_any_other_awaitable_is_refused() -> None:
-    class Awaitable:
+def test_other_objects_that_can_be_awaited_are_results_and_left_alone() -> None:
+    class Pool:
+        is_closed = False
+
         def __await__(self) -> Iterator[None]:
             yield
 
-    with pytest.raises(ConfigurationError, match="returned a Awaitable that has not run"):
-        refuse_unrun(plain, Awaitable())
+        def close(self) -> None:
+            self.is_closed = True
+
+    pool = Pool()
+
+    assert refuse_unrun(plain, pool) is pool
+    assert not pool.is_closed
+
+
+def test_what_is_like_a_coroutine_is_refused_and_left_alone() -> None:
+    class Request(Coroutine[None, None, int]):
+        is_closed = False
+
+        def __await__(self) -> Any: ...
+        def send(self, value: None) -> None: ...
+        def throw(self, *error: Any) -> None: ...
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    request = Request()
+
+    with pytest.raises(ConfigurationError, match="returned a Request that has not run"):
+        refuse_unrun(plain, request)
+
+    assert not request.is_closed
+
+
+def test_generator_that_others_use_is_refused_and_not_closed() -> None:
+    used = (number for number in (1, 2))
+    next(used)
+
+    with pytest.raises(ConfigurationError, match="has not run"):
+        refuse_unrun(plain, used)
+
+    assert list(used) == [2]
 
 
 def test_future_of_a_loop_is_refused() -> None:
@@ -216,6 +258,25 @@ def test_future_of_a_loop_is_refused() -> None:
             refuse_unrun(plain, future)
     finally:
         loop.close()
+
+
+def test_future_that_is_done_is_handed_on() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        future = loop.create_future()
+        future.set_result(1)
+
+        assert refuse_unrun(plain, future) is future
+    finally:
+        loop.close()
+
+
+def test_function_that_runs_after_its_call_is_refused_before_it() -> None:
+    refuse_later(plain, [Kind.PLAIN])
+    refuse_later(coroutine, [Kind.PLAIN, Kind.COROUTINE])
+
+    with pytest.raises(ConfigurationError, match=r"coroutine is an async function: .*before its"):
+        refuse_later(functools.partial(coroutine), [Kind.PLAIN])
 
 
 def test_refusal_names_the_function() -> None:
