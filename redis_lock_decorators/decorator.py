@@ -16,11 +16,18 @@ from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.arguments import signature_of
-from redis_lock_decorators.rules.callables import Kind, kind_of, refuse_unrun
+from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a call does when the lock is not free in time.
 OnBusy = Literal["raise", "skip"] | Callable[..., Any]
+#: What can answer in place of a function of each kind.
+_ANSWERS: dict[Kind, tuple[Kind, ...]] = {
+    Kind.PLAIN: (Kind.PLAIN,),
+    Kind.COROUTINE: (Kind.COROUTINE, Kind.PLAIN),
+    Kind.GENERATOR: (Kind.GENERATOR, Kind.PLAIN),
+    Kind.ASYNC_GENERATOR: tuple(Kind),
+}
 
 
 def decorated(
@@ -34,7 +41,8 @@ def decorated(
 
     Raises:
         LockNameError: the name template is wrong.
-        ConfigurationError: this kind of object cannot be run under a lock.
+        ConfigurationError: this kind of object cannot be run under a lock, or ``on_busy`` cannot
+            stand in for it.
     """
     if isinstance(function, (classmethod, staticmethod)):
         inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
@@ -44,9 +52,13 @@ def decorated(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
             "method that does the work, under @property and the like"
         )
-    wrap, lock = _world_of(kind_of(function))
+    kind = kind_of(function)
+    wrap, lock = _world_of(kind)
+    busy = checked_busy(on_busy)
+    if busy is not None:
+        _refuse_unlike(busy, kind)
     namer = naming.namer(function, lock_name, get_lock_name)
-    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, checked_busy(on_busy)))
+    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, busy))
     wrapper.lock_for = _lock_for(function, plan, namer, lock)
     return cast(F, wrapper)
 
@@ -60,6 +72,17 @@ def checked_busy(on_busy: object) -> Callable[..., Any] | None:
     if callable(on_busy):
         return on_busy
     raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+
+
+def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
+    """Refuse an ``on_busy`` whose body would never run: its caller waits for nothing."""
+    own, fitting = kind_of(busy), _ANSWERS[kind]
+    if own not in fitting:
+        raise ConfigurationError(
+            f"on_busy={full_name(busy)} is {own.value}, but what it stands in for is "
+            f"{kind.value}, whose callers would not run it: give "
+            + " or ".join(answer.value for answer in fitting)
+        )
 
 
 def _lock_for(
