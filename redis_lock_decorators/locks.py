@@ -139,7 +139,7 @@ class Locks:
         """
         plan = Plan(self._settings, client, get_redis_connection, options)
         if lock_name is not None and not is_name(lock_name):
-            return decorated(lock_name, plan, None, None, "raise")
+            return decorated(lock_name, plan, None, get_lock_name, on_busy)
         checked_busy(on_busy)
         naming.refuse_two_ways(lock_name, get_lock_name)
         return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)

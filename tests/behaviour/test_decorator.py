@@ -191,6 +191,19 @@ def test_an_unusable_option_is_refused_at_decoration(locks, options):
         locks.redis_lock("x", **options)
 
 
+def test_a_call_with_the_function_takes_every_option(locks, busy):
+    def work(n):
+        return current_lease().lock_name
+
+    assert locks.redis_lock(work, get_lock_name=lambda n: f"own:{n}")(1) == "own:1"
+    assert locks.redis_lock(work, on_busy="skip", acquire_time=0)("busy") is None
+    assert locks.redis_lock(work, on_busy=str.upper, acquire_time=0)("busy") == "BUSY"
+    with pytest.raises(ConfigurationError, match="on_busy='wait'"):
+        locks.redis_lock(work, on_busy="wait")
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        locks.redis_lock(work, "own")
+
+
 def test_what_is_no_function_is_refused(locks):
     cached = functools.cached_property(lambda self: 1)
     for thing in (property(lambda self: 1), cached, 42, type("Order", (), {})):
