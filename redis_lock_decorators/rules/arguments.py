@@ -36,6 +36,26 @@ def reader(signature: inspect.Signature, name: str) -> Reader:
     return _single(signature, parameter, place)
 
 
+def takes_any_keyword(signature: inspect.Signature) -> bool:
+    """Whether a call may name arguments that the function does not."""
+    return any(p.kind is Parameter.VAR_KEYWORD for p in signature.parameters.values())
+
+
+def keyword(name: str, missing: str) -> Reader:
+    """A function that finds a keyword argument for which there is no parameter.
+
+    It raises LockNameError with the sentence ``missing`` if the call lacks it.
+    """
+
+    def read(args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        try:
+            return kwargs[name]
+        except KeyError:
+            raise LockNameError(missing) from None
+
+    return read
+
+
 def _single(signature: inspect.Signature, parameter: Parameter, place: int | None) -> Reader:
     name, default = parameter.name, parameter.default
     by_keyword = parameter.kind in _BY_KEYWORD

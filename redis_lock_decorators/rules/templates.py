@@ -76,17 +76,12 @@ def _field(
     conversion: str | None,
 ) -> Writer:
     root = _ROOT.match(field)[0]  # type: ignore[index]  # the pattern matches the empty text
-    if root not in signature.parameters:
-        raise LockNameError(
-            f"the name template {_shown(template)} uses {{{field}}}, but the function takes "
-            f"({', '.join(signature.parameters)}); for a brace itself write it twice"
-        )
     if "{" in spec or (conversion is not None and conversion not in _CONVERSIONS):
         raise LockNameError(
             f"the name template {_shown(template)} writes {{{field}}} in a way that is not known: "
             "!r, !s or !a and a plain format are"
         )
-    read = arguments.reader(signature, root)
+    read = _reader(template, signature, field, root)
     steps = _steps(template, field[len(root) :])
     write = as_text if not (spec or conversion) else partial(_formatted, template, spec, conversion)
     if not steps:
@@ -104,6 +99,20 @@ def _field(
         return write(value)
 
     return walk
+
+
+def _reader(template: str, signature: inspect.Signature, field: str, root: str) -> arguments.Reader:
+    """What reads the argument that a field begins with."""
+    if root in signature.parameters:
+        return arguments.reader(signature, root)
+    unknown = (
+        f"the name template {_shown(template)} uses {{{field}}}, but the function takes "
+        f"({', '.join(signature.parameters)})"
+    )
+    if not (root.isidentifier() and arguments.takes_any_keyword(signature)):
+        raise LockNameError(f"{unknown}; for a brace itself write it twice")
+    # What stands in for other functions, as in frameworks, tells none of their parameters.
+    return arguments.keyword(root, f"{unknown} and the call gives no {root}=…")
 
 
 def _steps(template: str, path: str) -> list[Callable[[Any], object]]:

@@ -191,6 +191,27 @@ def test_an_unusable_option_is_refused_at_decoration(locks, options):
         locks.redis_lock("x", **options)
 
 
+def test_a_name_is_checked_at_the_call_where_the_function_takes_any_keywords(locks, key_of):
+    @locks.redis_lock("x:{pk}")
+    def work(request, **kwargs):
+        return key_of()
+
+    assert work("get", pk=5) == "x:5"
+    with pytest.raises(LockNameError, match="gives no pk"):
+        work("get", id=5)
+
+
+def test_a_method_of_a_django_view(locks, key_of):
+    decorators = pytest.importorskip("django.utils.decorators")
+
+    @decorators.method_decorator(locks.redis_lock("x:{pk}:{request}"), name="dispatch")
+    class View:
+        def dispatch(self, request, *args, **kwargs):
+            return key_of(), args, kwargs
+
+    assert View().dispatch("get", 1, pk=5) == ("x:5:get", (1,), {"pk": 5})
+
+
 def test_a_call_with_the_function_takes_every_option(locks, busy):
     def work(n):
         return current_lease().lock_name

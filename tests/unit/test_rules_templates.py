@@ -17,7 +17,11 @@ def order(
 ) -> None: ...
 
 
+def closed(order_id: Any, sku: Any = "none", *rest: Any, warehouse: Any = 1) -> None: ...
+
+
 SIGNATURE = inspect.signature(order)
+CLOSED = inspect.signature(closed)
 ITEM = SimpleNamespace(id=7, owner=SimpleNamespace(name="ann"), lines=[{"sku": "x"}], when=None)
 
 
@@ -150,6 +154,10 @@ def test_arguments_without_a_name_can_be_reached() -> None:
     assert name == "b:c"
 
 
+def test_keywords_without_a_parameter_can_be_named() -> None:
+    assert written("{pk}:{user.name}", 1, pk=5, user=SimpleNamespace(name="ann")) == "5:ann"
+
+
 # Refused at decoration
 
 
@@ -176,17 +184,28 @@ def test_arguments_without_a_name_can_be_reached() -> None:
 )
 def test_wrong_template_is_refused_before_any_call(template: str) -> None:
     with pytest.raises(LockNameError) as caught:
-        compiled(template, SIGNATURE)
+        compiled(template, CLOSED)
 
     assert repr(template)[1:-1] in str(caught.value)
 
 
+@pytest.mark.parametrize("template", ["{}", "{0}", "{[0]}", "{ a }", "{pk!x}", "{pk[}"])
+def test_what_no_keyword_can_give_is_refused_before_any_call(template: str) -> None:
+    with pytest.raises(LockNameError):
+        compiled(template, SIGNATURE)
+
+
 def test_unknown_field_is_answered_with_what_there_is_and_how_to_write_a_brace() -> None:
-    with pytest.raises(LockNameError, match=r"order_id, sku, rest, warehouse, more\).*twice"):
-        compiled("{ordr_id}", SIGNATURE)
+    with pytest.raises(LockNameError, match=r"order_id, sku, rest, warehouse\).*twice"):
+        compiled("{ordr_id}", CLOSED)
 
 
 # Refused at a call
+
+
+def test_keyword_that_the_call_lacks_is_told_with_what_there_is() -> None:
+    with pytest.raises(LockNameError, match=r"uses \{pk\}.*warehouse, more\) and .* no pk=…"):
+        written("{pk}", 1, id=5)
 
 
 @pytest.mark.parametrize(
