@@ -42,9 +42,7 @@ class LoopAlarm:
                 self._handle.cancel()
             self._at = min(when, self._at)
             delay = max(0.0, self._at - now)
-            self._handle = asyncio.get_running_loop().call_later(
-                delay, self._go, context=Context()
-            )
+            self._handle = asyncio.get_running_loop().call_later(delay, self._go, context=Context())
 
     def _go(self) -> None:
         self._handle, self._at = None, math.inf

@@ -168,7 +168,7 @@ def tagged(kind: type, **attributes: object) -> object:
         *(Query({"a", "b"}), [Query({"a", "b"})]),
         *(tagged(Slotted, tags={"a"}), [tagged(Slotted, tags={"a"})], tagged(Kept, tags={"a"})),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_set_inside_of_an_object_is_refused(value: object) -> None:
     with pytest.raises(LockNameError):
