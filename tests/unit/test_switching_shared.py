@@ -19,7 +19,7 @@ from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.world import lane as lanes
 from redis_lock_decorators.world.blocking import run
 from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.connections import Connections
+from redis_lock_decorators.world.connections import Connections, Making
 from redis_lock_decorators.world.lane import KEPT, Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
@@ -336,7 +336,8 @@ def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
         made.append(redis.Redis())
         return made[-1]
 
-    connections._making(factory).guard = switcher.lock()  # type: ignore[assignment]
+    making = connections._makings.setdefault(factory, Making())
+    making.guard = switcher.lock()  # type: ignore[assignment]
 
     def use() -> None:
         found.append(connections.client(factory))
