@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import Any, Literal
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow import cohort
 from redis_lock_decorators.flow.claim import Claim, Clock
@@ -36,8 +37,10 @@ Way = Literal["steady", "poll", "queue", "cohort"]
 PARTING = 0.25
 #: The longest time for replicas to confirm, in milliseconds.
 LONGEST_CONFIRMATION = 1000
-#: How long the number of the last acquisition is kept, in milliseconds: a day.
-FENCE_KEPT = 86_400_000
+#: How long the number of the last acquisition is kept, in milliseconds. Numbers begin with the
+#: server's clock, so this need only be longer than a clock is ever set back, or than that of the
+#: next master is behind.
+FENCE_KEPT = lua.KEPT
 #: A lease whose grant arrived after its end.
 LATE = Refusal(None)
 #: A lock whose keys are at two nodes.

@@ -15,6 +15,9 @@ class Script(NamedTuple):
     sha: bytes
 
 
+#: How long what lies beside a lock is kept at most when nobody waits for it any more, in
+#: milliseconds: its queue, what is noted of waiters, its last number.
+KEPT = 60_000
 #: What stands before the scripts of some verbs: "promote" before those that may hand a lock on.
 BEFORE = {
     **dict.fromkeys(("cancel", "enqueue", "poke", "release", "rest"), "promote"),
@@ -27,5 +30,6 @@ def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
     parts = (BEFORE[verb], verb) if verb in BEFORE else (verb,)
     folder = files(__package__)  # there may be no files: a program may be one archive
-    text = b"".join([folder.joinpath(f"{part}.lua").read_bytes() for part in parts])
+    begin = b"local KEPT = %d\n" % KEPT if parts[0] == "promote" else b""
+    text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())

@@ -31,7 +31,7 @@ end
 if redis.call('ZADD', queue, 'NX', ticket, place) == 0 then
   ticket = tonumber(redis.call('ZSCORE', queue, place)) -- it stands there already
 end
-redis.call('PEXPIRE', queue, 600000)
+redis.call('PEXPIRE', queue, KEPT)
 if not holder then
   promote(key, queue, facts)
   holder = redis.call('GET', key)

@@ -12,7 +12,7 @@ if not holder then
 elseif #ARGV == 2 and string.sub(holder, -5) == ':rest' then
   stir(queue)
 end
-redis.call('PEXPIRE', queue, 600000)
+redis.call('PEXPIRE', queue, KEPT)
 local found = {ARGV[1] .. ':' .. ARGV[2], holder or '', redis.call('PTTL', key), hearers(ARGV[1]) or -1}
 for i = 3, #ARGV do
   if not redis.call('ZSCORE', queue, ARGV[i]) then

@@ -1,4 +1,5 @@
--- Not a script by itself: what stands before those that may hand a lock on.
+-- Not a script by itself: what stands before those that may hand a lock on. KEPT is how long what is noted of waiters
+-- is kept, in milliseconds.
 -- In the queue a waiter is "channel|identifier|grant in milliseconds", by its ticket; who was handed the lock last is
 -- noted so too, until it says that it entered or lets the lock go. Words on a channel, where anybody may speak and hear:
 --   turn|hint|proof  the waiter was handed the lock. The hint names its place and is no secret; the proof is made of
@@ -57,9 +58,8 @@ local function promote(key, queue, facts, releaser)
         break
       end
       if say(channel, 'turn|' .. redis.sha1hex(identifier) .. '|' .. proof(identifier, key)) then
-        if redis.pcall('HSET', facts, 'granted', first[1]) == 1 then
-          redis.pcall('PEXPIRE', facts, 600000)
-        end
+        redis.pcall('HSET', facts, 'granted', first[1])
+        redis.pcall('PEXPIRE', facts, KEPT)
         return
       end
       heard[channel] = 0

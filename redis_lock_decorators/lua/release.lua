@@ -16,9 +16,7 @@ for i = 1, count do
     end
   else
     if redis.call('EXISTS', queue) == 1 then
-      if redis.pcall('HSET', facts, 'from', holder) == 1 then
-        redis.pcall('PEXPIRE', facts, 600000)
-      end
+      redis.pcall('HSET', facts, 'from', holder)
       promote(key, queue, facts, holder)
     else
       redis.call('DEL', key, facts)

@@ -1,8 +1,8 @@
 -- Let every key that holds this identifier stand for so long under a value that nobody holds it by.
 -- A copy of the request finds that value and changes nothing.
 -- KEYS  the lock keys, then their queues, then their facts
--- ARGV  identifier, serial number of the request, milliseconds, for how many more it is to be noted who let go: nothing,
---       unless a client may send copies that nobody knows of
+-- ARGV  identifier, serial number of the request, milliseconds, for how many it is to be noted who let go: nothing, unless
+--       a client may send copies that nobody knows of
 -- reply "identifier:serial" when all stand so; else {"identifier:serial", identifier found instead or ''}
 local mark, resting, count = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest', #KEYS / 3
 local stranger
@@ -11,7 +11,7 @@ for i = 1, count do
   if holder == ARGV[1] then
     redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
     redis.call('HDEL', KEYS[2 * count + i], 'granted', 'from')
-    note_parting(KEYS[2 * count + i], holder, ARGV[4] and ARGV[3] + ARGV[4])
+    note_parting(KEYS[2 * count + i], holder, ARGV[4])
     stir(KEYS[count + i])
   elseif holder ~= resting and redis.pcall('HGET', KEYS[2 * count + i], 'from') ~= ARGV[1] then
     stranger = holder or stranger or ''

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-#: How long a queue and what is noted of its waiters are kept, in milliseconds.
-KEPT = 600_000
+from redis_lock_decorators.lua import KEPT
 
 
 class Redis(Protocol):
@@ -181,7 +180,7 @@ class Scripts:
                 redis.set(key, resting, milliseconds)
                 redis.hdel(facts, "granted")
                 redis.hdel(facts, "from")
-                self.note_parting(facts, identifier, noted and milliseconds + noted)
+                self.note_parting(facts, identifier, noted)
                 self.stir(queue)
             elif holder != resting and redis.hget(facts, "from") != identifier:
                 stranger = holder or stranger or ""
@@ -198,7 +197,6 @@ class Scripts:
             else:
                 if redis.exists(queue):
                     redis.hset(facts, "from", identifier)
-                    redis.pexpire(facts, KEPT)
                     self.promote(key, queue, facts, identifier)
                 else:
                     redis.delete(key, facts)

@@ -112,6 +112,9 @@ class RealServer:
             member: int(score)
             for member, score in self.client.zrange(queue, 0, -1, withscores=True)
         }
+        for companion in (queue, facts):
+            assert self.client.pttl(companion) != -1, f"{companion} never ends"
+            assert self.client.pttl(companion) <= lua.KEPT
         left = self.client.pttl(lock)
         return self.client.get(lock), _rounded(left), places, self.client.hgetall(facts)
 

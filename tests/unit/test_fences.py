@@ -75,12 +75,12 @@ def test_number_is_the_servers_clock_in_microseconds() -> None:
     assert claim.fence < 2**53
 
 
-def test_number_is_kept_for_a_day() -> None:
+def test_number_is_kept_for_a_minute() -> None:
     port = SimulatedPort()
 
     numbered(port, "a")
 
-    assert port.server.left(NUMBER) == pytest.approx(86_400, abs=1)
+    assert port.server.left(NUMBER) == pytest.approx(60, abs=1)
 
 
 def test_lock_without_fencing_has_no_number() -> None:

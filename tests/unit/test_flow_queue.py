@@ -113,6 +113,33 @@ def test_waiters_enter_in_the_order_they_came(world: World) -> None:
     assert order == [[True, False, False], [True, True, False], [True, True, True]]
 
 
+def test_after_a_hand_over_that_lapsed_nothing_is_left_for_more_than_a_minute(
+    world: World,
+) -> None:
+    holder = world.holder()
+    (first,) = waiting(world)
+    holder.ends()
+    world.passes(0.01)
+    assert first.held
+    assert world.server.members(KEYS[2])
+
+    world.passes(first.claim.ttl / 1000 + 60)
+
+    assert world.is_empty()
+
+
+def test_what_is_noted_of_waiters_lasts_as_long_as_the_lock_goes_round(world: World) -> None:
+    holder = world.holder()
+    waiters = waiting(world, 35, wait=200.0)
+    for waiter in waiters:
+        world.passes(2)
+        holder.ends()
+        world.passes(0.01)
+        assert waiter.held
+        holder = waiter
+        assert world.server.left(KEYS[2]) > 50
+
+
 def test_waiter_enters_without_another_request(world: World) -> None:
     holder = world.holder()
     (waiter,) = waiting(world)
