@@ -10,7 +10,7 @@ if not holder then
   promote(key, queue, facts)
   holder = redis.call('GET', key)
 elseif #ARGV == 2 and string.sub(holder, -5) == ':rest' then
-  stir(queue)
+  stir(redis.call('ZRANGE', queue, 0, 99))
 end
 redis.call('PEXPIRE', queue, KEPT)
 local found = {ARGV[1] .. ':' .. ARGV[2], holder or '', redis.call('PTTL', key), hearers(ARGV[1]) or -1}

@@ -6,6 +6,9 @@
 --                    what only this very process of the server, those who may ask it INFO, and the waiter know.
 --   again|hint       the waiter is to line up again. It proves nothing, and costs no more than a request.
 
+-- So many places are passed over in one call: the server has others to serve.
+local MOST = 300
+
 -- Listeners of the channel at this server, patterns not counted; nil if that may not be asked.
 local function hearers(channel)
   local found = redis.pcall('PUBSUB', 'NUMSUB', channel)
@@ -28,7 +31,30 @@ local function say_again(channel, identifier)
   return say(channel, 'again|' .. redis.sha1hex(identifier))
 end
 
+-- Have one of these waiters, the first whose process listens, line up again.
+local function stir(places)
+  for _, place in ipairs(places) do
+    local channel, identifier = string.match(place, '^([^|]+)|([^|]+)|%d+$')
+    if hearers(channel) ~= 0 and say_again(channel, identifier) then
+      return
+    end
+  end
+end
+
+-- The same from the end of a queue, where those stand who came last: most likely they are alive.
+local function stir_last(queue, facts)
+  local last, places = redis.call('ZRANGE', queue, -100, -1), {}
+  for i = #last, 1, -1 do
+    if redis.call('HEXISTS', facts, 'suspect:' .. string.match(last[i], '^[^|]+')) == 0 then
+      places[#places + 1] = last[i]
+    end
+  end
+  stir(places)
+end
+
 -- Give a lock that nobody holds any more to the first waiter whose process listens; if there is none, free it.
+-- Where very many of the dead stand before that one it is free meanwhile, and whoever asks for it next goes on: one of
+-- the waiters is told to, the others look for it from time to time.
 -- Releaser: the identifier that lets the lock go, nil if it lapsed.
 local function promote(key, queue, facts, releaser)
   local granted = redis.call('HGET', facts, 'granted')
@@ -39,7 +65,7 @@ local function promote(key, queue, facts, releaser)
       redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
     end
   end
-  local heard, unheard = {}, 0
+  local heard, unheard, passed = {}, 0, 0
   local first = redis.call('ZPOPMIN', queue)
   while #first > 0 do
     local channel, identifier, grant = string.match(first[1], '^([^|]+)|([^|]+)|(%d+)$')
@@ -64,6 +90,13 @@ local function promote(key, queue, facts, releaser)
       end
       heard[channel] = 0
     end
+    passed = passed + 1
+    if passed == MOST and redis.call('EXISTS', queue) == 1 then
+      redis.call('DEL', key)
+      redis.call('PEXPIRE', facts, KEPT)
+      stir_last(queue, facts)
+      return
+    end
     first = redis.call('ZPOPMIN', queue)
   end
   redis.call('DEL', key, facts)
@@ -74,15 +107,5 @@ local function note_parting(facts, releaser, milliseconds)
   if milliseconds and type(redis.pcall('HSET', facts, 'from', releaser)) == 'number'
       and redis.call('PTTL', facts) < tonumber(milliseconds) then
     redis.call('PEXPIRE', facts, milliseconds)
-  end
-end
-
--- Have the first waiter whose process listens learn for how long a lock stands that nobody will let go.
-local function stir(queue)
-  for _, place in ipairs(redis.call('ZRANGE', queue, 0, 99)) do
-    local channel, identifier = string.match(place, '^([^|]+)|([^|]+)|%d+$')
-    if hearers(channel) ~= 0 and say_again(channel, identifier) then
-      return
-    end
   end
 end

@@ -12,7 +12,7 @@ for i = 1, count do
     redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
     redis.call('HDEL', KEYS[2 * count + i], 'granted', 'from')
     note_parting(KEYS[2 * count + i], holder, ARGV[4])
-    stir(KEYS[count + i])
+    stir(redis.call('ZRANGE', KEYS[count + i], 0, 99))
   elseif holder ~= resting and redis.pcall('HGET', KEYS[2 * count + i], 'from') ~= ARGV[1] then
     stranger = holder or stranger or ''
   end

@@ -36,7 +36,13 @@ class Redis(Protocol):
 
 
 class Scripts:
-    """The scripts, each by its verb: the mark of its reply, its keys, then its arguments."""
+    """The scripts, each by its verb: the mark of its reply, its keys, then its arguments.
+
+    Attributes:
+        most: so many places are passed over in one call.
+    """
+
+    most = 300
 
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
@@ -50,7 +56,7 @@ class Scripts:
                 redis.hdel(facts, "granted")
                 self.suspect(facts, last)
         heard: dict[str, int] = {}
-        unheard = 0
+        unheard = passed = 0
         while (place := redis.zpopmin(queue)) is not None:
             channel, identifier, grant = place.split("|")
             if not heard.get(channel):
@@ -59,16 +65,22 @@ class Scripts:
                 unheard += 1
                 if unheard <= 100:
                     self.again(channel, identifier)
-                continue
-            if redis.hget(facts, f"suspect:{channel}") is not None:
+            elif redis.hget(facts, f"suspect:{channel}") is not None:
                 self.again(channel, identifier)
-                continue
-            redis.set(key, identifier, int(grant))
-            if redis.publish(channel, f"turn|{hint(identifier)}|{self.proof(identifier, key)}"):
-                redis.hset(facts, "granted", place)
+            else:
+                redis.set(key, identifier, int(grant))
+                turn = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
+                if redis.publish(channel, turn):
+                    redis.hset(facts, "granted", place)
+                    redis.pexpire(facts, KEPT)
+                    return
+                heard[channel] = 0
+            passed += 1
+            if passed == self.most and redis.exists(queue):
+                redis.delete(key)
                 redis.pexpire(facts, KEPT)
+                self.stir_last(queue, facts)
                 return
-            heard[channel] = 0
         redis.delete(key, facts)
 
     def hearers(self, channel: str) -> int:
@@ -82,11 +94,18 @@ class Scripts:
     def again(self, channel: str, identifier: str) -> int:
         return self.redis.publish(channel, f"again|{hint(identifier)}")
 
-    def stir(self, queue: Any) -> None:
-        for place in self.redis.zall(queue)[:100]:
+    def stir(self, places: Sequence[str]) -> None:
+        for place in places:
             channel, identifier, _ = place.split("|")
             if self.hearers(channel) and self.again(channel, identifier):
                 return
+
+    def stir_last(self, queue: Any, facts: Any) -> None:
+        places = []
+        for place in reversed(self.redis.zall(queue)[-100:]):
+            if self.redis.hget(facts, f"suspect:{place.split('|')[0]}") is None:
+                places.append(place)
+        self.stir(places)
 
     def suspect(self, facts: Any, channel: str) -> None:
         self.redis.hset(facts, f"suspect:{channel}", "1")
@@ -153,7 +172,7 @@ class Scripts:
         if holder is None:
             self.promote(key, queue, facts)
         elif not places and holder.endswith(":rest"):
-            self.stir(queue)
+            self.stir(redis.zall(queue)[:100])
         redis.pexpire(queue, KEPT)
         heard = redis.numsub(channel)
         missing = [at for at, place in enumerate(places) if redis.zscore(queue, place) is None]
@@ -181,7 +200,7 @@ class Scripts:
                 redis.hdel(facts, "granted")
                 redis.hdel(facts, "from")
                 self.note_parting(facts, identifier, noted)
-                self.stir(queue)
+                self.stir(redis.zall(queue)[:100])
             elif holder != resting and redis.hget(facts, "from") != identifier:
                 stranger = holder or stranger or ""
         return mark if stranger is None else [mark, stranger]

@@ -16,6 +16,15 @@ SHORT = Protocol(lease=1, grant=1)
 #: Where there are too many states, this many of the nearest are looked at.
 MANY = 40_000
 EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
+
+
+class Slow(Scripts):
+    """Passes over one place in a call."""
+
+    most = 1
+
+
+STEPWISE = replace(SHORT, scripts=Slow)
 STATES = {
     "waiters of two processes": Explorer(APART, EVERY_FAULT),
     "waiters of one process": Explorer(TOGETHER, EVERY_FAULT),
@@ -29,6 +38,13 @@ STATES = {
     "behind another, a copy": Explorer(TOGETHER, {"copy": 1}, SHORT, stranger=1),
     "behind another, a crash": Explorer(TOGETHER, {"crash": 1, "timeout": 1}, SHORT, stranger=1),
     "holders that renew": Explorer(TOGETHER, {"cut": 1, "copy": 1}, renews=True),
+    "one place in a call": Explorer(APART, EVERY_FAULT, replace(Protocol(), scripts=Slow)),
+    "one place in a call, in one process": Explorer(
+        TOGETHER, {"crash": 1, "cut": 1, "timeout": 1}, STEPWISE, stranger=1
+    ),
+    "one place in a call, three processes": Explorer(
+        (0, 1, 2), {"crash": 1, "lost cancel": 1}, STEPWISE, most=MANY
+    ),
     "two processes behind another": Explorer(APART, {"cut": 1}, SHORT, stranger=1, most=MANY),
     "three waiters": Explorer((0, 0, 1), EVERY_FAULT, SHORT, most=MANY),
     "three processes": Explorer((0, 1, 2), {"crash": 1}, SHORT, most=MANY),

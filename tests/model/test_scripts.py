@@ -165,6 +165,37 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     }
 
 
+@pytest.mark.parametrize("living", [True, False])
+def test_very_long_queue_is_gone_through_in_many_calls(real: Any, living: bool) -> None:
+    memory = Memory()
+    scripts = Scripts(memory)
+    real.begin()
+    memory.hearers, memory.number = {"one", "two"}, real.run_id
+    places = {f"dead|{number}|20000": number + 1 for number in range(3 * scripts.most - 50)}
+    places["two|x|20000"] = scripts.most + 10
+    places["one|y|20000"] = len(places) + 1 if living else 2 * scripts.most
+    real.client.zadd("queue", places)
+    real.client.hset("waiters", "suspect:two", 1)
+    memory.queues["queue"] = dict(places)
+    memory.hset("waiters", "suspect:two", "1")
+
+    lengths = []
+    for serial in range(4):
+        wanted = scripts.poke(f"one:{serial}", KEYS, "one", "two|x|20000", "one|y|20000")
+        reply = real.run("poke", KEYS, "one", serial, "two|x|20000", "one|y|20000")
+        assert _plain(reply) == _plain(wanted)
+        assert real.stored(KEYS) == _stored(memory, KEYS)
+        lengths.append(len(memory.queues.get("queue", {})))
+        assert 0 < real.client.pttl("waiters") <= 600_000
+        heard = [one for one in memory.published if one[0] in memory.hearers]
+        memory.published.clear()
+        assert real.published() == sorted(heard, key=lambda one: one[0])
+        assert any(channel == "one" for channel, _ in heard) or serial == 3 or not living
+
+    assert memory.get("lock") == "y"
+    assert lengths[0] == len(places) - scripts.most
+
+
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
