@@ -13,8 +13,9 @@ from redis_lock_decorators.flow import release as parting
 from redis_lock_decorators.flow.claim import Claim, Clock
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, may_have_run, persist
+from redis_lock_decorators.flow.requests import OUTAGE, Refusal, ask, is_torn, may_have_run, persist
 from redis_lock_decorators.rules import durations, term
+from redis_lock_decorators.rules.keys import with_queue
 
 #: The lease, in seconds, of a lock without an end until its holder knows that it holds it.
 PROVISIONAL = 10.0
@@ -163,12 +164,12 @@ async def _settle(port: Port, wish: Wish) -> bool:
     async def attempt(until: float) -> Refusal | None:
         nonlocal latest
         details = (name, int(wish.endless))
-        refusal = await ask(port, "settle", claim, claim.keys, *details, latest, until=until)
+        refusal = await _give_form(port, claim, *details, latest, until=until)
         if refusal is None or refusal.free_in is None:
             return refusal
         # It is ours, but ends later than could be known here. Nobody else is told this end.
         latest = round(1000 * refusal.free_in)
-        return await ask(port, "settle", claim, claim.keys, *details, latest, until=until)
+        return await _give_form(port, claim, *details, latest, until=until)
 
     try:
         refusal = await persist(port, attempt, claim.deadline)
@@ -181,6 +182,16 @@ async def _settle(port: Port, wish: Wish) -> bool:
         await _unsettle(port, wish, error)
         raise
     return True
+
+
+async def _give_form(port: Port, claim: Claim, *details: int | str, until: float) -> Refusal | None:
+    if claim.has_queued:
+        try:
+            return await ask(port, "settle", claim, with_queue(claim.keys), *details, until=until)
+        except Exception as error:
+            if not is_torn(port, error):  # while its slot is moving nobody is handed it
+                raise
+    return await ask(port, "settle", claim, claim.keys, *details, until=until)
 
 
 async def _unsettle(port: Port, wish: Wish, cause: BaseException | None = None) -> None:

@@ -116,3 +116,18 @@ def test_last_form_is_given_once(real: Server, last: str, endless: int) -> None:
     assert real.run("settle", last, endless, ends)[:2] == ["mine:1", MINE]
     assert real.client.get("lock") == MINE
     assert 0 < real.client.pttl("lock") <= 10_000
+
+
+@pytest.mark.parametrize(("granted", "left"), [(MINE, None), ("another", "one|another|2000")])
+def test_last_form_is_also_the_sign_that_the_lock_was_entered(
+    real: Server, granted: str, left: str | None
+) -> None:
+    _, time = real.run("acquire", 10_000, 1)
+    real.client.hset("facts", mapping={"granted": f"one|{granted}|2000", "from": "x"})
+    arguments = (MINE, 1, "token", 0, int(time) + 10_000)
+
+    for _ in range(2):
+        real.client.eval(lua.script("settle").text, 3, "lock", "queue", "facts", *arguments)
+
+    assert real.client.get("lock") == "token"
+    assert real.client.hget("facts", "granted") == left

@@ -343,13 +343,15 @@ class SimulatedServer:
     def _settle(
         self, mark: bytes, keys: Any, identifier: str, last: str, endless: int, latest: int
     ) -> Any:
-        (key,), holder = keys, self.value(keys[0])
+        (key, *others), holder = keys, self.value(keys[0])
         if holder == last and holder != identifier:
             return mark
         if holder != identifier:
             return [mark, self._get(key) or b""]
         if self._end(key) > latest:
             return [mark, holder, self._end(key)]
+        if others and (self._hget(others[1], "granted") or "").split("|")[1:2] == [holder]:
+            self._hdel(others[1], "granted")
         if endless == 1 or self._end(key) == -1:
             self.put(key, last)
         elif last != holder:

@@ -19,11 +19,14 @@ from support.faults import (
     request_lost,
 )
 from support.simulated_bell import Kept, SimulatedBell, keeping_port
+from support.simulated_queue import QueuePort, Waiting
+from support.simulated_server import Clock, SimulatedServer
 from support.simulation import SimulatedPort, new_claim, taken
 
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish, acquire, adjust, release
+from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
@@ -281,6 +284,30 @@ def test_late_copies_of_acquire_and_settle_lock_nothing_for_ever(
     assert port.server.value(KEY) is None
 
 
+@pytest.mark.parametrize("expire", [2.0, 5.0])
+def test_who_holds_by_a_token_of_its_own_is_no_suspect(expire: float) -> None:
+    server, entered = SimulatedServer(Clock()), []
+    processes = [Waiting(server, number) for number in range(2)]
+
+    async def holds(process: Waiting, number: int) -> None:
+        queueing: Any = QueuePort(process)
+        asked = Wish(claim_on(KEY, expire), 60.0, 0.1, f"T{number}", False)
+        assert await acquire(queueing, asked)
+        entered.append(number)
+        await process.bell.pause(0.3)
+        await release(queueing, asked.claim)
+
+    for number in range(12):
+        processes[number % 3 // 2].bell.start(holds(processes[number % 3 // 2], number))
+        server.clock.advance(0.05)
+    for _ in range(600):
+        server.clock.advance(0.01)
+        assert not any("suspect" in fact for fact in server.members(with_queue((KEY,))[2]))
+
+    assert entered == list(range(12))
+    assert [process.bell.failures for process in processes] == [[], []]
+
+
 def test_lock_that_ends_later_than_can_be_known_is_asked_for_its_end() -> None:
     def server_clock_set_forward(request: Request) -> Any:
         port.server.stepped += 3600.0
@@ -295,6 +322,30 @@ def test_lock_that_ends_later_than_can_be_known_is_asked_for_its_end() -> None:
 
     assert port.verbs == ["acquire", "settle", "settle"]
     assert port.server.left(KEY) == math.inf
+
+
+def test_last_form_is_given_though_the_slot_of_the_lock_begins_to_move() -> None:
+    server = SimulatedServer(Clock())
+    holder, process = Waiting(server, 0).takes(), Waiting(server, 1)
+    asked = Wish(claim_on(KEY, 2.0), 60.0, 0.1, "T", False)
+
+    def torn(request: Request) -> Any:
+        server.is_torn = True
+        return delivered(request)
+
+    async def takes() -> None:
+        queueing: Any = QueuePort(process)
+        assert await acquire(queueing, asked)
+
+    process.bell.start(takes())
+    server.clock.advance(0.1)
+    process.port.faults = [torn]
+    holder.ends()
+    server.clock.advance(0.1)
+
+    assert process.bell.failures == []
+    assert process.port.verbs[-2:] == ["settle", "settle"]
+    assert server.value(KEY) == "T"
 
 
 # A token from elsewhere
