@@ -97,6 +97,18 @@ class Description:
     def __repr__(self) -> str:
         return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
 
+    def __copy__(self: D) -> D:
+        """Another description of the same lock, with blocks of its own."""
+        return described(type(self), self._plan, self._names, self._get_lock_name)
+
+    def __deepcopy__(self: D, memo: object) -> D:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A lock by name is made anew over what the other process has configured."""
+        told = self._plan.told()
+        return _made_again, (type(self), told, self._names, self._get_lock_name)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -133,6 +145,16 @@ def described(
 ) -> D:
     """A lock of a kind, by its plan and its name."""
     return _fill(kind.__new__(kind), plan, lock_name, get_lock_name)
+
+
+def _made_again(
+    kind: type[D],
+    told: tuple[ConnectionFactory | None, LockOptions],
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+) -> D:
+    """A lock out of a pickle."""
+    return described(kind, Plan(DEFAULT, None, *told), lock_name, get_lock_name)
 
 
 def _fill(

@@ -147,6 +147,23 @@ class DropIn:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {shown(self._lock_name)}, timeout={self.timeout}>"
 
+    def __copy__(self) -> DropIn:
+        """Another one with the same tokens, as of redis-py's own."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"cannot pickle {self!r}, as its client and its token belong to their process: make "
+            "one there by the same name, with lock.local.token if it is to let go what is held here"
+        )
+
     def _cells(self) -> Callable[[], Cell]:
         """What finds the cell of the running thread or task."""
         raise NotImplementedError

@@ -42,6 +42,18 @@ class LeaseFacts:
         state = "ended" if self._claim.ended else "lost" if self.lost else "held"
         return f"<Lease of {self.lock_name!r:.80}: {state}, {self.remaining():.3g} s left>"
 
+    def __reduce__(self) -> str:
+        """Refuse to be copied, by ``pickle`` or in this process: one lease has one holder.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"cannot copy or pickle {self!r}: it belongs to the process that acquired it, which "
+            "renews it; hold it here while others do the work, or use acquire_lock, whose "
+            "identifier lets any process extend and release"
+        )
+
     @property
     def lock_name(self) -> str:
         """What is locked; several names are joined by ", "."""

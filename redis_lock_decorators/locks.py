@@ -63,6 +63,17 @@ class Locks:
         """
         self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
+    def __reduce__(self) -> str:
+        """Refuse to be copied, by ``pickle`` or in this process: copies would share nothing.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "cannot copy or pickle a Locks object, as its connections and settings belong to its "
+            "process: keep it in a module, and import it where it is used"
+        )
+
     def lock(
         self,
         lock_name: naming.LockName | None = None,

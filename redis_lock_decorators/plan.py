@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.settings import LockOptions, Settings, checked_factory, combined
+from redis_lock_decorators.settings import (
+    DEFAULT,
+    LockOptions,
+    Settings,
+    checked_factory,
+    combined,
+)
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.connections import ConnectionFactory
 
@@ -43,6 +49,24 @@ class Plan:
             self._base = self._settings.options
             self._options = combined(self._base, self._given)
         return self._options
+
+    def told(self) -> tuple[ConnectionFactory | None, LockOptions]:
+        """All that was said of the lock itself, for another process.
+
+        Raises:
+            TypeError: there is more to it, that other processes do not have.
+        """
+        if self._client is not None:
+            raise TypeError(
+                "cannot pickle a lock with client=…, as connections belong to their process: give "
+                "it get_redis_connection=… with a function of a module, or configure that"
+            )
+        if self._settings is not DEFAULT:
+            raise TypeError(
+                "cannot pickle a lock of a Locks object, whose settings belong to their process: "
+                "send its name, and make the lock there by the Locks object of a module"
+            )
+        return self._factory, self._given
 
     def port(self) -> BlockingPort:
         """The port to the client, which is made now if this is the first use."""

@@ -1,0 +1,118 @@
+"""What may be copied and pickled, and what is refused in plain words."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from typing import Any
+
+import pytest
+import redis
+
+from redis_lock_decorators import Locks, RedisLock, configure
+from redis_lock_decorators.asyncio.lease import Lease as AsyncLease
+from redis_lock_decorators.asyncio.lock import Lock as AsyncDropIn
+from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
+from redis_lock_decorators.lease import Lease
+from redis_lock_decorators.lease_facts import claim_for
+from redis_lock_decorators.lock import Lock as DropIn
+from redis_lock_decorators.rules.options import Options
+
+KINDS = RedisLock, AsyncRedisLock
+
+
+def pickled(thing: Any) -> Any:
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301 — our own
+
+
+ways = pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+
+
+def connect() -> redis.Redis:
+    return redis.Redis()
+
+
+def told(lock: Any) -> Any:
+    return lock._names, repr(lock._plan.options), lock._plan._factory, lock._get_lock_name
+
+
+@ways
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"lock_name": "a"},
+        {"lock_name": ["b", "a"], "expire": 3, "acquire_time": None},
+        {"lock_name": b"\xff", "wait": "poll", "prefix": "p:", "on_lost": print},
+        {"get_lock_name": os.path.basename, "get_redis_connection": redis.Redis},
+        {},
+    ],
+)
+def test_a_lock_over_the_defaults_is_copied(kind, arguments, copied):
+    lock = kind(**arguments)
+
+    other = copied(lock)
+
+    assert type(other) is kind
+    assert told(other) == told(lock)
+    assert other._blocks is not lock._blocks
+
+
+def test_a_pickled_lock_goes_by_what_is_configured_where_it_is_read():
+    written = pickle.dumps(RedisLock("a", acquire_time=1))
+
+    configure(expire=7)
+    try:
+        options = pickle.loads(written)._plan.options  # noqa: S301 — our own
+    finally:
+        configure(expire=10)
+
+    assert (options.expire, options.acquire_time) == (7, 1)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_lock_with_a_client_or_of_a_project_is_copied_within_the_process(copied):
+    client, locks = connect(), Locks(connect, expire=3)
+
+    assert copied(RedisLock("a", client=client))._plan._client is client
+    assert copied(locks.lock("a"))._plan._settings is locks._settings
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_with_a_client_is_not_pickled(kind):
+    with pytest.raises(TypeError, match=r"get_redis_connection=… with a function of a module"):
+        pickle.dumps(kind("a", client=connect()))
+
+
+@pytest.mark.parametrize("make", [Locks.lock, Locks.async_lock])
+def test_a_lock_of_a_project_is_not_pickled(make):
+    with pytest.raises(TypeError, match="send its name, and make the lock there"):
+        pickle.dumps(make(Locks(connect), "a"))
+
+
+@ways
+def test_a_project_is_not_copied(copied):
+    with pytest.raises(TypeError, match="keep it in a module, and import it"):
+        copied(Locks(connect))
+
+
+@ways
+@pytest.mark.parametrize("kind", [Lease, AsyncLease])
+def test_a_lease_is_not_copied(kind, copied):
+    options = Options()
+    lease = kind(claim_for(("a",), options, None), None, options)
+
+    with pytest.raises(TypeError, match="belongs to the process that acquired it"):
+        copied(lease)
+
+
+@pytest.mark.parametrize("kind", [DropIn, AsyncDropIn])
+def test_a_drop_in_is_not_pickled(kind):
+    lock = kind(redis.asyncio.Redis() if kind is AsyncDropIn else connect(), "a", timeout=3)
+    lock.local.token = "mine"  # noqa: S105
+
+    assert copy.copy(lock).local.token == b"mine"
+    for refuse in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"with lock\.local\.token if"):
+            refuse(lock)
