@@ -48,3 +48,16 @@ def test_the_package_works_out_of_an_archive(server, archive):
 
     assert f"imported from {archive}" in printed
     assert printed.endswith("all done\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["-X", "dev", "-W", "error"], id="with every check"),
+        pytest.param(["-O"], id="without assertions"),
+        pytest.param(["-OO"], id="without docstrings", marks=pytest.mark.slow),
+        pytest.param(["-I", "-B", "-X", "utf8=0"], id="isolated", marks=pytest.mark.slow),
+    ],
+)
+def test_the_package_works_with_options_of_python(server, options):
+    assert ran(server.port, *options).endswith("all done\n")
