@@ -17,6 +17,7 @@ from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.arguments import signature_of
 from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
+from redis_lock_decorators.world.client_checks import refuse_misplaced
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a call does when the lock is not free in time.
@@ -47,6 +48,7 @@ def decorated(
     if isinstance(function, (classmethod, staticmethod)):
         inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
         return cast(F, type(function)(inner))
+    refuse_misplaced(function, get_lock_name)
     if inspect.isclass(function) or not callable(function):
         raise ConfigurationError(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
@@ -54,6 +56,7 @@ def decorated(
         )
     kind = kind_of(function)
     wrap, lock = _world_of(kind)
+    plan.refuse_client(lock._awaited)
     busy = checked_busy(on_busy)
     if busy is not None:
         _refuse_unlike(busy, kind)

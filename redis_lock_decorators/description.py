@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
-from redis_lock_decorators.rules.keys import checked_names, keys_of
+from redis_lock_decorators.rules.keys import checked_names, is_name, keys_of
 from redis_lock_decorators.settings import DEFAULT, KeywordOptions, LockOptions
+from redis_lock_decorators.world.client_checks import refuse_misplaced
 from redis_lock_decorators.world.connections import ConnectionFactory
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Description:
     _plan: Plan
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None
+    #: Whether its clients are asyncio's.
+    _awaited: ClassVar[bool]
 
     def __init__(
         self,
@@ -163,7 +166,10 @@ def _fill(
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
 ) -> D:
-    naming.refuse_two_ways(lock_name, get_lock_name)
+    if get_lock_name is not None or not (lock_name is None or is_name(lock_name)):
+        refuse_misplaced(lock_name, get_lock_name)
+        naming.refuse_two_ways(lock_name, get_lock_name)
+    plan.refuse_client(lock._awaited)
     lock._blocks = {}
     lock._plan = plan
     lock._names = None if lock_name is None else checked_names(lock_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import six
 
@@ -18,6 +18,7 @@ from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import checked_key
 from redis_lock_decorators.rules.options import Options, checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.client_checks import refuse_at_door
 from redis_lock_decorators.world.tasks import AsyncioPort
 
 
@@ -116,6 +117,9 @@ class DropIn:
         ConfigurationError, LockNameError: an argument is not usable.
     """
 
+    #: Whether its clients are asyncio's.
+    _awaited: ClassVar[bool]
+
     def __init__(
         self,
         redis: Any,
@@ -129,6 +133,7 @@ class DropIn:
         *,
         auto_renew: bool = False,
     ) -> None:
+        refuse_at_door(redis, self._awaited)
         self.redis = redis
         self.name = name
         self.timeout = timeout

@@ -40,8 +40,8 @@ def acquire_lock(
         LockNameError, ConfigurationError: an argument is not usable.
         redis.exceptions.ConnectionError: the server cannot be reached.
     """
-    claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     port = DEFAULT.port(conn, None)
+    claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     try:
         taken = run(simple.acquire_lock(port, claim, wait, pause))
         return claim.identifier if taken else False
@@ -72,9 +72,10 @@ def release_lock(
         ConfigurationError: the client or the server lacks the method.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
+    port = DEFAULT.port(conn, None)
     way = None if method is None else checked_method(method)
     claim = owned(lock_name, identifier, 1, prefix)
-    return run(simple.release_lock(DEFAULT.port(conn, None), claim, way))
+    return run(simple.release_lock(port, claim, way))
 
 
 def extend_lock(
@@ -88,5 +89,6 @@ def extend_lock(
     Raises:
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
+    port = DEFAULT.port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
-    return run(simple.extend_lock(DEFAULT.port(conn, None), claim))
+    return run(simple.extend_lock(port, claim))

@@ -22,6 +22,8 @@ __all__ = ["Lock"]
 class Lock(DropIn):
     __doc__ = DropIn.__doc__
 
+    _awaited = False
+
     def __enter__(self) -> Lock:
         cell = self.local._cell()
         before = cell.claim

@@ -12,6 +12,7 @@ from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.keys import is_name
 from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
+from redis_lock_decorators.world.client_checks import refuse_misplaced
 from redis_lock_decorators.world.connections import ConnectionFactory
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ class Locks:
         if lock_name is not None and not is_name(lock_name):
             return decorated(lock_name, plan, None, get_lock_name, on_busy)
         checked_busy(on_busy)
+        plan.refuse_client(None)
+        refuse_misplaced(lock_name, get_lock_name)
         naming.refuse_two_ways(lock_name, get_lock_name)
         return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)
 

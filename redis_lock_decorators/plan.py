@@ -14,6 +14,7 @@ from redis_lock_decorators.settings import (
     combined,
 )
 from redis_lock_decorators.world.blocking import BlockingPort
+from redis_lock_decorators.world.client_checks import refuse_at_door
 from redis_lock_decorators.world.connections import ConnectionFactory
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ class Plan:
         self._given = given
         self._base = settings.options
         self._options = combined(self._base, given)
+
+    def refuse_client(self, awaited: bool | None) -> None:
+        """Refuse what is no client, or one of the other world than is needed, if that is known.
+
+        Raises:
+            ConfigurationError: it cannot be used, with the cure.
+        """
+        if self._client is not None:
+            refuse_at_door(self._client, awaited)
 
     @property
     def options(self) -> Options:

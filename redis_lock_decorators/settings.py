@@ -21,7 +21,7 @@ from redis_lock_decorators.world.bells import (
     forget_closed,
 )
 from redis_lock_decorators.world.blocking import BlockingPort
-from redis_lock_decorators.world.clients import is_awaited, refuse_unfit
+from redis_lock_decorators.world.client_checks import is_awaited, refuse_unfit
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
     Connections,
@@ -170,7 +170,7 @@ def checked_factory(factory: object) -> None:
     if factory is not None and not callable(factory):
         raise ConfigurationError(
             f"get_redis_connection={type(factory).__name__} cannot be called: give a function "
-            "that returns a client (or client=… for the client itself)"
+            "that returns a client, as in get_redis_connection=lambda: client"
         )
 
 

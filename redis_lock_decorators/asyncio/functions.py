@@ -24,8 +24,9 @@ async def acquire_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.acquire_lock``.
     """
+    port = DEFAULT.async_port(conn, None)
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
-    taken = await simple.acquire_lock(DEFAULT.async_port(conn, None), claim, wait, pause)
+    taken = await simple.acquire_lock(port, claim, wait, pause)
     return claim.identifier if taken else False
 
 
@@ -41,9 +42,10 @@ async def release_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.release_lock``.
     """
+    port = DEFAULT.async_port(conn, None)
     way = None if method is None else checked_method(method)
     claim = owned(lock_name, identifier, 1, prefix)
-    return await simple.release_lock(DEFAULT.async_port(conn, None), claim, way)
+    return await simple.release_lock(port, claim, way)
 
 
 async def extend_lock(
@@ -53,5 +55,6 @@ async def extend_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.extend_lock``.
     """
+    port = DEFAULT.async_port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
-    return await simple.extend_lock(DEFAULT.async_port(conn, None), claim)
+    return await simple.extend_lock(port, claim)

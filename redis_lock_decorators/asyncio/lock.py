@@ -20,6 +20,8 @@ __all__ = ["Lock"]
 class Lock(DropIn):
     __doc__ = DropIn.__doc__
 
+    _awaited = True
+
     # What is called belongs to the task that calls it, whichever runs the coroutine: before
     # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
 

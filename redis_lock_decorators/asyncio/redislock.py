@@ -25,6 +25,8 @@ class RedisLock(Description):
 
     __slots__ = ()
 
+    _awaited = True
+
     async def __aenter__(self) -> Lease:
         lease = unheld(self._plan, self._own_names())
         try:

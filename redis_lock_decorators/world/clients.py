@@ -10,7 +10,6 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
-from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.held import Held
@@ -177,26 +176,6 @@ def disconnect(client: Any) -> None:
     """Drop the idle connections of a blocking client."""
     drop = getattr(client, "disconnect_connection_pools", None)
     (drop or client.connection_pool.disconnect)()
-
-
-def refuse_unfit(client: Any, awaited: bool) -> None:
-    """Refuse what is no client, or a client of the other world."""
-    execute = getattr(client, "execute_command", None)
-    if not callable(execute):
-        raise ConfigurationError(
-            f"{type(client).__name__} is no Redis client: it has no execute_command"
-        )
-    if is_awaited(client) is not awaited:
-        kinds = ("a blocking", "an asyncio") if awaited else ("an asyncio", "a blocking")
-        raise ConfigurationError(
-            f"{type(client).__module__}.{type(client).__name__} is {kinds[0]} client, but this "
-            f"code needs {kinds[1]} one"
-        )
-
-
-def is_awaited(client: Any) -> bool:
-    """Whether this is an asyncio client."""
-    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
 
 
 def _plain_execute(client: Any) -> FunctionType | None:

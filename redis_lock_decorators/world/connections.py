@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
-from redis_lock_decorators.world.clients import Bell, Facts, refuse_unfit
+from redis_lock_decorators.world.client_checks import refuse_unfit
+from redis_lock_decorators.world.clients import Bell, Facts
 from redis_lock_decorators.world.factories import ByFactory
 
 #: Gives the Redis client of a project; called at the first use of a lock, once per process (where
