@@ -10,7 +10,7 @@ from redis_lock_decorators.errors import (
 )
 from redis_lock_decorators.functions import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.lease import Lease, current_lease
-from redis_lock_decorators.locks import Locks, configure, redis_lock
+from redis_lock_decorators.locks import Locks, configure, force_release, redis_lock
 from redis_lock_decorators.redislock import RedisLock
 
 __version__ = "0.1.0"
@@ -30,6 +30,7 @@ __all__ = [
     "configure",
     "current_lease",
     "extend_lock",
+    "force_release",
     "redis_lock",
     "release_lock",
 ]

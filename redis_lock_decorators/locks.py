@@ -105,6 +105,21 @@ class Locks:
         plan = Plan(self._settings, client, get_redis_connection, options)
         return described(AsyncRedisLock, plan, lock_name, get_lock_name)
 
+    def force_release(
+        self,
+        lock_name: naming.LockName,
+        identifier: str | None = None,
+        *,
+        client: Any = None,
+        get_redis_connection: ConnectionFactory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> bool:
+        """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""
+        lock = self.lock(
+            lock_name, client=client, get_redis_connection=get_redis_connection, **options
+        )
+        return lock.force_release(identifier)
+
     @overload
     def redis_lock(self, lock_name: F, /) -> F: ...
 
@@ -169,4 +184,5 @@ def of(settings: Settings) -> Locks:
 #: The locks behind the module-level names.
 default = of(DEFAULT)
 configure = default.configure
+force_release = default.force_release
 redis_lock = default.redis_lock

@@ -7,8 +7,10 @@ from typing import ParamSpec, TypeVar
 
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
+from redis_lock_decorators.flow.force import force
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
 from redis_lock_decorators.lease_facts import enter, left, refuse_unclear
+from redis_lock_decorators.recipe import checked_identifier
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 from redis_lock_decorators.world.blocking import run
@@ -90,6 +92,24 @@ class RedisLock(Description):
         """Ask Redis for the identifier of the holder (of the first name that is held)."""
         found = run(holders(self._plan.port(), self._own_keys()))
         return next((holder for holder in found if holder is not None), None)
+
+    def force_release(self, identifier: str | None = None) -> bool:
+        """Let the lock go that somebody else holds, such as a process that hangs.
+
+        The next waiter is handed it at once. Its holder is told the loss at its next renewal, or
+        when it leaves its block; until then both are inside.
+
+        Args:
+            identifier: let go only what ``owner()`` gave; None for whoever holds it.
+
+        Returns:
+            True if the lock was held, by that identifier, and is held by it no more.
+
+        Raises:
+            redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+        """
+        seen = None if identifier is None else checked_identifier(identifier)
+        return run(force(self._plan.port(), self._own_keys(), seen))
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function while holding the lock, which is named by the call if not before.

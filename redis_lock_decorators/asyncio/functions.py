@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from redis_lock_decorators.asyncio.redislock import RedisLock
 from redis_lock_decorators.flow import simple
 from redis_lock_decorators.recipe import owned, prepared
+from redis_lock_decorators.rules.naming import LockName
 from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators.settings import DEFAULT
+from redis_lock_decorators.settings import DEFAULT, KeywordOptions
+from redis_lock_decorators.world.connections import ConnectionFactory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 async def acquire_lock(
@@ -58,3 +64,16 @@ async def extend_lock(
     port = DEFAULT.async_port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
     return await simple.extend_lock(port, claim)
+
+
+async def force_release(
+    lock_name: LockName,
+    identifier: str | None = None,
+    *,
+    client: Any = None,
+    get_redis_connection: ConnectionFactory | None = None,
+    **options: Unpack[KeywordOptions],
+) -> bool:
+    """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""
+    lock = RedisLock(lock_name, client=client, get_redis_connection=get_redis_connection, **options)
+    return await lock.force_release(identifier)

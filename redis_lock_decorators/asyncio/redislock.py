@@ -9,7 +9,9 @@ from redis_lock_decorators.asyncio.holder import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, unheld
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
+from redis_lock_decorators.flow.force import force
 from redis_lock_decorators.lease_facts import left, refuse_unclear
+from redis_lock_decorators.recipe import checked_identifier
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 
@@ -90,6 +92,14 @@ class RedisLock(Description):
         """Ask Redis for the identifier of the holder (of the first name that is held)."""
         found = await holders(self._plan.async_port(), self._own_keys())
         return next((holder for holder in found if holder is not None), None)
+
+    async def force_release(self, identifier: str | None = None) -> bool:
+        """Let the lock go that somebody else holds, such as a process that hangs.
+
+        The arguments, results and errors of ``redis_lock_decorators.RedisLock.force_release``.
+        """
+        seen = None if identifier is None else checked_identifier(identifier)
+        return await force(self._plan.async_port(), self._own_keys(), seen)
 
     async def call(
         self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs

@@ -20,7 +20,7 @@ class Script(NamedTuple):
 KEPT = 60_000
 #: What stands before the scripts of some verbs: "promote" before those that may hand a lock on.
 BEFORE = {
-    **dict.fromkeys(("cancel", "enqueue", "poke", "release", "rest"), "promote"),
+    **dict.fromkeys(("cancel", "enqueue", "force", "poke", "release", "rest"), "promote"),
     **dict.fromkeys(("adjust", "left", "settle"), "ends"),
 }
 

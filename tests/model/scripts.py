@@ -166,6 +166,18 @@ class Scripts:
             redis.delete(facts)
         return mark
 
+    def force(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
+        redis, (key, queue, facts) = self.redis, keys
+        holder = redis.get(key)
+        if holder != identifier:
+            return [mark, holder or ""]
+        if redis.exists(queue):
+            redis.hdel(facts, "from")
+            self.promote(key, queue, facts, holder)
+        else:
+            redis.delete(key, facts)
+        return mark
+
     def poke(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
         redis, (key, queue, facts) = self.redis, keys
         holder = redis.get(key)

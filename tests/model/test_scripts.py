@@ -32,6 +32,7 @@ STEPS = st.one_of(
     st.tuples(st.just("cancel"), WAITERS, st.one_of(PLACES, st.just(""))),
     st.tuples(st.just("enter"), WAITERS, st.sampled_from([0, LEASE]), PLACES),
     st.tuples(st.just("release"), WAITERS),
+    st.tuples(st.just("force"), WAITERS),
     st.tuples(st.just("rest"), WAITERS, st.just(LEASE)),
     st.tuples(st.just("release"), WAITERS, st.just(30_000)),
     st.tuples(st.just("rest"), WAITERS, st.just(LEASE), st.just(30_000)),

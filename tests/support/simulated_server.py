@@ -18,7 +18,7 @@ from redis_lock_decorators.rules.keys import slot_of
 VERBS = (
     *("acquire", "release", "extend", "renew", "rest"),
     *("acquire_fenced", "settle", "left", "adjust"),
-    *("enqueue", "enter", "cancel", "poke", "unlock"),
+    *("enqueue", "enter", "cancel", "poke", "unlock", "force"),
 )
 BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
@@ -96,6 +96,7 @@ class SimulatedServer:
             "rest": scripts.rest,
             "cancel": scripts.cancel,
             "poke": scripts.poke,
+            "force": scripts.force,
             "extend": self._extend,
             "renew": self._renew,
             "acquire_fenced": self._acquire_fenced,

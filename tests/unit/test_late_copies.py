@@ -21,8 +21,10 @@ import redis_lock_decorators.lua
 from redis_lock_decorators.flow import drop_in
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.extend import extend
+from redis_lock_decorators.flow.force import force
 from redis_lock_decorators.flow.simple import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.lua import BEFORE
+from redis_lock_decorators.rules.keys import keys_of
 
 #: Seconds that the shortest lock here lasts.
 SHORT = 0.3
@@ -204,6 +206,30 @@ def of_several_names(world: World) -> None:
         process.does(holds(process, 0.1 * number, *names))
 
 
+def of_force(world: World) -> None:
+    """A lock whose holder is dead is let go by somebody else; others wait for it."""
+    key = keys_of("", ("a",))
+    world.server.put(key[0], "dead", 5 * LEASE)
+
+    async def holds(process: Process, after: float) -> None:
+        await process.pause(after)
+        claim = await process.takes("a", wait=20, is_kept=True)
+        if claim is not None:
+            await process.pause(0.4 * LEASE)
+        await process.ends(claim)
+
+    async def forces(process: Process, after: float) -> None:
+        await process.pause(after)
+        await force(process.port, key, "dead")
+
+    for number in range(3):
+        process = world.process()
+        process.does(holds(process, 0.1 * number))
+    for share in (0.3, 0.6):
+        process = world.process()
+        process.does(forces(process, share * LEASE))
+
+
 def of_moving_slots(world: World) -> None:
     """Locks are taken, renewed and let go while their keys are at two nodes for a while."""
     world.clock.at(world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_torn", True))
@@ -225,7 +251,7 @@ def of_moving_slots(world: World) -> None:
 STORIES: tuple[Story, ...] = (
     *(of_leases, of_fences, of_a_queue, of_cohorts),
     *(of_least_times, of_stand_ins, of_close_ends, of_functions, of_several_names),
-    of_moving_slots,
+    *(of_force, of_moving_slots),
 )
 every_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 

@@ -1,0 +1,81 @@
+"""A lock is let go by somebody else than its holder, on every topology."""
+
+from __future__ import annotations
+
+import pytest
+from support.fronts import do
+from support.queues import queued
+
+from redis_lock_decorators import ConfigurationError, LockLostError
+
+
+@pytest.fixture
+def lock(front, conn, name):
+    return front.package.RedisLock(name, client=conn, acquire_time=30, expire=30)
+
+
+async def test_a_held_lock_is_let_go_and_its_holder_is_told(front, lock):
+    lease = await do(lock.acquire())
+
+    assert await do(lock.force_release())
+
+    assert not await do(lock.locked())
+    with pytest.raises(LockLostError, match="key is gone"):
+        await do(lease.release())
+
+
+async def test_it_is_handed_to_who_waits(front, client, name, lock):
+    lease = await do(lock.acquire())
+
+    async def wait():
+        return await do(lock.acquire())
+
+    async def force():
+        await queued(front, client, name)
+        return await do(lock.force_release(lease.identifier))
+
+    taken, forced = await front.elsewhere(wait, force)
+
+    assert forced
+    assert await do(lock.owner()) == taken.identifier
+    with pytest.raises(LockLostError, match="holds it"):
+        await do(lease.release())
+    await do(taken.release())
+
+
+async def test_a_free_lock_is_left_alone(lock):
+    assert not await do(lock.force_release())
+
+
+async def test_another_holder_than_the_one_meant_is_left_alone(lock):
+    lease = await do(lock.acquire())
+
+    assert not await do(lock.force_release("somebody-else"))
+
+    assert await do(lease.owned())
+    await do(lease.release())
+
+
+async def test_it_can_be_named_by_a_function(front, conn, client, name):
+    client.set(f"shop:{name}", "stuck", px=60_000)
+
+    assert not await do(front.package.force_release(name, client=conn))
+    assert await do(front.package.force_release(name, client=conn, prefix="shop:"))
+
+    assert not client.exists(f"shop:{name}")
+
+
+async def test_of_several_names_those_that_are_held_are_let_go(front, conn, client, name):
+    names = [f"{name}:a", f"{name}:b", f"{name}:c"]
+    for one in names[:2]:
+        client.set(f"sys:lock:{one}", f"holder of {one}", px=60_000)
+
+    assert await do(front.package.force_release(names, client=conn))
+
+    assert [client.exists(f"sys:lock:{one}") for one in names] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("identifier", ["", False, 7])
+async def test_what_is_no_identifier_is_refused(lock, identifier):
+    with pytest.raises(ConfigurationError, match="identifier"):
+        await do(lock.force_release(identifier))
