@@ -16,6 +16,7 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
+from redis_lock_decorators.flow.fallbacks import refuse_unfit
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.release import leave, release
@@ -120,6 +121,7 @@ class Lease(LeaseFacts):
         watches = options.auto_renew or options.on_lost is not None
         if watches:
             port.bell.check()
+        refuse_unfit(port, options.release_method)
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, options.delta, options.way))
         if refusal is not None:

@@ -12,6 +12,7 @@ from redis_lock_decorators.errors import LockTimeoutError, shown
 from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
+from redis_lock_decorators.flow.fallbacks import refuse_unfit
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.release import end, leave, release
@@ -109,6 +110,7 @@ class Lease(LeaseFacts):
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port, options = self._port, self._options
+        refuse_unfit(port, options.release_method)
         started = port.now()
         refusal = await acquire(port, self._claim, wait, options.delta, options.way)
         if refusal is not None:

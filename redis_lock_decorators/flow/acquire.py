@@ -11,6 +11,7 @@ from redis_lock_decorators import lua
 from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow import cohort
 from redis_lock_decorators.flow.claim import Claim, Clock
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.queue import Attempt, Deaf, step_out
 from redis_lock_decorators.flow.queue import wait as wait_in_queue
@@ -21,6 +22,7 @@ from redis_lock_decorators.flow.requests import (
     Unsent,
     ask,
     groups,
+    is_forbidden,
     is_torn,
     is_unknown,
     persist,
@@ -133,9 +135,28 @@ async def _queue(
         except Deaf as deaf:
             await persist(port, partial(step_out, port, claim), stop)
             last = await _poll(port, attempt, last, min(stop, deaf.until), pauses)
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
+            await _leave_queue(port, claim, error, stop)
+            last = await _poll(port, attempt, last, stop, pauses)
         if port.now() >= stop:
             break
     return last
+
+
+async def _leave_queue(port: Port, claim: Claim, error: Exception, stop: float) -> None:
+    """Wait outside a queue that this user may not use."""
+    log.info(
+        "lock %s is looked for from time to time, as its queue may not be used (%s: %s)",
+        *(shown(claim.lock_name), type(error).__name__, error),
+    )
+    try:
+        await persist(port, partial(step_out, port, claim), stop)
+    except Exception as failure:
+        if not is_forbidden(port, failure):
+            raise
+        claim.place = None  # what is handed over there will be found to be held
 
 
 async def _poll(

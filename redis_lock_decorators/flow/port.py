@@ -67,7 +67,7 @@ class Port(Protocol):
 
     def lacks(self, error: Exception) -> str:
         """What the server said is missing: "script", "command", "string" (in the key), "right",
-        "keys" (some of several are at another node, as their slot is moving) or "".
+        "memory", "keys" (some of several are at another node, as their slot is moving) or "".
         """
 
     async def sleep(self, seconds: float) -> None:

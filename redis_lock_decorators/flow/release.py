@@ -16,6 +16,7 @@ from redis_lock_decorators.errors import (
 from redis_lock_decorators.flow import doubt
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
+from redis_lock_decorators.flow.fallbacks import or_otherwise
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
@@ -25,11 +26,9 @@ from redis_lock_decorators.flow.requests import (
     ask,
     cancel,
     groups,
-    is_torn,
     noted,
     persist,
     tidying,
-    unlock,
 )
 from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
@@ -153,27 +152,10 @@ def let_go_part(
 ) -> Awaitable[Refusal | None]:
     """Let those keys of the claim go that one request may touch."""
     if claim.place is not None:
-        return cancel(port, claim, claim.place, until)
-    work = _let_go_together(port, claim, part, method, until, send)
-    return _or_one_by_one(port, claim, part, until, work) if port.slotted else work
-
-
-async def _or_one_by_one(
-    port: Port,
-    claim: Claim,
-    part: tuple[bytes, ...],
-    until: float,
-    work: Awaitable[Refusal | None],
-) -> Refusal | None:
-    """Let keys go each by itself if their slot is moving, so that no script may touch several."""
-    try:
-        return await work
-    except Exception as error:
-        if not is_torn(port, error):
-            raise
-    left = claim.rest - port.now()
-    rest = durations.milliseconds(left) if left > 0 else 0
-    return await unlock(port, claim, part, rest, until)
+        work: Awaitable[Refusal | None] = cancel(port, claim, claim.place, until)
+    else:
+        work = _let_go_together(port, claim, part, method, until, send)
+    return or_otherwise(port, claim, part, method, until, work)
 
 
 def _let_go_together(

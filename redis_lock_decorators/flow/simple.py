@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from redis_lock_decorators.errors import ConfigurationError, shown
 from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, new_identifier
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import let_go
 from redis_lock_decorators.flow.requests import (
@@ -18,6 +19,7 @@ from redis_lock_decorators.flow.requests import (
     persist,
     text,
 )
+from redis_lock_decorators.flow.ways import NATIVE
 from redis_lock_decorators.rules import delays
 from redis_lock_decorators.rules.options import ReleaseMethod
 
@@ -77,11 +79,29 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
         if not is_forbidden(port, error):
             raise
     (key,) = claim.keys
+    if not port.transacts:
+        await _refuse_lasting(port, claim, key, until)
     done = await _set(port, claim, until)
     if done and text(await port.send("GET", key, until=until)) != claim.identifier:
         await port.distrust()
         raise Misheard("a reply to another command arrived for SET", claim.lock_name)
     return done
+
+
+async def _refuse_lasting(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Refuse to take what could not be let go: without scripts and WATCH one command is left."""
+    for command, condition in NATIVE.items():
+        try:
+            await port.send(command, key, *condition, new_identifier(), until=until)  # nobody's
+            return
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
+    raise ConfigurationError(
+        f"lock {shown(claim.lock_name)} could be taken, but not let go: on a cluster that needs "
+        f"the right to run scripts (EVALSHA, EVAL), or {' or '.join(NATIVE)}",
+        claim.lock_name,
+    )
 
 
 async def _set(port: Port, claim: Claim, until: float) -> bool:

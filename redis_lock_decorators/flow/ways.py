@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
 from functools import partial
 from typing import Any
@@ -55,35 +56,49 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     """
     if port.resends:
         try:
-            return await _by_script(port, claim, key, until)
+            return await by_script(port, claim, key, until)
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
     is_awaited = ("EXISTS", with_queue((key,))[1])
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
-        try:
-            deleted, awaited = await _both(port, delete, is_awaited, until)
-        except Exception as error:
-            if port.lacks(error) == "command":
-                continue
-            raise
+        deleted, awaited = await _both(port, delete, is_awaited, until)
+        if isinstance(deleted, Exception) and port.lacks(deleted) == "command":
+            continue
+        for failure in (deleted, awaited):
+            # Who may not ask whether somebody waits may have it handed on all the same.
+            is_known = failure is awaited and is_forbidden(port, failure)
+            if isinstance(failure, Exception) and not is_known:
+                raise failure
         if deleted not in (0, 1) or isinstance(deleted, bytes):
             await port.distrust()
             raise Misheard(f"a reply to another command arrived for {command}", claim.lock_name)
         if not deleted:
             holder = text(await port.send("GET", key, until=until))
             return await _found(port, claim, key, holder, until)
-        if claim.has_queued:
-            await port.send("HDEL", with_queue((key,))[2], *NOTES, until=until)
+        await _tidy(port, claim, key, until)
         if awaited:
             await _nudge(port, claim, key, until)
         return None
+    if claim.deadline > -math.inf:  # it was taken, so it must be let go
+        return await by_script(port, claim, key, until)
     raise ConfigurationError(
         f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
         "release by method='script'",
         claim.lock_name,
     )
+
+
+async def _tidy(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Forget what was noted of a lock that is let go."""
+    if not claim.has_queued:
+        return
+    try:
+        await port.send("HDEL", with_queue((key,))[2], *NOTES, until=until)
+    except Exception as error:
+        if not is_forbidden(port, error):  # it ends by itself
+            raise
 
 
 async def _found(
@@ -107,7 +122,7 @@ async def _confirmed(
     that is gone: an earlier copy of this request may have deleted it.
     """
     try:
-        return await _by_script(port, claim, key, until)
+        return await by_script(port, claim, key, until)
     except Exception as error:
         if not is_forbidden(port, error):
             raise
@@ -119,7 +134,8 @@ async def _confirmed(
     return Refusal(holder)
 
 
-def _by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
+def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
+    """Let a key go by the usual script."""
     return ask(port, "release", claim, with_queue((key,)), *noted(port), until=until)
 
 
@@ -139,11 +155,13 @@ async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
 async def _both(
     port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
 ) -> list[Any]:
-    """The replies to two commands, in one trip where the client can."""
-    if port.slotted:
-        return [await port.send(*one, until=until), await port.send(*other, until=until)]
-    replies = await port.send_together(one, other, until=until)
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return replies
+    """The replies to two commands, in one trip where the client can; an error is one of them."""
+    if not port.slotted:
+        return await port.send_together(one, other, until=until)
+    replies: list[Any] = []
+    for command in (one, other):
+        try:
+            replies.append(await port.send(*command, until=until))
+        except Exception as error:
+            replies += (error, 0)
+    return replies[:2]

@@ -106,6 +106,6 @@ end
 local function note_parting(facts, releaser, milliseconds)
   if milliseconds and type(redis.pcall('HSET', facts, 'from', releaser)) == 'number'
       and redis.call('PTTL', facts) < tonumber(milliseconds) then
-    redis.call('PEXPIRE', facts, milliseconds)
+    redis.pcall('PEXPIRE', facts, milliseconds)
   end
 end

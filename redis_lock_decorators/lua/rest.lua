@@ -9,7 +9,9 @@ local stranger
 for i = 1, count do
   local holder = redis.call('GET', KEYS[i])
   if holder == ARGV[1] then
-    redis.call('SET', KEYS[i], resting, 'PX', ARGV[3])
+    if redis.pcall('SET', KEYS[i], resting, 'PX', ARGV[3]).err then -- memory is used up
+      redis.call('PEXPIRE', KEYS[i], ARGV[3])
+    end
     redis.call('HDEL', KEYS[2 * count + i], 'granted', 'from')
     note_parting(KEYS[2 * count + i], holder, ARGV[4])
     stir(redis.call('ZRANGE', KEYS[count + i], 0, 99))

@@ -8,8 +8,8 @@ local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
   if ARGV[3] == '0' then
     redis.call('DEL', KEYS[1])
-  else
-    redis.call('SET', KEYS[1], resting, 'PX', ARGV[3])
+  elseif redis.pcall('SET', KEYS[1], resting, 'PX', ARGV[3]).err then -- memory is used up
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
 elseif holder ~= resting then
   return {mark, holder or ''}

@@ -140,7 +140,7 @@ def is_used_up(error: Exception) -> bool:
 
 
 def lacks(error: Exception) -> str:
-    """What is missing: a "script", "command", "right", a "string" in the key, "keys", or "".
+    """What is missing: "script", "command", "right", "memory", "string" (in a key), "keys" or "".
 
     Keys are missing that lie on two nodes, while their slot moves from one to the other.
     """
@@ -150,6 +150,8 @@ def lacks(error: Exception) -> str:
         return "string"
     if "NoPermissionError" in _client_names(error) or "NOPERM" in _codes(error):
         return "right"
+    if "OutOfMemoryError" in _client_names(error) or "OOM" in _codes(error):
+        return "memory"
     if _is_torn(error):
         return "keys"
     sentence = str(error).lower()

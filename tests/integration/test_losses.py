@@ -396,3 +396,21 @@ async def _lose_all(scene, name, holds, lose, ends_at_once=False):
 
 def _let_go(scene):
     scene.direct.close()
+
+
+@pytest.mark.parametrize("method", ["script", "transaction"])
+async def test_a_least_time_is_kept_where_memory_is_used_up(front, server, direct, name, method):
+    options = {"expire": 20, "min_hold": 0.7, "release_method": method}
+    lease = await do(
+        front.package.RedisLock(name, client=front.client(server), **options).acquire()
+    )
+    direct.config_set("maxmemory", 1)
+    try:
+        await do(lease.release())
+        left = direct.pttl(f"sys:lock:{name}")
+    finally:
+        direct.config_set("maxmemory", 0)
+
+    assert 0 < left <= 700
+    await front.sleep(0.8)
+    assert not direct.exists(f"sys:lock:{name}")

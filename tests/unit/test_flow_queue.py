@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 from support.faults import Request, delivered, raising, reply_lost, slow
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
@@ -271,7 +271,7 @@ def test_time_out_leaves_nothing(world: World) -> None:
     assert world.is_empty()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), NoPermissionError("no")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ResponseError("no")])
 def test_interrupted_waiter_leaves_nothing(world: World, error: BaseException) -> None:
     holder = world.holder()
     (waiter,) = waiting(world)
@@ -963,7 +963,7 @@ def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: Wo
     first.process.lines[-1].late = 30
     holder.ends()
     world.passes(0.01)
-    refused = raising(NoPermissionError("no"))
+    refused = raising(ResponseError("no"))
 
     port.usual = lambda request: (
         refused(request) if port.verbs[-1] == "enqueue" else delivered(request)
@@ -971,8 +971,26 @@ def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: Wo
     first.process.waiters[-1].tell(News.AGAIN)
     world.passes(0.1)
 
-    assert isinstance(first.error, NoPermissionError)
+    assert isinstance(first.error, ResponseError)
     assert second.held
+
+
+@pytest.mark.parametrize("verbs", [("enqueue",), ("enqueue", "cancel")])
+def test_who_may_not_use_the_queue_looks_for_the_lock(world: World, verbs: tuple[str, ...]) -> None:
+    holder = world.holder(expire=60)
+    process = world.process()
+    refused = raising(NoPermissionError("no"))
+    process.port.usual = lambda request: (
+        refused(request) if process.port.verbs[-1] in verbs else delivered(request)
+    )
+    waiter = process.takes(wait=60)
+    world.passes(3)
+    assert waiter.error is None
+
+    holder.ends()
+    world.passes(3)
+
+    assert waiter.is_live
 
 
 def test_waiter_of_short_leases_looks_as_often_as_these_end(world: World) -> None:

@@ -1,0 +1,263 @@
+"""What was taken can be let go, whatever of the rights is missing; else it is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
+from support.faults import Fate, Request, delivered, raising, reply_lost
+from support.simulated_server import TOGETHER
+from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, new_claim, taken
+
+from redis_lock_decorators.errors import ConfigurationError, LockLostError
+from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.fallbacks import refuse_unfit
+from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.simple import acquire_lock, release_lock
+from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.options import ReleaseMethod
+from redis_lock_decorators.world.blocking import run
+
+KEY = b"sys:lock:a"
+METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
+every_method = pytest.mark.parametrize("method", METHODS)
+NO_RIGHT = NoPermissionError("this user has no permissions to run the 'any' command")
+IN_SCRIPT = ResponseError("NOPERM ... script: abc, on @user_script:12.")
+NO_COMMAND = ResponseError("unknown command 'EVALSHA', with args beginning with: ")
+
+
+def new_port(cluster: bool = False, **options: Any) -> SimulatedPort:
+    server = SimulatedServer(Clock(), natives=["DELIFEQ", "DELEX"], cluster=cluster)
+    return SimulatedPort(server, **options)
+
+
+def without(*verbs: str, error: Exception = NO_RIGHT) -> Fate:
+    """The fate of requests of a user who may not run some: scripts by their verbs, or commands."""
+
+    def fate(request: Request) -> Any:
+        command = request.command
+        parts = command[1:] if command[0] == TOGETHER else [command]
+        if any(_verb(part) in verbs for part in parts) or command[0] in verbs:
+            return raising(error)(request)
+        return delivered(request)
+
+    return fate
+
+
+@every_method
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+@pytest.mark.parametrize("error", [NO_RIGHT, IN_SCRIPT, NO_COMMAND], ids=["user", "script", "none"])
+def test_lock_is_let_go_in_the_way_that_is_left(
+    method: ReleaseMethod, names: tuple[str, ...], error: Exception
+) -> None:
+    ways = {"release", "unlock", "WATCH", "DELIFEQ"}
+    for allowed in ways:
+        port = new_port()
+        claim = taken(port, *names)
+        port.usual = without(*ways - {allowed}, "DELEX", error=error)
+
+        run(release(port, claim, method))
+
+        assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
+
+
+@every_method
+def test_lock_of_another_is_told_lost_in_the_way_that_is_left(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.put(KEY, "another", 60)
+    port.usual = without("release", "WATCH", "DELIFEQ", "DELEX")
+
+    with pytest.raises(LockLostError, match="ano"):
+        run(release(port, claim, method))
+
+    assert port.server.value(KEY) == "another"
+
+
+@every_method
+def test_least_time_is_kept_in_the_way_that_is_left(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    claim.rest = port.now() + 3
+    port.usual = without("release", "rest", "WATCH", "DELIFEQ", "DELEX")
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) == f"{claim.identifier}:rest"
+    assert port.server.left(KEY) == pytest.approx(3, abs=0.1)
+
+
+def test_who_may_not_delete_lets_the_lock_end_at_once() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    unlocks = without("unlock")
+
+    def fate(request: Request) -> Any:
+        deletes = request.command[-1] == 0
+        return (unlocks if deletes else without("release", "WATCH", "DELIFEQ", "DELEX"))(request)
+
+    port.usual = fate
+    run(release(port, claim, "script"))
+
+    port.clock.advance(0.002)
+    assert port.server.value(KEY) is None
+
+
+@every_method
+def test_where_every_way_is_refused_the_first_refusal_is_told(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.usual = raising(NO_RIGHT)
+
+    with pytest.raises(NoPermissionError):
+        run(release(port, claim, method))
+
+    assert not claim.ended
+
+
+def test_lost_reply_is_no_refusal_so_no_other_way_is_tried() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [reply_lost]
+
+    run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "release"]
+
+
+def test_lock_is_let_go_that_came_after_a_place_in_a_queue_which_may_not_be_left() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    claim.place = f"channel|{claim.identifier}|1000"
+    port.usual = without("cancel")
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
+
+
+def test_transaction_without_memory_is_left_to_a_script() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    claim.rest = port.now() + 3
+    port.usual = without("EXEC", error=OutOfMemoryError("command not allowed"))
+
+    run(release(port, claim, "transaction"))
+
+    assert port.server.value(KEY) == f"{claim.identifier}:rest"
+
+
+# Native
+
+
+def test_lease_is_let_go_by_script_where_the_server_has_no_native_command() -> None:
+    port = SimulatedPort()
+    claim = taken(port, "a")
+
+    run(leave(port, claim, "native", failed=False))
+
+    assert port.verbs[-1] == "release"
+    assert port.server.value(KEY) is None
+
+
+def test_function_that_is_told_native_refuses_what_the_server_does_not_have() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "mine", 60)
+
+    with pytest.raises(ConfigurationError, match=r"DELIFEQ, DELEX .* method='script'"):
+        run(release_lock(port, new_claim("a", identifier="mine"), "native"))
+
+    assert port.server.value(KEY) == "mine"
+
+
+@pytest.mark.parametrize("cluster", [False, True])
+@pytest.mark.parametrize("forbidden", ["EXISTS", "HDEL"])
+def test_native_release_that_may_not_look_at_the_queue_is_a_release(
+    cluster: bool, forbidden: str
+) -> None:
+    port = new_port(cluster)
+    claim = taken(port, "a")
+    claim.has_queued = True
+    port.server._handlers[forbidden] = _refusing
+
+    run(release(port, claim, "native"))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+def _refusing(*arguments: Any) -> Any:
+    raise NO_RIGHT
+
+
+# Before anything is taken
+
+
+def test_transaction_is_refused_to_clients_that_have_none_before_a_lock_is_taken() -> None:
+    refuse_unfit(new_port(), "transaction")
+    refuse_unfit(new_port(cluster=True), "native")
+    with pytest.raises(ConfigurationError, match="cannot WATCH"):
+        refuse_unfit(new_port(cluster=True), "transaction")
+
+
+def test_lock_is_not_taken_by_who_may_run_no_scripts() -> None:
+    port = new_port()
+    port.usual = without("acquire")
+
+    with pytest.raises(NoPermissionError):
+        run(acquire(port, new_claim("a"), 0, 0.1))
+
+    assert port.server.value(KEY) is None
+
+
+def _no_scripts(*others: str) -> Callable[[Request], Any]:
+    verbs = ("acquire", "release", "extend", "left", "unlock", "poke")
+    return without(*verbs, *others)
+
+
+def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
+    port = new_port(cluster=True, resends=True)
+    port.usual = _no_scripts("DELIFEQ", "DELEX")
+
+    with pytest.raises(ConfigurationError, match="could be taken, but not let go"):
+        run(acquire_lock(port, new_claim("a"), 0, 0.1))
+
+    assert port.server.value(KEY) is None
+
+
+def test_function_on_a_cluster_without_scripts_takes_and_lets_go_by_commands() -> None:
+    port = new_port(cluster=True, resends=True)
+    port.usual = _no_scripts()
+    claim = new_claim("a")
+
+    assert run(acquire_lock(port, claim, 0, 0.1))
+    assert port.server.value(KEY) == claim.identifier
+    assert run(release_lock(port, claim, None))
+    assert port.server.value(KEY) is None
+
+
+def test_function_without_transactions_lets_go_by_script() -> None:
+    port = new_port()
+    port.usual = without("WATCH")
+    claim = new_claim("a")
+    assert run(acquire_lock(port, claim, 0, 0.1))
+
+    assert run(release_lock(port, claim, None))
+
+    assert port.server.value(KEY) is None
+
+
+def test_who_was_refused_the_companions_is_let_go_all_the_same() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    _, queue, _ = with_queue((KEY,))
+
+    def fate(request: Request) -> Any:
+        return (raising(IN_SCRIPT) if queue in request.command else delivered)(request)
+
+    port.usual = fate
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
