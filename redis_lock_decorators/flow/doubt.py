@@ -39,7 +39,7 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     Another's key may have been taken before our request or after it: the worse is told. What a
     client repeats by itself is explained by a note that the first of its requests has left.
     """
-    if refusal.holder is not None:
+    if refusal.is_taken:
         return claim.rest > -math.inf and refusal.holder == resting(claim)
     return part[0] in claim.doubtful
 

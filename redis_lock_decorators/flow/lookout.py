@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 from redis_lock_decorators.flow.claim import HANDS_ON, claim_on
 from redis_lock_decorators.flow.loop import Loop
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, is_torn, persist, refusal_of
+from redis_lock_decorators.flow.requests import (
+    OtherData,
+    Refusal,
+    ask,
+    is_torn,
+    persist,
+    refusal_of,
+)
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import LONGEST_GRANT
@@ -143,7 +150,7 @@ class Lookout:
             try:
                 return await ask(port, "poke", claim, keys, *places, until=until, read=read)
             except Exception as error:
-                if not is_torn(port, error):
+                if not is_torn(port, error) and not isinstance(error, OtherData):
                     raise
             missing[:] = range(len(turns))  # who waits must look by itself
             return None

@@ -139,7 +139,7 @@ async def _let_go_parts(
             found.append(refusal)
     if failures:
         raise failures[0]
-    return max(found, key=lambda refusal: refusal.holder or "", default=None)
+    return max(found, key=lambda refusal: (refusal.is_taken, refusal.holder or ""), default=None)
 
 
 def let_go_part(
@@ -206,7 +206,7 @@ def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refu
     parts = _parts(port, claim, method)
     if len(parts) == 1 and doubt.explains(claim, parts[0], refusal):
         return True
-    if refusal.holder is not None and claim.doubtful:
+    if refusal.is_taken and claim.doubtful:
         why = f"{refused(refusal)}, and whether it was let go before is not known"
         claim.lost_to = claim.lost_to or why
     return False
@@ -246,7 +246,9 @@ def run_out(port: Port, claim: Claim) -> LockLostError:
 
 def refused(refusal: Refusal) -> str:
     """Why a lease is lost, as Redis says."""
-    return f"{shortened(refusal.holder)} holds it" if refusal.holder else KEY_GONE
+    if refusal.holder:
+        return f"{shortened(refusal.holder)} holds it"
+    return refusal.why or KEY_GONE
 
 
 def refuse_over(claim: Claim) -> None:

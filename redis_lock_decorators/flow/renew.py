@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, ask, is_torn, text
+from redis_lock_decorators.flow.requests import Refusal, ask, is_torn, refusal_of
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import slot_of
 
@@ -75,7 +75,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
 
 def _note_lost(outcomes: list[Outcome], *facts: Any) -> None:
     for at, holder in zip(facts[::2], facts[1::2], strict=True):
-        outcomes[at] = Refusal(text(holder))
+        outcomes[at] = refusal_of(holder)
 
 
 def _parts(port: Port, renewals: list[Renewal]) -> Iterator[list[_Key]]:

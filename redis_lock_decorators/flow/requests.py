@@ -33,6 +33,10 @@ ROUND_TRIP = 1.0
 TIDYING = 30.0
 
 
+#: What lies in a key that is no lock.
+OTHER_DATA = "its key holds other data, no lock"
+
+
 class Refusal(NamedTuple):
     """A "no": who holds the key instead, and for how many seconds at most; None is "nobody"."""
 
@@ -40,9 +44,25 @@ class Refusal(NamedTuple):
     free_in: float | None = None
     why: str = ""
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether something else is in the key, and not nothing."""
+        return self.holder is not None or self.why == OTHER_DATA
+
 
 class Misheard(LockError):
     """The reply belonged to another command, so what became of this one is not known."""
+
+
+class OtherData(LockError):
+    """What lies in the key of a lock is no lock."""
+
+    def __init__(self, claim: Claim, error: object = "") -> None:
+        sentence = (
+            f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose another "
+            f"name or prefix"
+        )
+        super().__init__(f"{sentence} ({error})" if error else sentence, claim.lock_name)
 
 
 class Unsent(LockError):
@@ -95,7 +115,9 @@ def may_have_run(port: Port, error: Exception) -> bool:
 
 
 def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
-    """What a script's reply says where it was not done."""
+    """What a script's reply says where it was not done; a holder of 0 is other data."""
+    if type(holder) is int:
+        return Refusal(None, why=OTHER_DATA)
     if milliseconds is None:
         return Refusal(text(holder))
     return Refusal(text(holder), math.inf if milliseconds < 0 else milliseconds / 1000)
@@ -131,11 +153,7 @@ async def ask(
     except Exception as error:
         if port.lacks(error) != "string":
             raise
-        raise LockError(
-            f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose "
-            f"another name or prefix ({error})",
-            claim.lock_name,
-        ) from error
+        raise OtherData(claim, error) from error
     if reply == mark or reply == mark.encode():
         return None
     if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):
@@ -187,7 +205,7 @@ async def unlock(
         refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
         if refusal is not None:
             found.append(refusal)
-    return max(found, key=lambda refusal: refusal.holder or "", default=None)
+    return max(found, key=lambda refusal: (refusal.is_taken, refusal.holder or ""), default=None)
 
 
 def enter(

@@ -13,6 +13,7 @@ from redis_lock_decorators.flow.release import let_go
 from redis_lock_decorators.flow.requests import (
     OUTAGE,
     Misheard,
+    OtherData,
     Refusal,
     ask,
     is_forbidden,
@@ -49,6 +50,8 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
     """Delete the key if it is ours; False if it holds somebody else's identifier."""
     way = method or ("transaction" if port.transacts else "script")
     refusal = await persist(port, partial(let_go, port, claim, way), port.now() + OUTAGE)
+    if refusal is not None and refusal.why:
+        raise OtherData(claim)
     return refusal is None or refusal.holder is None
 
 

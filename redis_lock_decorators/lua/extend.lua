@@ -2,10 +2,14 @@
 -- sent twice, or arriving late, it changes nothing.
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, lease in milliseconds
--- reply "identifier:serial" when extended; else {"identifier:serial", identifier found instead or ''}
+-- reply "identifier:serial" when extended; else {"identifier:serial", identifier found instead or '' (0: other data)}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 for _, key in ipairs(KEYS) do
-  local holder = redis.call('GET', key)
+  local holder = redis.pcall('GET', key)
+  if type(holder) == 'table' then
+    if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+    holder = 0
+  end
   if holder ~= ARGV[1] then
     return {mark, holder or ''}
   end

@@ -9,6 +9,15 @@
 -- So many places are passed over in one call: the server has others to serve.
 local MOST = 300
 
+-- What a key holds, as GET tells; 0 for other data.
+local function value(key)
+  local found = redis.pcall('GET', key)
+  if type(found) ~= 'table' then
+    return found
+  end
+  return string.find(found.err, 'WRONGTYPE', 1, true) and 0 or redis.call('GET', key)
+end
+
 -- Listeners of the channel at this server, patterns not counted; nil if that may not be asked.
 local function hearers(channel)
   local found = redis.pcall('PUBSUB', 'NUMSUB', channel)

@@ -3,12 +3,12 @@
 -- KEYS  the lock keys, then their queues, then their facts
 -- ARGV  identifier, serial number of the request, for how many milliseconds it is to be noted who let go though nobody
 --       waits: nothing, unless a client may send copies that nobody knows of
--- reply "identifier:serial" when all were let go; else {"identifier:serial", identifier found instead or ''}
+-- reply "identifier:serial" when all were let go; else {"identifier:serial", identifier found instead or '' (0: other data)}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 3
 local stranger
 for i = 1, count do
   local key, queue, facts = KEYS[i], KEYS[count + i], KEYS[2 * count + i]
-  local holder = redis.call('GET', key)
+  local holder = value(key)
   if holder ~= ARGV[1] then
     -- Where it rests it was let go too, and stands all the same.
     if holder == ARGV[1] .. ':rest' or redis.pcall('HGET', facts, 'from') ~= ARGV[1] then

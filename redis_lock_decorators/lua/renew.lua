@@ -3,13 +3,13 @@
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, then for each key: its identifier, its lease in milliseconds
 -- reply "identifier:serial" when all were renewed; else {"identifier:serial", then for each key that was not:
---       its place from 0, the identifier found instead or '' (also where other data lie in the key)}
+--       its place from 0, the identifier found instead or '' (0: other data lie in the key)}
 local lost = {ARGV[1] .. ':' .. ARGV[2]}
 for i, key in ipairs(KEYS) do
   local holder, lease, left = redis.pcall('GET', key), ARGV[2 * i + 2], redis.call('PTTL', key)
   if type(holder) == 'table' then
     if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
-    holder = ''
+    holder = 0
   end
   if holder ~= ARGV[2 * i + 1] then
     lost[#lost + 1] = i - 1

@@ -3,11 +3,12 @@
 -- KEYS  the lock keys, then their queues, then their facts
 -- ARGV  identifier, serial number of the request, milliseconds, for how many it is to be noted who let go: nothing, unless
 --       a client may send copies that nobody knows of
--- reply "identifier:serial" when all stand so; else {"identifier:serial", identifier found instead or ''}
+-- reply "identifier:serial" when all stand so; else {"identifier:serial", identifier found instead or '' (0: other
+--       data)}
 local mark, resting, count = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest', #KEYS / 3
 local stranger
 for i = 1, count do
-  local holder = redis.call('GET', KEYS[i])
+  local holder = value(KEYS[i])
   if holder == ARGV[1] then
     if redis.pcall('SET', KEYS[i], resting, 'PX', ARGV[3]).err then -- memory is used up
       redis.call('PEXPIRE', KEYS[i], ARGV[3])

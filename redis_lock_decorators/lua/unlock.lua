@@ -2,9 +2,13 @@
 -- script may touch several keys. Waiters look by themselves then. Sent twice, it changes nothing for another's lock.
 -- KEYS  the lock key
 -- ARGV  identifier, serial number of the request, milliseconds for which it is to stand though nobody holds it (0: none)
--- reply "identifier:serial" when let go; else {"identifier:serial", identifier found instead or ''}
+-- reply "identifier:serial" when let go; else {"identifier:serial", identifier found instead or '' (0: other data)}
 local mark, resting = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest'
-local holder = redis.call('GET', KEYS[1])
+local holder = redis.pcall('GET', KEYS[1])
+if type(holder) == 'table' then
+  if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+  holder = 0
+end
 if holder == ARGV[1] then
   if ARGV[3] == '0' then
     redis.call('DEL', KEYS[1])

@@ -16,6 +16,7 @@ class Redis(Protocol):
     """The commands that the scripts send; a number of milliseconds is a whole number."""
 
     def get(self, key: Any) -> str | None: ...
+    def value(self, key: Any) -> Any: ...
     def set(self, key: Any, value: str, milliseconds: int) -> None: ...
     def pttl(self, key: Any) -> int: ...
     def pexpire(self, key: Any, milliseconds: int) -> None: ...
@@ -206,7 +207,7 @@ class Scripts:
         resting = f"{identifier}:rest"
         for at in range(count):
             key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
-            holder = redis.get(key)
+            holder = redis.value(key)
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
                 redis.hdel(facts, "granted")
@@ -214,17 +215,17 @@ class Scripts:
                 self.note_parting(facts, identifier, noted)
                 self.stir(redis.zall(queue)[:100])
             elif holder != resting and redis.hget(facts, "from") != identifier:
-                stranger = holder or stranger or ""
+                stranger = (stranger or "") if holder is None else holder
         return mark if stranger is None else [mark, stranger]
 
     def release(self, mark: Any, keys: Sequence[Any], identifier: str, noted: int = 0) -> Any:
         redis, count, stranger = self.redis, len(keys) // 3, None
         for at in range(count):
             key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
-            holder = redis.get(key)
+            holder = redis.value(key)
             if holder != identifier:
                 if holder == f"{identifier}:rest" or redis.hget(facts, "from") != identifier:
-                    stranger = holder or stranger or ""
+                    stranger = (stranger or "") if holder is None else holder
             else:
                 if redis.exists(queue):
                     redis.hset(facts, "from", identifier)
@@ -256,6 +257,9 @@ class Memory:
 
     def get(self, key: Any) -> str | None:
         return self.strings[key][0] if key in self.strings else None
+
+    def value(self, key: Any) -> Any:
+        return 0 if key in self.hashes or key in self.queues else self.get(key)
 
     def set(self, key: Any, value: str, milliseconds: int) -> None:
         self.strings[key] = (value, milliseconds)

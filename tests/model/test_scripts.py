@@ -166,6 +166,24 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     }
 
 
+@pytest.mark.parametrize("verb", ["release", "rest"])
+def test_key_with_other_data_keeps_no_other_from_being_let_go(real: Any, verb: str) -> None:
+    memory = Memory()
+    real.begin()
+    keys = tuple(sum(zip(KEYS, OTHER, strict=True), ()))
+    memory.hset("lock", "other", "data")
+    memory.set("lock2", "a", LEASE)
+    real.client.rpush("lock", "other data")
+    real.client.set("lock2", "a", px=LEASE)
+    details = (LEASE,) if verb == "rest" else ()
+
+    wanted = getattr(Scripts(memory), verb)("a:1", keys, "a", *details)
+
+    assert real.run(verb, keys, "a", 1, *details) == wanted == ["a:1", 0]
+    assert real.stored(OTHER) == _stored(memory, OTHER)
+    assert real.client.lrange("lock", 0, -1) == ["other data"]
+
+
 @pytest.mark.parametrize("living", [True, False])
 def test_very_long_queue_is_gone_through_in_many_calls(real: Any, living: bool) -> None:
     memory = Memory()

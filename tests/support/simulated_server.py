@@ -151,6 +151,10 @@ class SimulatedServer:
         stored = self._get(key)
         return None if stored is None else stored.decode(errors="surrogateescape")
 
+    def found(self, key: bytes) -> Any:
+        """What a key holds; 0 if it is other data."""
+        return 0 if isinstance(self._any(key), dict) else self.value(key)
+
     def left(self, key: bytes) -> float:
         """Seconds that a key has to live, 0 if there is none."""
         return self._stored[key][1] - self._now() if self._any(key) is not None else 0.0
@@ -318,9 +322,9 @@ class SimulatedServer:
         return None
 
     def _extend(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:
-        strangers = self._strangers(keys, identifier)
-        if strangers:
-            return [mark, self._get(strangers[0]) or b""]
+        for key in keys:
+            if self.found(key) != identifier:
+                return [mark, b"" if self.found(key) is None else self.found(key)]
         for key in keys:
             self._lengthen(key, identifier, milliseconds)
             self.extended.append((key, identifier))
@@ -333,7 +337,7 @@ class SimulatedServer:
             identifier, milliseconds = leases[2 * place : 2 * place + 2]
             found = self._any(key)
             if isinstance(found, dict):
-                lost += (place, b"")
+                lost += (place, 0)
             elif self.value(key) == identifier:
                 self._lengthen(key, identifier, milliseconds)
                 self.renewed.append((key, identifier))
@@ -378,13 +382,13 @@ class SimulatedServer:
 
     def _unlock(self, mark: bytes, keys: Any, identifier: str, rest: int) -> Any:
         (key,), resting = keys, f"{identifier}:rest"
-        holder = self.value(key)
+        holder = self.found(key)
         if holder == identifier and rest:
             self.put(key, resting, rest / 1000)
         elif holder == identifier:
             self._del(key)
         elif holder != resting:
-            return [mark, self._get(key) or b""]
+            return [mark, b"" if holder is None else holder]
         return mark
 
     def _end(self, key: bytes) -> int:
@@ -403,6 +407,7 @@ class Commands:
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
         self.get = server.value
+        self.value = server.found
         self.pttl = server._pttl
         self.hget = server._hget
         self.hdel = self.zrem = server._hdel

@@ -35,7 +35,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 from redis_lock_decorators.flow import renew as flow_renew
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.renew import MOST_KEYS, Outcome, Renewal, renew
-from redis_lock_decorators.flow.requests import Misheard, Refusal
+from redis_lock_decorators.flow.requests import OTHER_DATA, Misheard, Refusal
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run
 from redis_lock_decorators.world.failures import is_unknown
@@ -237,7 +237,7 @@ def test_key_of_another_type_is_lost_and_leaves_the_others_renewed() -> None:
 
     outcomes = renewed(port, *claims, seconds=30)
 
-    assert outcomes == [None, Refusal(None), None]
+    assert outcomes == [None, Refusal(None, why=OTHER_DATA), None]
     assert port.server.left(claims[2].keys[0]) == pytest.approx(30, abs=0.01)
 
 

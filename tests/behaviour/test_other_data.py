@@ -1,0 +1,75 @@
+"""Something else was put into the key of a lock: that is said, and is the trouble of no other."""
+
+from __future__ import annotations
+
+import pytest
+from support.fronts import do
+from support.queues import queued
+
+from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError
+
+SAID = "holds other data"
+
+
+def spoil(client, key):
+    client.delete(key)
+    client.rpush(key, "other data")
+
+
+async def test_release_lets_the_other_names_go(front, client, conn, name):
+    names = [f"{name}:{{{name}}}:{place}" for place in "abc"]
+    lease = await do(front.package.RedisLock(names, client=conn, expire=60).acquire())
+    spoil(client, f"sys:lock:{names[0]}")
+
+    with pytest.raises(LockLostError, match=SAID):
+        await do(lease.release())
+
+    assert [client.exists(f"sys:lock:{one}") for one in names] == [1, 0, 0]
+    client.delete(f"sys:lock:{names[0]}")
+
+
+async def test_holder_is_told_what_became_of_its_key(front, client, conn, name):
+    told = []
+    options = {"expire": 0.5, "on_lost": lambda lease, why: told.append(why)}
+    lock = front.package.RedisLock(name, client=conn, cancel_on_lost=False, **options)
+
+    with pytest.raises(LockLostError, match=SAID):
+        async with front.held(lock):
+            spoil(client, f"sys:lock:{name}")
+            await until(front, lambda: told)
+
+    assert len(told) == 1
+    assert SAID in told[0]
+    client.delete(f"sys:lock:{name}")
+
+
+async def test_extending_and_releasing_say_so(front, client, conn, name):
+    lease = await do(front.package.RedisLock(name, client=conn, expire=60).acquire())
+    identifier = await do(front.package.acquire_lock(conn, f"{name}:2", 60))
+    for key in (name, f"{name}:2"):
+        spoil(client, f"sys:lock:{key}")
+
+    with pytest.raises(LockLostError, match=SAID):
+        await do(lease.extend(60))
+    with pytest.raises(LockNotOwnedError, match=SAID):
+        await do(lease.release())
+    assert await do(front.package.extend_lock(conn, f"{name}:2", identifier, 5)) is False
+    client.delete(f"sys:lock:{name}", f"sys:lock:{name}:2")
+
+
+async def test_waiter_is_told_long_before_its_time_is_over(front, client, conn, name):
+    lock = front.package.RedisLock(name, client=conn, expire=60, acquire_time=60)
+    lease = await do(lock.acquire())
+
+    async def wait() -> None:
+        with pytest.raises(LockError, match=SAID):
+            await do(lock.acquire())
+
+    async def disturb() -> None:
+        await queued(front, client, name)
+        spoil(client, f"sys:lock:{name}")
+
+    assert await front.elsewhere(wait, disturb) == [None, None]
+    with pytest.raises(LockLostError, match=SAID):
+        await do(lease.release())
+    client.delete(f"sys:lock:{name}")
