@@ -18,6 +18,7 @@ from redis_lock_decorators.flow.listener import Bell as ListenerBell
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators.rules.rights import CHANNEL
 from redis_lock_decorators.world.failures import part_of
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class Facts(Generic[T]):
         node = self.node(port.client, ("", key))
         found = self.listeners.get(node)
         if found is None:
-            channel = f"redis-lock:{secrets.token_hex(8)}"
+            channel = f"{CHANNEL}{secrets.token_hex(8)}"
             end = partial(self._forget, node)
             hearing = self.hearings.setdefault(node, Hearing())
             found = Listener(self.bell, port, channel, key, end, hearing)

@@ -29,6 +29,8 @@ _NO_CLUSTER = ("cannot be connected", "not covered")
 _DEMOTED = frozenset({"READONLY", "MASTERDOWN", "ReadOnlyError", "MasterDownError"})
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
 _NO_COMMAND = ("unknown command", "command doesn't exist")
+#: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
+_NO_RIGHT = ("acl failure in script", "the user executing the script can't")
 _PASSING = frozenset(
     {"BUSY", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 )
@@ -155,6 +157,8 @@ def lacks(error: Exception) -> str:
     if _is_torn(error):
         return "keys"
     sentence = str(error).lower()
+    if any(part in sentence for part in _NO_RIGHT):
+        return "right"
     return "command" if any(part in sentence for part in _NO_COMMAND) else ""
 
 

@@ -1,120 +1,269 @@
-"""The rights that SECURITY.rst lists are enough."""
+"""The list of rights that is published is enough, and nothing on it is superfluous."""
 
 from __future__ import annotations
 
 import pathlib
 import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
-from support.fronts import BlockingFront
+from support.fronts import do, wrap
+from support.leftovers import TIDY_FRONTS
+from support.limited import Place
 
-from redis_lock_decorators import RedisLock, acquire_lock, extend_lock, release_lock
-from redis_lock_decorators.lock import Lock
-from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.rules import rights
+from redis_lock_decorators.testing import LocalCluster, LocalServer
 
+FRONTS = TIDY_FRONTS
 SECURITY = pathlib.Path(__file__).parents[2] / "SECURITY.rst"
-ITEMS = SECURITY.read_text().partition("ACL must allow")[2].split("\n- ")[1:]
-EVERY, TRANSACTION, OTHERS, QUEUE = [re.findall(r"``([A-Z|]+)``", item) for item in ITEMS]
-KEYS = ("~sys:lock:*", "&redis-lock:*")
+PREFIX = "sys:lock:"
+#: What a test does with a client of a front for a lock of some name.
+Work = Callable[[Any, Any, str], Awaitable[None]]
 
 
-@contextmanager
-def limited(server: Any, direct: Any, rights: list[str]) -> Iterator[Any]:
-    """A client that may do just that; nothing else was refused to it at the end."""
-    allowed = [f"+{right}" for right in rights]
-    direct.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", *KEYS, *allowed)
-    direct.execute_command("ACL", "LOG", "RESET")
-    yield redis.Redis(
-        host=server.host,
-        port=server.port,
-        username="limited",
-        password="any",  # noqa: S106
-    )
-    refused = [
-        entry
-        for entry in direct.acl_log()
-        if not entry["object"].startswith("client|")  # redis-py introduces itself
-    ]
-    direct.acl_deluser("limited")
-    assert refused == []
+def hold(**options: Any) -> Work:
+    """One holder, whose lease is renewed and extended."""
 
-
-def hold(**options: Any) -> Callable[[Any, str], None]:
-    """One holder of a lock."""
-
-    def work(client: Any, name: str) -> None:
-        with RedisLock(name, client=client, **options) as lease:
-            assert lease.extend(5)
-            assert lease.owned()
+    async def work(front: Any, client: Any, name: str) -> None:
+        lock = front.package.RedisLock(name, client=client, expire=0.4, **options)
+        async with front.held(lock) as lease:
+            await front.sleep(0.3)
+            assert await do(lease.extend(5))
+            assert await do(lease.owned())
 
     return work
 
 
-def wait(**options: Any) -> Callable[[Any, str], None]:
-    """A lock that goes through several hands."""
+def wait(names: int = 1, holds: float = 0.1, **options: Any) -> Work:
+    """A lock that goes through several hands; one gives up."""
 
-    async def one(client: Any, name: str) -> None:
-        with RedisLock(name, client=client, **options):
-            time.sleep(0.1)
+    async def work(front: Any, client: Any, name: str) -> None:
+        lock_name = [f"{{{name}}}:{number}" for number in range(names)] if names > 1 else name
+        lock = front.package.RedisLock(lock_name, client=client, **options)
 
-    def work(client: Any, name: str) -> None:
-        works = [lambda: one(client, name)] * 3
-        assert run(BlockingFront().elsewhere(*works)) == [None] * 3
+        async def one() -> None:
+            async with front.held(lock):
+                await front.sleep(holds)
+
+        async def hurried() -> None:
+            await front.sleep(0.02)
+            lease = await do(lock.acquire(0.02))
+            if lease is not None:
+                await do(lease.release())
+
+        assert await front.elsewhere(one, one, hurried, one) == [None] * 4
 
     return work
 
 
-def recipe(method: str) -> Callable[[Any, str], None]:
+def recipe(method: str | None) -> Work:
     """The three functions."""
 
-    def work(client: Any, name: str) -> None:
-        identifier = acquire_lock(client, name)
-        assert extend_lock(client, name, identifier, 5)
-        assert release_lock(client, name, identifier, method=method)
+    async def work(front: Any, client: Any, name: str) -> None:
+        package = front.package
+        identifier = await do(package.acquire_lock(client, name))
+        assert await do(package.extend_lock(client, name, identifier, 5))
+        assert await do(package.release_lock(client, name, identifier, method=method))
+        assert await do(package.release_lock(client, name, identifier, method=method))
 
     return work
 
 
-def stand_in(client: Any, name: str) -> None:
-    """A lock in the place of redis-py's."""
+async def stand_in(front: Any, client: Any, name: str) -> None:
+    """Locks in the place of redis-py's."""
+    from redis_lock_decorators.asyncio.lock import Lock as AsyncLock
+    from redis_lock_decorators.lock import Lock
+
+    kind = AsyncLock if front.name == "asyncio" else Lock
     for timeout in (3, None):
-        with Lock(client, f"sys:lock:{name}", timeout=timeout) as lock:
-            assert lock.owned()
-            if timeout:
-                lock.extend(2)
-                lock.reacquire()
+        lock = kind(client, f"{PREFIX}{name}", timeout=timeout)
+        assert await do(lock.acquire())
+        assert await do(lock.owned())
+        if timeout:
+            await do(lock.extend(2))
+            await do(lock.reacquire())
+        await do(lock.release())
 
 
-@pytest.mark.parametrize(
-    ("rights", "work"),
-    [
-        (EVERY, hold(wait="poll")),
-        (EVERY, hold()),
-        (EVERY + OTHERS, hold(min_hold=0.1)),
-        (EVERY, wait(wait="poll")),
-        (EVERY, recipe("script")),
-        (EVERY + TRANSACTION, recipe("transaction")),
-        (EVERY + TRANSACTION, recipe("native")),
-        (EVERY + TRANSACTION, hold(release_method="transaction", min_hold=0.1)),
-        (EVERY + OTHERS, hold(fencing=True)),
-        (EVERY + OTHERS, stand_in),
-        (EVERY + QUEUE, wait()),
-        (EVERY + QUEUE, wait(wait="cohort")),
-        (EVERY + QUEUE, wait(min_hold=0.3)),
-        (EVERY + OTHERS + QUEUE, wait(fencing=True)),
-        (EVERY + TRANSACTION + QUEUE, wait(release_method="transaction")),
-        (EVERY + TRANSACTION + QUEUE, wait(release_method="native")),
-    ],
+async def replicated(front: Any, client: Any, name: str) -> None:
+    """A lock that no replica confirms."""
+    lock = front.package.RedisLock(name, client=client, replicas=1)
+    assert await do(lock.acquire(0)) is None
+
+
+async def repeated(front: Any, client: Any, name: str) -> None:
+    """A lock of a client that is traced, so that it repeats requests itself."""
+    wrap(client)
+    await hold()(front, client, name)
+
+
+(EVERY, QUEUE, FENCES, LEAST, REPLICAS, STAND_INS, TRANSACTION, NATIVE, REPEATS, CLUSTER) = (
+    rights.RIGHTS
 )
-def test_rights_that_are_listed_are_enough(server, direct, name, rights, work, caplog):
-    rights = [right for right in rights if right != "DELEX"]  # Redis 8.4 has it
+#: What is done by each use, and what else that uses.
+WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
+    EVERY: ((), [hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")]),
+    QUEUE: (
+        (),
+        [
+            *(wait(), wait(wait="cohort"), wait(auto_renew=False)),
+            *(wait(holds=0.6, expire=0.5), wait(wait="cohort", holds=0.6, expire=0.5)),
+        ],
+    ),
+    FENCES: ((QUEUE,), [hold(fencing=True), wait(fencing=True)]),
+    LEAST: ((QUEUE,), [hold(min_hold=0.1), wait(min_hold=0.3)]),
+    REPLICAS: ((), [replicated]),
+    STAND_INS: ((), [stand_in]),
+    TRANSACTION: ((), [recipe("transaction"), recipe(None), hold(release_method="transaction")]),
+    f"{TRANSACTION}, queued": (
+        (TRANSACTION, QUEUE, LEAST),
+        [
+            wait(release_method="transaction"),
+            wait(release_method="transaction", min_hold=0.1),
+        ],
+    ),
+    NATIVE: ((), [recipe("native"), hold(release_method="native")]),
+    f"{NATIVE}, queued": ((NATIVE, QUEUE), [wait(release_method="native")]),
+    REPEATS: ((), [repeated]),
+    CLUSTER: ((), [hold(), hold()]),
+}
+#: Uses that a cluster does not have.
+ALONE = [use for use in WORKS if use.startswith((TRANSACTION, NATIVE))] + [REPEATS]
 
-    with limited(server, direct, rights) as client:
-        work(client, name)
 
-    assert caplog.records == []
+@pytest.fixture(scope="module", params=["server", "cluster"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with LocalCluster() if request.param == "cluster" else LocalServer() as found:
+        nodes = found.nodes if isinstance(found, LocalCluster) else [found]
+        yield Place(nodes, isinstance(found, LocalCluster))
+
+
+def uses_of(place: Place, use: str) -> tuple[str, ...]:
+    """What a user must be allowed who uses this."""
+    own = (use,) if use in rights.RIGHTS else ()
+    return (*own, *WORKS[use][0], *((CLUSTER,) if place.is_cluster else ()))
+
+
+async def do_all(front: Any, place: Place, use: str, name: str) -> list[Any]:
+    """What became of all works of a use, done at the same time."""
+    client = place.client(front)
+    works = [
+        partial(work, front, client, f"{name}:{number}")
+        for number, work in enumerate(WORKS[use][1])
+    ]
+    # An asyncio client of a cluster says ASKING on one connection and asks on another.
+    is_moving = use == CLUSTER and front.name == "blocking"
+    with place.half_moved(f"{PREFIX}{name}:0" if is_moving else None):
+        return await front.elsewhere(*works)
+
+
+def skip_unfit(place: Place, use: str) -> None:
+    if use in ALONE if place.is_cluster else use == CLUSTER:
+        pytest.skip("there is no such use of this kind of client")
+
+
+@pytest.mark.parametrize("use", WORKS)
+async def test_rights_that_are_listed_are_enough_and_used(place, front, use, name, caplog):
+    skip_unfit(place, use)
+    uses = uses_of(place, use)
+    with place.user(*rights.rules(PREFIX, uses)):
+        results = await do_all(front, place, use, name)
+
+        assert results == [None] * len(results)
+        assert place.refused() == []
+        used = place.used()
+
+    assert [record.getMessage() for record in caplog.records] == []
+    listed = {command.lower() for command in rights.RIGHTS.get(use, ())} & place.known
+    assert listed - used == ({"asking"} if front.name == "asyncio" and use == CLUSTER else set())
+
+
+def droppable() -> list[tuple[str, str]]:
+    """Every item of the list, with a use that has it."""
+    return [(use, command) for use in rights.RIGHTS for command in rights.RIGHTS[use]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("use", "command"), droppable())
+async def test_without_a_right_that_is_listed_something_is_refused(
+    place, front, use, command, name
+):
+    skip_unfit(place, use)
+    if command.lower() not in place.known:
+        pytest.skip("the server does not have it")
+    missing = f"+{command.lower()}"
+    rules = [rule for rule in rights.rules(PREFIX, uses_of(place, use)) if rule != missing]
+    with place.user(*rules):
+        try:
+            results = await do_all(front, place, use, name)
+        except Exception as error:  # the client itself does not come about
+            results = [error]
+        refused = place.refused()
+
+    assert refused or any(isinstance(result, Exception) for result in results)
+
+
+@pytest.mark.parametrize("missing", ["~", "&"])
+async def test_without_the_pattern_of_keys_or_channels_something_is_refused(
+    place, front, missing, name
+):
+    rules = rights.rules(PREFIX, uses_of(place, QUEUE))
+    with place.user(*[rule for rule in rules if not rule.startswith(missing)]):
+        await do_all(front, place, QUEUE, name)
+
+        assert place.refused()
+
+
+def test_list_is_the_one_in_the_documents():
+    listed = re.findall(r"(?m)^  \* - (.+)\n    - (.+)$", SECURITY.read_text())
+
+    shown = {
+        use.replace("``", ""): tuple(re.findall(r"``([A-Z|]+)``", row)) for use, row in listed[1:]
+    }
+    assert shown == rights.RIGHTS
+
+
+# What is done without
+
+
+async def test_without_channels_waiters_look_for_the_lock(place, front, name, caplog):
+    rules = rights.rules(PREFIX, uses_of(place, QUEUE))
+    with place.user(*[rule for rule in rules if not rule.startswith("&")]):
+        await wait()(front, place.client(front), name)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "instead of being told" in told[0]
+
+
+async def test_without_rights_to_a_queue_waiters_look_for_the_lock(place, front, name):
+    with place.user(*rights.rules(PREFIX, uses_of(place, EVERY))):
+        await wait()(front, place.client(front), name)
+
+
+@pytest.mark.parametrize("missing", [("~",), ("+del",), ("+exists",), ("+hget", "+exists")])
+async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
+    key = f"{PREFIX}{name}"
+    rules = rights.rules(PREFIX, uses_of(place, EVERY))
+    allowed = [rule for rule in rules if not rule.startswith(missing)]
+    with place.user(*allowed, f"~{key}"):
+        await hold()(front, place.client(front), name)
+    await front.sleep(0.01)
+
+    assert place.left(key) == 0
+
+
+async def test_without_scripts_nothing_is_taken_that_lasts(place, front, name):
+    rules = [rule for rule in rights.rules(PREFIX) if not rule.startswith("+eval")]
+    with place.user(*rules):
+        client = place.client(front)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            await do(front.package.RedisLock(name, client=client).acquire())
+        assert place.left(f"{PREFIX}{name}") == 0
+
+        identifier = await do(front.package.acquire_lock(client, name))
+        assert await do(front.package.release_lock(client, name, identifier))
+        assert place.left(f"{PREFIX}{name}") == 0

@@ -247,6 +247,10 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
         (client.ResponseError("ERR syntax error"), ""),
         (client.ConnectionError("gone"), ""),
         (client.NoPermissionError("this user has no permissions to run 'delifeq'"), "right"),
+        (client.ResponseError("ACL failure in script: User u has no permissions"), "right"),
+        (client.ResponseError("ACL failure in script: No permissions to access a key"), "right"),
+        (client.ResponseError("The user executing the script can't run this command"), "right"),
+        (client.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), "memory"),
     ],
 )
 def test_what_the_server_lacks_is_told(error: Any, missing: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 from support.faults import Fate, Request, delivered, raising, reply_lost
 from support.simulated_server import TOGETHER
 from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, new_claim, taken
@@ -24,7 +24,7 @@ KEY = b"sys:lock:a"
 METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
 every_method = pytest.mark.parametrize("method", METHODS)
 NO_RIGHT = NoPermissionError("this user has no permissions to run the 'any' command")
-IN_SCRIPT = ResponseError("NOPERM ... script: abc, on @user_script:12.")
+IN_SCRIPT = ResponseError("ACL failure in script: User u has no permissions to run the 'zrem'")
 NO_COMMAND = ResponseError("unknown command 'EVALSHA', with args beginning with: ")
 
 
@@ -142,7 +142,7 @@ def test_transaction_without_memory_is_left_to_a_script() -> None:
     port = new_port()
     claim = taken(port, "a")
     claim.rest = port.now() + 3
-    port.usual = without("EXEC", error=OutOfMemoryError("command not allowed"))
+    port.usual = without("EXEC", error=ResponseError("OOM command not allowed"))
 
     run(release(port, claim, "transaction"))
 

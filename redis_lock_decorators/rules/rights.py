@@ -1,0 +1,44 @@
+"""What a server must allow its user, by what is used of the package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+#: What the channels of listeners begin with.
+CHANNEL = "redis-lock:"
+
+#: The commands of each use. Those of "every lock" are needed by the others too.
+RIGHTS: Mapping[str, tuple[str, ...]] = {
+    "every lock": (*("EVALSHA", "EVAL", "SET", "GET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "HGET"),),
+    "waiting in queues and cohorts": (
+        *("SUBSCRIBE", "PUBLISH", "PING", "PUBSUB|NUMSUB", "INFO"),
+        *("ZADD", "ZREM", "ZSCORE", "ZRANGE", "ZPOPMIN", "HSET", "HDEL", "HEXISTS"),
+    ),
+    "fencing": ("TIME", "HSET"),
+    "min_hold": ("ZRANGE", "HDEL"),
+    "replicas": ("WAIT",),
+    "locks in place of redis-py's": ("TIME", "PEXPIRETIME", "PEXPIREAT"),
+    'release_method="transaction"': ("WATCH", "UNWATCH", "MULTI", "EXEC", "HDEL"),
+    'release_method="native"': ("DELIFEQ", "DELEX"),
+    "clients that repeat requests": ("HSET",),
+    "clients of clusters": ("HSET", "CLUSTER|SLOTS", "COMMAND", "ASKING"),
+}
+
+_SPECIAL = re.compile(r"([\\*?\[\]])")
+
+
+def commands(uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
+    """The commands of some uses and of every lock, each once."""
+    return list(dict.fromkeys(one for use in ("every lock", *uses) for one in RIGHTS[use]))
+
+
+def key_pattern(prefix: str) -> str:
+    """The keys of all locks with a prefix, and of what lies beside them."""
+    return _SPECIAL.sub(r"\\\1", prefix) + "*"
+
+
+def rules(prefix: str, uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
+    """What ``ACL SETUSER`` is to be told. A server refuses commands that it does not know."""
+    allowed = [f"+{command.lower()}" for command in commands(uses)]
+    return [f"~{key_pattern(prefix)}", f"&{CHANNEL}*", *allowed]

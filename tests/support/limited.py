@@ -1,0 +1,103 @@
+"""Users of a server or cluster that may do just so much, and what they did of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+
+from redis_lock_decorators.rules import rights
+from redis_lock_decorators.rules.keys import slot_of
+from support.cluster_nodes import Nodes
+
+USER, PASSWORD = "limited", "any"
+#: What clients say of themselves; they bear with a refusal, or need no right.
+OWN = ("client|", "hello", "auth", "quit", "reset")
+
+
+class Place:
+    """A server, or the masters of a cluster, and a user there with few rights.
+
+    Attributes:
+        is_cluster: more than one node.
+        known: the commands that the server has, of those that the package may use.
+    """
+
+    def __init__(self, nodes: Any, is_cluster: bool) -> None:
+        self.nodes = list(nodes)
+        self.is_cluster = is_cluster
+        self.admins = [redis.Redis(host=node.host, port=node.port) for node in self.nodes]
+        self.known = {one.lower() for one in rights.commands() if self._knows(one.lower())}
+
+    def _knows(self, command: str) -> bool:
+        try:
+            self.admins[0].execute_command("ACL", "SETUSER", USER, f"+{command}")
+        except redis.ResponseError:
+            return False
+        return True
+
+    @contextmanager
+    def user(self, *rules: str) -> Iterator[None]:
+        """Have the user with these rules, and forget what was used and refused before."""
+        allowed = [rule for rule in rules if rule[0] != "+" or rule[1:] in self.known]
+        for admin in self.admins:
+            admin.execute_command(
+                "ACL", "SETUSER", USER, "reset", "on", f">{PASSWORD}", "resetchannels", *allowed
+            )
+            admin.execute_command("ACL", "LOG", "RESET")
+            admin.script_flush()
+            admin.execute_command("CONFIG", "RESETSTAT")
+        try:
+            yield
+        finally:
+            for admin in self.admins:
+                admin.execute_command("ACL", "DELUSER", USER)
+
+    @contextmanager
+    def half_moved(self, key: str | None) -> Iterator[None]:
+        """Let the slot of a key be on its way to another node; None: nothing moves."""
+        if key is None or not self.is_cluster:
+            yield
+            return
+        nodes, slot = Nodes(self), slot_of(key.encode())
+        here = nodes.owner(key.encode())
+        there = (here + 1) % len(self.nodes)
+        set_slot = ("CLUSTER", "SETSLOT", slot)
+        nodes.clients[there].execute_command(*set_slot, "IMPORTING", nodes.names[here])
+        nodes.clients[here].execute_command(*set_slot, "MIGRATING", nodes.names[there])
+        try:
+            yield
+        finally:
+            for node in (here, there):
+                nodes.clients[node].execute_command(*set_slot, "STABLE")
+            nodes.close()
+
+    def left(self, key: str) -> int:
+        """How many nodes have a key."""
+        found = [admin.keys(key) for admin in self.admins]
+        return sum(map(len, found))
+
+    def client(self, front: Any) -> Any:
+        """A client of the user."""
+        make = front.cluster if self.is_cluster else front.client
+        return make(self.nodes[0], username=USER, password=PASSWORD)
+
+    def used(self) -> set[str]:
+        """The commands that were run since, by anybody but ``refused`` and this."""
+        return {
+            name.removeprefix("cmdstat_")
+            for admin in self.admins
+            for name, facts in admin.info("commandstats").items()
+            if facts["calls"] > facts.get("rejected_calls", 0)
+        } & self.known
+
+    def refused(self) -> list[tuple[str, str]]:
+        """What was refused to the user: why, and the object."""
+        found = [entry for admin in self.admins for entry in admin.acl_log()]
+        return [
+            (str(entry["reason"]), str(entry["object"]))
+            for entry in found
+            if not str(entry["object"]).startswith(OWN)
+        ]
