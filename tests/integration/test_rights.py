@@ -194,6 +194,8 @@ async def test_without_a_right_that_is_listed_something_is_refused(
     skip_unfit(place, use)
     if command.lower() not in place.known:
         pytest.skip("the server does not have it")
+    if command == "ASKING" and front.name == "asyncio":
+        pytest.skip("this client does not use it well")
     missing = f"+{command.lower()}"
     rules = [rule for rule in rights.rules(PREFIX, uses_of(place, use)) if rule != missing]
     with place.user(*rules):
