@@ -19,6 +19,7 @@ from redis_lock_decorators.rules.keys import checked_key
 from redis_lock_decorators.rules.options import Options, checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.client_checks import refuse_at_door
+from redis_lock_decorators.world.clients import as_sent
 from redis_lock_decorators.world.tasks import AsyncioPort
 
 
@@ -238,18 +239,12 @@ def key_of(client: Any, name: object) -> bytes:
         key = repr(name).encode()
     elif isinstance(name, str):
         try:
-            key = name.encode(_encoding(client))
+            key = as_sent(client, name)
         except UnicodeEncodeError:
             raise LockNameError(f"the name {name!a:.80} cannot be written") from None
     if not key:
         raise LockNameError(f"a lock's name is text and not empty, not {name!r:.80}")
     return checked_key(key)
-
-
-def _encoding(client: Any) -> str:
-    # Where redis-py's own locks look for it; a cluster's client has no pool.
-    encoder = getattr(getattr(client, "connection_pool", client), "get_encoder", None)
-    return getattr(encoder(), "encoding", "utf-8") if callable(encoder) else "utf-8"
 
 
 def checked_token(token: object) -> str:

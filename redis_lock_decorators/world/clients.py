@@ -20,6 +20,7 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.rules.rights import CHANNEL
 from redis_lock_decorators.world.failures import part_of
+from redis_lock_decorators.world.wire import encoded, words_of
 
 T = TypeVar("T")
 
@@ -161,10 +162,28 @@ def undecoded(client: Any) -> dict[str, bool]:
     return {"NEVER_DECODE": True} if encoder and encoder().decode_responses else {}
 
 
+def as_sent(client: Any, text: str) -> bytes:
+    """A text as the client itself would send it.
+
+    Raises:
+        UnicodeEncodeError: it cannot be written.
+    """
+    pool = getattr(client, "connection_pool", client)  # a cluster's client has none
+    encoder, utf8 = getattr(pool, "get_encoder", None), text.encode()
+    encoding = getattr(encoder(), "encoding", "utf-8") if callable(encoder) else "utf-8"
+    if text.encode(encoding, "replace") == utf8:
+        return utf8
+    if not hasattr(pool, "connection_class"):
+        return text.encode(encoding)
+    # Its connections know: hiredis writes UTF-8 for blocking clients, whatever their ``encoding``.
+    connection = pool.connection_class(**pool.connection_kwargs)
+    return words_of(b"".join(connection.pack_command("SET", text)))[1]
+
+
 def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
     """A pipeline of commands; in a cluster, one without a key goes to the node of the first."""
     pipeline, options = client.pipeline(transaction=False), undecoded(client)
-    for command in commands:
+    for command in map(encoded, commands):
         if command[0] == "WAIT" and hasattr(client, "nodes_manager"):
             node = client.get_node_from_key(commands[0][3])
             pipeline.execute_command(*command, target_nodes=node, **options)

@@ -42,3 +42,14 @@ def packed(command: tuple[Any, ...]) -> bytes:
         lines.append(data)
     lines.append(b"")
     return b"\r\n".join(lines)
+
+
+def words_of(data: bytes) -> list[bytes]:
+    """The words of a command in the Redis protocol."""
+    found, rest = [], data.partition(b"\r\n")[2]
+    while rest:
+        head, _, rest = rest.partition(b"\r\n")
+        length = int(head[1:])
+        found.append(rest[:length])
+        rest = rest[length + 2 :]
+    return found

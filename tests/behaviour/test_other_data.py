@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.fronts import do
+from support.leftovers import until
 from support.queues import queued
 
 from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError
