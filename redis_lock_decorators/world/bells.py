@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from contextvars import Context
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
@@ -45,6 +46,7 @@ class LoopBell:
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
+        self.clients: MutableMapping[Any, Any] = WeakKeyDictionary()
         self._alarm = LoopAlarm(self.keeper.tick)
 
     def ring(self, when: float) -> None:
@@ -74,6 +76,7 @@ class ThreadBell:
 
     Attributes:
         wanted: the listeners that somebody waits for.
+        clients: what is known of the clients that are used there.
         rooms: the place under ``PRESENT``, if there is one.
     """
 
@@ -85,6 +88,7 @@ class ThreadBell:
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
+        self.clients: MutableMapping[Any, Any] = WeakKeyDictionary()
         self.rooms: dict[str, Background] = {}
         self._last: Background | None = None
         self._has_threads = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
@@ -29,9 +29,15 @@ MOST_COHORTS = 256
 
 
 class Bell(ListenerBell, Protocol):
-    """An event loop, with who looks after leases on it."""
+    """An event loop, with who looks after leases on it.
+
+    Attributes:
+        keeper: who looks after them.
+        clients: what is known of the clients that are used there, for as long as these live.
+    """
 
     keeper: Keeper
+    clients: MutableMapping[Any, Any]
 
     def check(self) -> None:
         """Refuse to work in the background where that cannot be: ConfigurationError."""

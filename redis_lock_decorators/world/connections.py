@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
@@ -94,7 +93,6 @@ class Connections(Generic[T]):
         self._awaited = awaited
         self._clients: ByFactory[Any] = ByFactory()
         self._makings: ByFactory[Making] = ByFactory()
-        self._facts: WeakKeyDictionary[Any, Facts[T]] = WeakKeyDictionary()
 
     def client(self, factory: ConnectionFactory) -> Any:
         """The factory's client, made at the first call.
@@ -117,12 +115,16 @@ class Connections(Generic[T]):
         return client
 
     def facts(self, client: Any) -> Facts[T]:
-        """What is known of a client."""
+        """What is known of a client.
+
+        All projects share it: it has connections, which would be left when a project ends.
+        """
+        known: MutableMapping[Any, Facts[T]] = self._bell.clients
         try:
-            return self._facts[client]
+            return known[client]
         except (KeyError, TypeError):
             refuse_unfit(client, self._awaited)
-        return self._facts.setdefault(client, Facts(client, self._lane(), self._bell))
+        return known.setdefault(client, Facts(client, self._lane(), self._bell))
 
 
 def from_environment() -> Any:

@@ -26,6 +26,9 @@ HANGS = 10.0
 class NoBell:
     keeper = wanted = None
 
+    def __init__(self) -> None:
+        self.clients: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
 
 @pytest.fixture
 def project() -> Connections[Lane]:
@@ -173,7 +176,7 @@ def test_client_goes_with_its_factory(
     gc.collect()
 
     assert [one() for one in found] == [None] * 3
-    assert len(project._clients) == len(project._facts) == 0
+    assert len(project._clients) == len(project._bell.clients) == 0
 
 
 def test_bound_method_has_one_client_while_its_object_lives(project: Connections[Lane]) -> None:
@@ -216,3 +219,12 @@ def test_factory_in_the_memory_of_another_has_a_client_of_its_own() -> None:
     assert clients.get(factory) is None
     assert clients.setdefault(factory, "its own") == "its own"
     assert clients.get(factory) == "its own"
+
+
+def test_projects_share_what_is_known_of_a_client_and_its_connections() -> None:
+    bell: Any = NoBell()
+    client = redis.Redis()
+
+    one, other = (Connections(Lane, bell, awaited=False) for _ in range(2))
+
+    assert one.facts(client) is other.facts(client)

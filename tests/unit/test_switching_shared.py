@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 import redis
@@ -26,7 +27,7 @@ from redis_lock_decorators.world.waiters import ThreadWaiter
 HELD = Scenes("flow/held")
 COHORT = Scenes("flow/cohort")
 WAITER = Scenes("world/waiters")
-CLIENTS = Scenes("world/clients", "world/connections")
+CLIENTS = Scenes("world/clients", "world/connections", "world/factories")
 #: Also between the lines of the connections here, where a request waits.
 LANE = Scenes("world/lane", "unit/test_switching_shared")
 
@@ -312,6 +313,9 @@ def is_heard(heard: list[Any], *news: News) -> None:
 
 class NoBell:
     keeper = wanted = None
+
+    def __init__(self) -> None:
+        self.clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     @staticmethod
     def now() -> float:
