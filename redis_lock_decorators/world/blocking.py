@@ -18,6 +18,7 @@ from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, un
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
+from redis_lock_decorators.world.wire import encoded
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class BlockingPort:
     async def send(self, *command: Any, until: float) -> Any:
         if self._lane is not None:
             return self._lane.exchange(self.client.connection_pool, command, until)
-        return self.client.execute_command(*command, **undecoded(self.client))
+        return self.client.execute_command(*encoded(command), **undecoded(self.client))
 
     async def hasten(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
@@ -159,7 +160,7 @@ class WatchedPipeline:
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
         for command in commands:
-            self._pipeline.execute_command(*command)
+            self._pipeline.execute_command(*encoded(command))
         try:
             replies: list[Any] = self._pipeline.execute()
         except Exception as error:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import pipelined
+from redis_lock_decorators.world.clients import pipelined, undecoded
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
@@ -173,16 +173,14 @@ class ClientCarrier:
 
     async def _one(self, command: tuple[Any, ...]) -> Any:
         try:
-            return await self._client.execute_command(*encoded(command))
+            return await self._client.execute_command(*encoded(command), **undecoded(self._client))
         except Exception as error:
             return error
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if hasattr(self._client, "nodes_manager"):
             await self._client.initialize()
-        replies: list[Any] = await pipelined(self._client, list(map(encoded, commands))).execute(
-            raise_on_error=False
-        )
+        replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
 
 

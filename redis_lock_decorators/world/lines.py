@@ -27,7 +27,7 @@ class TaskLine:
 
     async def send(self, *command: Any) -> None:
         if not self._is_closed:  # it would be opened again
-            await self._connection.send_command(*command)
+            await self._connection.send_packed_command([packed(command)], check_health=False)
 
     async def hear(self, tell: Callable[[Any], None]) -> None:
         while not self._is_closed:

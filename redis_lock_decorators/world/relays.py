@@ -14,7 +14,7 @@ from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, un
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.exchanges import Exchanges
 from redis_lock_decorators.world.timeouts import timeout
-from redis_lock_decorators.world.wire import packed
+from redis_lock_decorators.world.wire import encoded, packed
 
 T = TypeVar("T")
 
@@ -163,7 +163,8 @@ class ThreadCarrier:
             replies: list[Any] = pipelined(self._client, commands).execute(raise_on_error=False)
             return replies
         try:
-            return [self._client.execute_command(*commands[0], **undecoded(self._client))]
+            options = undecoded(self._client)
+            return [self._client.execute_command(*encoded(commands[0]), **options)]
         except Exception as error:
             return [error]
 

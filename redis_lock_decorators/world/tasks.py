@@ -21,6 +21,7 @@ from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import task_line
 from redis_lock_decorators.world.trips import Carrier
 from redis_lock_decorators.world.waiters import TaskWaiter
+from redis_lock_decorators.world.wire import encoded
 
 T = TypeVar("T")
 
@@ -182,12 +183,12 @@ class WatchedPipeline:
 
     async def holder(self, key: bytes) -> Any:
         await self._pipeline.watch(key)
-        return await self._pipeline.get(key)
+        return await self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
         for command in commands:
-            self._pipeline.execute_command(*command)
+            self._pipeline.execute_command(*encoded(command))
         try:
             replies: list[Any] = await self._pipeline.execute()
         except Exception as error:
