@@ -1,0 +1,34 @@
+"""However often and however locks are used, nothing is left: memory, threads, connections, keys."""
+
+from __future__ import annotations
+
+import pytest
+from support.growth import OPERATIONS, WAYS, assert_nothing_is_left
+from support.growth import no_records as no_records
+from support.leftovers import TIDY_FRONTS
+
+import redis_lock_decorators
+import redis_lock_decorators.asyncio
+
+pytestmark = pytest.mark.usefixtures("no_records")
+FRONTS = TIDY_FRONTS
+#: Public names that use no lock.
+OTHERS = {name for name in redis_lock_decorators.__all__ if name.endswith("Error")}
+
+
+def test_every_public_name_is_among_the_operations() -> None:
+    public = {*redis_lock_decorators.__all__, *redis_lock_decorators.asyncio.__all__} - OTHERS
+
+    assert {name for one in OPERATIONS.values() for name in one.names} == {*public, "Lock"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_left_of_some_hundred_uses(front, frail, way):
+    await assert_nothing_is_left(front, frail, way, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_is_left_of_ten_thousand_uses(front, frail, way):
+    await assert_nothing_is_left(front, frail, way, 10_000 // len(OPERATIONS))

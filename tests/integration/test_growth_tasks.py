@@ -1,0 +1,23 @@
+"""The same for the ways out that only tasks have."""
+
+from __future__ import annotations
+
+import pytest
+from support.growth import OPERATIONS, TASK_WAYS, assert_nothing_is_left
+from support.growth import no_records as no_records
+from support.leftovers import TIDY_FRONTS
+
+pytestmark = pytest.mark.usefixtures("no_records")
+FRONTS = TIDY_FRONTS[1:]
+
+
+@pytest.mark.parametrize("way", TASK_WAYS)
+async def test_nothing_is_left_of_some_hundred_uses(front, frail, way):
+    await assert_nothing_is_left(front, frail, way, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", TASK_WAYS)
+async def test_nothing_is_left_of_ten_thousand_uses(front, frail, way):
+    await assert_nothing_is_left(front, frail, way, 10_000 // len(OPERATIONS))

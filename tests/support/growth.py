@@ -1,0 +1,441 @@
+"""What there is of the package's in this process and on its server, and what makes use of it.
+
+``OPERATIONS`` are the public ways to hold a lock, ``WAYS`` those to be done with it. Whoever adds a
+public name adds an operation here; all its ways out are tried then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import LockError
+
+import redis_lock_decorators
+from redis_lock_decorators import Locks, LockTimeoutError, settings
+from redis_lock_decorators.world.clients import Facts
+from support.fronts import LEGACY, do
+from support.leftovers import PATIENCE
+
+#: The package's modules whose objects count.
+OURS = "redis_lock_decorators"
+#: So many more of each kind are no growth: connections that are kept, what is tidied up by turns.
+SLACK = 20
+#: Uses side by side.
+BESIDE = 10
+#: Seconds that a lock lasts here that is let go, and one that is not.
+LONG, SHORT = 3.0, 0.3
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a lock.
+
+    Attributes:
+        front: blocking or asyncio.
+        client: a client of that front.
+        server: where it leads to.
+        direct: a client to look and to disturb with.
+    """
+
+    front: Any
+    client: Any
+    server: Any
+    direct: redis.Redis
+    name: str
+    wait: float = 10.0
+    expire: float = LONG
+
+    @property
+    def key(self) -> str:
+        return f"sys:lock:{self.name}"
+
+    @property
+    def is_async(self) -> bool:
+        return bool(self.front.name == "asyncio")
+
+    def new_client(self) -> Any:
+        """A client of this use's own."""
+        kind = redis.asyncio.Redis if self.is_async else redis.Redis
+        return kind(host=self.server.host, port=self.server.port)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How a lock is taken, and let go; ``take`` gives None if it was not free in time."""
+
+    names: tuple[str, ...]
+    take: Callable[[Use], Awaitable[Any]]
+    leave: Callable[[Use, Any], Awaitable[object]]
+
+
+Way = Callable[[Operation, Use], Awaitable[None]]
+
+_numbers = itertools.count()
+
+
+# Operations
+
+
+async def _let_go(use: Use, held: Any) -> None:
+    await do(held.release())
+
+
+def _leases(**options: Any) -> Operation:
+    async def take(use: Use) -> Any:
+        lock = use.front.package.RedisLock(
+            use.name, client=use.client, expire=use.expire, acquire_time=use.wait, **options
+        )
+        return await do(lock.acquire())
+
+    return Operation(("RedisLock", "Lease"), take, _let_go)
+
+
+async def _take_several(use: Use) -> Any:
+    names = [use.name, f"{use.name}:2", f"{use.name}:3"]
+    lock = use.front.package.RedisLock(names, client=use.client, expire=use.expire)
+    return await do(lock.acquire(use.wait))
+
+
+async def _take_and_extend(use: Use) -> Any:
+    lock = use.front.package.RedisLock(use.name, client=use.client, expire=use.expire)
+    lease = await do(lock.acquire(use.wait))
+    if lease is not None:
+        await do(lease.extend(use.expire))
+        assert await do(lease.owned())
+        assert await do(lock.locked())
+    return lease
+
+
+async def _enter(use: Use) -> Any:
+    lock = use.front.package.RedisLock(
+        use.name, client=use.client, expire=use.expire, acquire_time=use.wait
+    )
+    try:
+        if use.is_async:
+            await lock.__aenter__()
+        else:
+            lock.__enter__()
+    except LockTimeoutError:
+        return None
+    assert use.front.package.current_lease() is not None
+    return lock
+
+
+async def _leave(use: Use, lock: Any) -> None:
+    await do(lock.__aexit__(*[None] * 3) if use.is_async else lock.__exit__(*[None] * 3))
+
+
+async def _call(use: Use) -> Any:
+    decorate = redis_lock_decorators.redis_lock(
+        "{name}", client=use.client, expire=use.expire, acquire_time=use.wait, on_busy="skip"
+    )
+
+    if use.is_async:
+
+        @decorate
+        async def async_work(name: str) -> str:
+            return name
+
+        return await async_work(use.name)
+
+    @decorate
+    def work(name: str) -> str:
+        return name
+
+    return work(use.name)
+
+
+async def _is_over(use: Use, done: object) -> None:
+    """It was let go when the call ended."""
+
+
+async def _step(use: Use) -> Any:
+    locks = Locks(expire=use.expire, acquire_time=use.wait)
+    decorate = locks.redis_lock("{name}", client=use.client)
+
+    async def async_steps(name: str) -> Any:
+        yield name
+
+    def steps(name: str) -> Any:
+        yield name
+
+    generator = decorate(async_steps if use.is_async else steps)(use.name)
+    try:
+        if use.is_async:
+            await generator.__anext__()
+        else:
+            next(generator)
+    except LockTimeoutError:
+        return None
+    return generator
+
+
+async def _close(use: Use, generator: Any) -> None:
+    await do(generator.aclose() if use.is_async else generator.close())
+
+
+async def _take_by_locks(use: Use) -> Any:
+    hook: Any = partial(_same, use.client)
+    other = "get_async_redis_connection" if use.is_async else "get_redis_connection"
+    locks = Locks(**{other: hook}, expire=use.expire)
+    locks.configure(acquire_time=use.wait)
+    return await do((locks.async_lock if use.is_async else locks.lock)(use.name).acquire())
+
+
+def _same(client: Any) -> Any:
+    return client
+
+
+async def _take_by_functions(use: Use) -> Any:
+    package = use.front.package
+    taken = await do(package.acquire_lock(use.client, use.name, use.wait, use.expire))
+    if not taken:
+        return None
+    assert await do(package.extend_lock(use.client, use.name, taken, use.expire))
+    return taken
+
+
+async def _release_by_function(use: Use, identifier: Any) -> None:
+    await do(use.front.package.release_lock(use.client, use.name, identifier))
+
+
+def _drop_ins(token: bool = False, **options: Any) -> Operation:
+    async def take(use: Use) -> Any:
+        from redis_lock_decorators.asyncio.lock import Lock as AsyncLock
+        from redis_lock_decorators.lock import Lock
+
+        lock = (AsyncLock if use.is_async else Lock)(
+            use.client, use.key, timeout=use.expire, blocking_timeout=use.wait, **options
+        )
+        own = {"token": f"token of {use.name}"} if token else {}
+        return lock if await do(lock.acquire(**own)) else None
+
+    return Operation(("Lock",), take, _let_go)
+
+
+OPERATIONS = {
+    "lease": _leases(),
+    "lease in a cohort": _leases(wait="cohort"),
+    "polled lease": _leases(wait="poll"),
+    "numbered lease": _leases(fencing=True),
+    "lease that stands": _leases(min_hold=0.01),
+    "lease of limited time": _leases(max_hold=60.0),
+    "lease that tells": _leases(on_lost=lambda lease, why: None),
+    "lease that is not renewed": _leases(auto_renew=False),
+    "transaction": _leases(release_method="transaction"),
+    "lease of several": Operation(("RedisLock",), _take_several, _let_go),
+    "extended lease": Operation(("RedisLock",), _take_and_extend, _let_go),
+    "block": Operation(("RedisLock", "current_lease"), _enter, _leave),
+    "function": Operation(("redis_lock",), _call, _is_over),
+    "generator": Operation(("Locks", "redis_lock"), _step, _close),
+    "project": Operation(("Locks", "configure"), _take_by_locks, _let_go),
+    "functions": Operation(
+        ("acquire_lock", "extend_lock", "release_lock"), _take_by_functions, _release_by_function
+    ),
+    "stand-in": _drop_ins(),
+    "stand-in with a token": _drop_ins(token=True),
+    "renewed stand-in": _drop_ins(auto_renew=True),
+    "shared stand-in": _drop_ins(thread_local=False),
+}
+
+
+# Ways out
+
+
+async def released(operation: Operation, use: Use) -> None:
+    held = await operation.take(use)
+    assert held is not None
+    await operation.leave(use, held)
+
+
+async def lost(operation: Operation, use: Use) -> None:
+    held = await operation.take(use)
+    use.direct.delete(use.key)
+    with suppress(LockError):
+        await operation.leave(use, held)
+
+
+async def abandoned(operation: Operation, use: Use) -> None:
+    assert await operation.take(replace(use, expire=SHORT)) is not None
+
+
+async def expired(operation: Operation, use: Use) -> None:
+    use = replace(use, expire=SHORT)
+    held = await operation.take(use)
+    use.direct.delete(use.key)
+    await use.front.sleep(0.05)  # what is renewed is told lost, what is not runs out
+    assert held is not None
+
+
+async def timed_out(operation: Operation, use: Use) -> None:
+    use.direct.set(use.key, "another", px=60_000)
+    assert await operation.take(replace(use, wait=0.02)) is None
+    use.direct.delete(use.key)
+
+
+async def handed_over(operation: Operation, use: Use) -> None:
+    found = await use.front.elsewhere(*[partial(released, operation, use)] * 3)
+    assert found == [None] * 3, found
+
+
+async def left_by_another(operation: Operation, use: Use) -> None:
+    held = await operation.take(use)
+    with suppress(LockError):
+        (error,) = await use.front.elsewhere(partial(operation.leave, use, held))
+        if error is not None:  # only who holds it may let it go: by its own token, for instance
+            assert isinstance(error, LockError), error
+            await operation.leave(use, held)
+
+
+async def taken_by_another(operation: Operation, use: Use) -> None:
+    """A thread or task takes it and ends."""
+    short = replace(use, expire=SHORT)
+    (held,) = await use.front.elsewhere(partial(operation.take, short))
+    assert held is not None
+    assert not isinstance(held, BaseException), held
+
+
+async def client_gone(operation: Operation, use: Use) -> None:
+    client = use.new_client()
+    await released(operation, replace(use, client=client))
+    if use.is_async:
+        await client.aclose()
+
+
+async def cancelled(operation: Operation, use: Use) -> None:
+    use.direct.set(use.key, "another", px=60_000)
+    waiter = asyncio.ensure_future(operation.take(use))
+    await asyncio.sleep(0.005)
+    waiter.cancel()
+    assert isinstance((await asyncio.gather(waiter, return_exceptions=True))[0], BaseException)
+    use.direct.delete(use.key)
+
+
+async def cancelled_inside(operation: Operation, use: Use) -> None:
+    async def work() -> None:
+        held = await operation.take(use)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await operation.leave(use, held)
+
+    worker = asyncio.ensure_future(work())
+    await asyncio.sleep(0.01)
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+
+
+async def loop_closed(operation: Operation, use: Use) -> None:
+    """An event loop is closed over a lock that is held, its client closed before."""
+
+    def run() -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            own = replace(use, client=use.new_client(), expire=SHORT)
+            held = loop.run_until_complete(operation.take(own))
+            loop.run_until_complete(own.client.aclose())
+            loop.run_until_complete(asyncio.sleep(0))
+            del held
+        finally:
+            loop.close()
+
+    await asyncio.to_thread(run)
+
+
+WAYS: tuple[Way, ...] = (
+    *(released, lost, abandoned, expired, timed_out, handed_over),
+    *(left_by_another, taken_by_another, client_gone),
+)
+#: Ways out that only tasks have.
+TASK_WAYS: tuple[Way, ...] = () if LEGACY else (cancelled, cancelled_inside, loop_closed)
+
+
+# What there is
+
+
+@pytest.fixture
+def no_records() -> Iterator[None]:
+    """Have nothing logged: pytest keeps every record, with its error and all that refers to."""
+    logger = logging.getLogger(OURS)
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+def standing(direct: redis.Redis) -> Counter[str]:
+    """How many there are of each type of ours, and of threads, connections, keys and the like."""
+    _empty_caches()
+    gc.collect()
+    found = Counter(
+        f"{type(one).__module__}.{type(one).__qualname__}"
+        for one in gc.get_objects()
+        if type(one).__module__.startswith(OURS)
+    )
+    found["threads"] = threading.active_count()
+    found["descriptors"] = len(os.listdir("/dev/fd"))
+    found["connections at the server"] = len(direct.client_list())
+    found["keys"] = sum(not one.endswith(b":fence") for one in direct.scan_iter(count=1000))
+    return found
+
+
+def _empty_caches() -> None:
+    """Empty what holds a limited number of things that were used."""
+    settings._checked.cache_clear()
+    for facts in [one for one in gc.get_objects() if type(one) is Facts]:
+        for place, cohort in list(facts.cohorts.items()):
+            if cohort.is_idle():
+                facts.cohorts.pop(place, None)
+
+
+def grown(before: Counter[str], direct: redis.Redis) -> dict[str, int]:
+    """What there is more of than before, beyond what is no growth."""
+    found = standing(direct) - before
+    return {kind: more for kind, more in found.items() if more > SLACK}
+
+
+async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict[str, int]:
+    """The same after all had time to settle."""
+    end = time.monotonic() + PATIENCE
+    while (found := grown(before, direct)) and time.monotonic() < end:
+        await front.sleep(0.2)
+    return found
+
+
+async def _uses(use: Use, way: Way, count: int) -> None:
+    """Use each operation so often, some side by side, each time another lock."""
+    for name, operation in OPERATIONS.items():
+        for first in range(0, count, BESIDE):
+            beside = range(first, min(count, first + BESIDE))
+            own = [replace(use, name=f"{use.name}:{next(_numbers)}") for _ in beside]
+            found = await use.front.elsewhere(*[partial(way, operation, one) for one in own])
+            failures = [one for one in found if one is not None]
+            assert failures == [], f"{name}: {failures}"
+
+
+async def assert_nothing_is_left(front: Any, server: Any, way: Way, count: int) -> None:
+    """After so many uses of each operation there is no more of anything than after a few."""
+    direct = server.client()
+    use = Use(front, front.client(server), server, direct, f"growth:{way.__name__}:{front.name}")
+    # All that there is once, such as connections and threads, is there after this.
+    await _uses(use, way, BESIDE)
+    await front.sleep(2.0)
+    before = standing(direct)
+
+    await _uses(use, way, count)
+
+    found = await settled(front, before, direct)
+    assert found == {}, f"left after {count * len(OPERATIONS)} uses: {found}"
