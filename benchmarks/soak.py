@@ -1,0 +1,124 @@
+"""Use locks in every public way for a long time, and look whether anything grows.
+
+Every so often all uses end, and what is left is counted: memory, objects of the package, threads,
+connections and keys. Flat figures are good ones.
+
+    python benchmarks/soak.py --seconds 600
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import itertools
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support import growth
+from support.fronts import AsyncioFront, BlockingFront
+from support.growth import OPERATIONS, TASK_WAYS, WAYS, Use, standing
+
+from redis_lock_decorators.testing import LocalServer
+
+#: Rounds of uses between two counts, and how many threads and tasks use locks side by side.
+ROUNDS, THREADS, TASKS = 3, 4, 16
+COLUMNS = ("connections at the server", "keys", "threads", "descriptors")
+
+
+class Soak:
+    """What is used, how often, and what was counted."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self.server = server
+        self.direct = server.client()
+        self.numbers = itertools.count()
+        self.uses = 0
+        self.failures: Counter[str] = Counter()
+        self.clients = {"blocking": BlockingFront().client(server)}
+
+    async def use(self, front: Any, client: Any, operation: Any, way: Any) -> None:
+        use = Use(front, client, self.server, self.direct, f"soak:{next(self.numbers)}")
+        try:
+            await way(operation, use)
+        except Exception as error:
+            self.failures[f"{way.__name__}: {error!r:.100}"] += 1
+        self.uses += 1
+
+    def threads(self) -> None:
+        """A few threads, each with all ways and operations."""
+        front = BlockingFront()
+
+        def work() -> None:
+            for way, operation in itertools.product(WAYS, OPERATIONS.values()):
+                with suppress(StopIteration):
+                    front.run(self.use(front, self.clients["blocking"], operation, way))
+
+        workers = [threading.Thread(target=work) for _ in range(THREADS)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    async def tasks(self, client: Any) -> None:
+        """Many tasks, each with all ways and operations."""
+        front = AsyncioFront()
+
+        async def work() -> None:
+            for way, operation in itertools.product(WAYS + TASK_WAYS, OPERATIONS.values()):
+                await self.use(front, client, operation, way)
+
+        await asyncio.gather(*[work() for _ in range(TASKS)])
+
+    async def run(self, seconds: float) -> None:
+        client = AsyncioFront().client(self.server)
+        start = time.monotonic()
+        print("seconds    uses   MiB   objects  ours  connections  keys  threads  descriptors")
+        while time.monotonic() < start + seconds:
+            for _ in range(ROUNDS):
+                await asyncio.to_thread(self.threads)
+                await self.tasks(client)
+            await asyncio.sleep(growth.LONG)
+            self.tell(time.monotonic() - start)
+        await client.aclose()
+
+    def tell(self, seconds: float) -> None:
+        found = standing(self.direct)
+        ours = sum(n for kind, n in found.items() if kind.startswith(growth.OURS))
+        figures = "".join(
+            f"{found[column]:{width}}"
+            for column, width in zip(COLUMNS, (13, 6, 9, 13), strict=True)
+        )
+        objects = len(gc.get_objects())
+        print(
+            f"{seconds:7.0f} {self.uses:7} {memory():5.1f} {objects:9} {ours:5}{figures}",
+            flush=True,
+        )
+
+
+def memory() -> float:
+    """What this process has in memory, in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    with LocalServer() as server:
+        soak = Soak(server)
+        asyncio.run(soak.run(parser.parse_args().seconds))
+    for failure, times in soak.failures.most_common():
+        print(f"{times} times {failure}")
+
+
+if __name__ == "__main__":
+    main()
