@@ -156,6 +156,9 @@ class WatchedPipeline:
             return self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
         except UnicodeDecodeError as error:  # redis-py 3.5 decodes all the same
             return error.object
+        except Exception as error:
+            failure = failures.of_watch(self._pipeline, error)
+            raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
@@ -164,7 +167,8 @@ class WatchedPipeline:
         try:
             replies: list[Any] = self._pipeline.execute()
         except Exception as error:
-            if type(error).__name__ != "WatchError":
-                raise
+            failure = failures.of_watch(self._pipeline, error)
+            if type(failure).__name__ != "WatchError":
+                raise failure from failure.__cause__
             return None
         return replies

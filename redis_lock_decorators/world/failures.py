@@ -106,6 +106,17 @@ def caused(error: E, cause: BaseException) -> E:
     return error
 
 
+def of_watch(pipeline: object, error: Exception) -> Exception:
+    """What an error of a pipeline that watches a key means.
+
+    If its connection breaks, pipelines tell that a key had changed: what was sent may have been
+    done all the same.
+    """
+    if "WatchError" in _client_names(error) and "while watching" in str(error):
+        return caused(closed(pipeline, str(error)), error)
+    return error
+
+
 def is_demoted(reply: object) -> bool:
     """Whether a reply says that the server is no master: new connections may reach another."""
     if not isinstance(reply, Exception):

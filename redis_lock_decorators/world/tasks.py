@@ -183,7 +183,11 @@ class WatchedPipeline:
 
     async def holder(self, key: bytes) -> Any:
         await self._pipeline.watch(key)
-        return await self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
+        try:
+            return await self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
+        except Exception as error:
+            failure = failures.of_watch(self._pipeline, error)
+            raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         self._pipeline.multi()
@@ -192,8 +196,9 @@ class WatchedPipeline:
         try:
             replies: list[Any] = await self._pipeline.execute()
         except Exception as error:
-            if type(error).__name__ != "WatchError":
-                raise
+            failure = failures.of_watch(self._pipeline, error)
+            if type(failure).__name__ != "WatchError":
+                raise failure from failure.__cause__
             return None
         return replies
 

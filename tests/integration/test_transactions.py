@@ -1,0 +1,56 @@
+"""Letting go by WATCH, MULTI and EXEC while its connection breaks."""
+
+from __future__ import annotations
+
+import pytest
+from support.fronts import do
+from support.leftovers import TIDY_FRONTS
+
+FRONTS = TIDY_FRONTS
+
+
+def of(verb):
+    return lambda command: command[0].upper() == verb
+
+
+@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"EXEC"])
+@pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+async def test_a_lock_is_let_go_though_the_connection_breaks(
+    front, proxy, direct, name, verb, fate
+):
+    client = front.client(proxy)
+    identifier = await do(front.package.acquire_lock(client, name, 0, 30))
+    getattr(proxy, fate)(of(verb))
+
+    released = front.package.release_lock(client, name, identifier, method="transaction")
+
+    assert await do(released) is True
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"EXEC"])
+@pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+async def test_a_block_ends_well_though_the_connection_breaks(
+    front, proxy, direct, name, verb, fate, caplog
+):
+    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
+
+    async with front.held(lock):
+        getattr(proxy, fate)(of(verb))
+
+    assert not direct.exists(f"sys:lock:{name}")
+    assert caplog.records == []
+
+
+async def test_a_lock_of_another_is_left_to_it_though_the_connection_breaks(
+    front, proxy, direct, name
+):
+    client = front.client(proxy)
+    identifier = await do(front.package.acquire_lock(client, name, 0, 30))
+    direct.set(f"sys:lock:{name}", "another", px=30_000)
+    proxy.drop_reply(of(b"GET"))
+
+    released = front.package.release_lock(client, name, identifier, method="transaction")
+
+    assert await do(released) is False
+    assert direct.get(f"sys:lock:{name}") == b"another"
