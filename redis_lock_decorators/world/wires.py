@@ -159,13 +159,17 @@ class LoopWire:
         self._replies = Replies(connection._parser.parse_error)
         self._unsent = bytearray()
         self._tell: Callable[[Any], None] = lambda reply: None
-        self._fail: Callable[[Exception], None] = lambda error: None
+        self._fail: Callable[[Exception], None] | None = None
+        self._failure: Exception | None = None  # for who starts to hear after it
         self.is_open = True
 
     def start(self, tell: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         """Tell each reply from now on, also an error reply; and once why there are no more."""
         self._tell, self._fail = tell, fail
-        self._loop.add_reader(self._sock, self._receive)
+        if self._failure is not None:
+            fail(self._failure)
+        elif self.is_open:
+            self._loop.add_reader(self._sock, self._receive)
 
     def send(self, data: bytes) -> None:
         """Send bytes, those that the way there does not take now a moment later."""
@@ -221,7 +225,9 @@ class LoopWire:
     def _break(self, error: Exception) -> None:
         if self.is_open:
             self.close()
-            self._fail(error)
+            self._failure = error
+            if self._fail is not None:
+                self._fail(error)
 
 
 def is_blocked(error: OSError) -> bool:
