@@ -45,7 +45,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.retry = _no_retry(connection)
     patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
     try:
-        _limit(connection, min(patience, max(0.001, until - monotonic())))
+        _limit(connection, min(PATIENCE, max(0.001, until - monotonic())))
         connection.connect()
     except BaseException as error:
         connection.disconnect()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import redis.asyncio
 from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators.world import lines, own
-from redis_lock_decorators.world.lines import TaskLine, task_line, thread_line
+from redis_lock_decorators.world.lines import TaskLine, ThreadLine, task_line, thread_line
 from redis_lock_decorators.world.room import start
 
 
@@ -108,6 +111,47 @@ def test_closing_a_line_ends_its_hearing() -> None:
             await hearing
 
     on_a_silent_server(test)
+
+
+def test_a_line_that_broke_before_it_is_heard_tells_that() -> None:
+    ours, theirs = socket.socketpair()
+
+    class Opened:
+        _sock = ours
+        _parser = SimpleNamespace(parse_error=redis.ResponseError)
+
+        def disconnect(self) -> None:
+            ours.close()
+
+    async def test() -> None:
+        line = ThreadLine(Opened())
+        theirs.close()
+        await line.send("SUBSCRIBE", "a")  # it breaks here
+        with pytest.raises(redis.ConnectionError):
+            await line.hear(lambda reply: None)
+
+    with ours, theirs:
+        asyncio.run(asyncio.wait_for(test(), 10))
+
+
+@pytest.mark.parametrize(("own_limit", "expected"), [(2.0, 2.0), (None, own.PATIENCE)])
+def test_to_connect_may_take_longer_than_a_reply(own_limit, expected) -> None:
+    seen = []
+
+    class Kind:
+        socket_timeout = 0.05
+        health_check_interval = 0
+
+        def __init__(self, **parameters: Any) -> None:
+            self.socket_connect_timeout = own_limit
+
+        def connect(self) -> None:
+            seen.append((self.socket_connect_timeout, self.socket_timeout))
+
+    connection = own.opened(Kind, {}, time.monotonic() + 60)
+
+    assert seen == [(expected, 0.05)]
+    assert connection.socket_timeout == 0.05
 
 
 def test_making_a_line_for_tasks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
