@@ -44,6 +44,8 @@ class BlockingWire:
         self._sock = connection._sock
         self._patience = connection.socket_timeout
         self._by_kernel = timeouts.leave_to_kernel(connection)
+        if not self._by_kernel:  # it has the time-out that was left to open it
+            self._sock.settimeout(self._patience)
         self._is_tls = hasattr(self._sock, "pending")
         self._readable = readable(self._sock)
         self._replies = Replies(connection._parser.parse_error)

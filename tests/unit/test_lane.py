@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import socket
 import time
 from typing import Any
 
 import pytest
+import redis
 import redis.exceptions as client
 from support.peers import Peers
 
 from redis_lock_decorators.world import failures, own, timeouts
 from redis_lock_decorators.world.lane import Lane
+from redis_lock_decorators.world.wires import BlockingWire
 
 READONLY = b"-READONLY You can't write against a read only replica.\r\n"
 IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY no\r\n"
@@ -20,6 +23,16 @@ IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY
 @pytest.fixture(autouse=True, params=["kernel", "python"])
 def keeper_of_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+
+
+class Silent(redis.Connection):
+    """One that says nothing to the server when it is opened."""
+
+    def on_connect(self) -> None:
+        pass
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        pass
 
 
 def ask(lane: Lane, pool: Peers, seconds: float = 60) -> Any:
@@ -215,6 +228,23 @@ def test_the_callers_time_ends_the_wait_for_the_rest_of_a_reply() -> None:
             ask(Lane(), pool, 0.05)
 
         assert time.monotonic() < started + 4
+
+
+def test_who_opens_a_connection_in_little_time_limits_nobody_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timeouts, "KNOWN", False)
+    server = socket.create_server(("127.0.0.1", 0))
+    pool = redis.ConnectionPool(
+        host="127.0.0.1", port=server.getsockname()[1], protocol=2, socket_timeout=4
+    )
+
+    with server:
+        connection = own.opened(Silent, pool.connection_kwargs, time.monotonic() + 0.5)
+        wire = BlockingWire(connection)
+
+        assert connection._sock.gettimeout() == 4
+        wire.close()
 
 
 def test_a_signal_handlers_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
