@@ -56,7 +56,6 @@ def test_the_package_works_out_of_an_archive(server, archive):
         pytest.param(["-X", "dev", "-W", "error"], id="with every check"),
         pytest.param(["-O"], id="without assertions"),
         pytest.param(["-OO"], id="without docstrings", marks=pytest.mark.slow),
-        pytest.param(["-I", "-B", "-X", "utf8=0"], id="isolated", marks=pytest.mark.slow),
     ],
 )
 def test_the_package_works_with_options_of_python(server, options):

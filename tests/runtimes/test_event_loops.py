@@ -1,0 +1,82 @@
+"""Event loops other than asyncio's own, and several of them in several threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support import everyday
+from support.fronts import LEGACY
+
+from redis_lock_decorators import RedisLock
+from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
+
+
+def run_by_uvloop(main: Awaitable[Any]) -> Any:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is in the extra test")
+    return uvloop.run(main)
+
+
+RUNS = pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asyncio", "uvloop"])
+
+
+@RUNS
+def test_tasks_hold_wait_renew_and_are_told_of_losses(frail, name, run):
+    run(everyday.in_tasks(frail.port, name))
+
+
+@RUNS
+def test_loops_in_several_threads_share_a_lock_with_threads(frail, name, run):
+    """Loops come and go meanwhile, each with clients and a keeper of its own."""
+    from redis.asyncio import Redis
+
+    inside: list[int] = []
+    met: list[int] = []
+    failed: list[BaseException] = []
+
+    async def enter() -> None:
+        async with Redis(port=frail.port) as client:
+            for _ in range(3):
+                async with AsyncRedisLock(name, client=client, acquire_time=60):
+                    met.append(len(inside))
+                    inside.append(1)
+                    await asyncio.sleep(0.002)
+                    inside.pop()
+
+    def loops() -> None:
+        for _ in range(3):
+            run(enter())
+
+    def blocking() -> None:
+        client = frail.client()
+        for _ in range(9):
+            with RedisLock(name, client=client, acquire_time=60):
+                met.append(len(inside))
+                inside.append(1)
+                inside.pop()
+
+    in_threads([loops] * 4 + [blocking] * 2, failed)
+
+    assert failed == []
+    assert met == [0] * (4 * 9 + 2 * 9)
+
+
+def in_threads(works: list[Callable[[], None]], failed: list[BaseException]) -> None:
+    """Do works at the same time."""
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
