@@ -1,0 +1,151 @@
+"""Children made before and after their parent used a lock, and while it holds one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+from support import children
+from support.workers import in_child
+
+from redis_lock_decorators import RedisLock
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),  # of forks with threads
+]
+
+METHODS = ["fork", "forkserver", "spawn"]
+#: Seconds of a lease: shorter than what is done under it.
+EXPIRE = 0.9
+#: The same for a parent whose children need much of the machine for their imports.
+LONGER = 2.5
+#: What is done in each of these ways; in the others by the slow tests.
+WHEN = ["before its first use", "after", "while it holds"]
+RARE = {(method, when) for method in ("forkserver", "spawn") for when in WHEN[:2]}
+WAYS = [
+    pytest.param(method, when, marks=[pytest.mark.slow] * ((method, when) in RARE))
+    for method in METHODS
+    for when in WHEN
+]
+
+
+@pytest.fixture
+def looking(frail: Any) -> Any:
+    return frail.client()
+
+
+@pytest.fixture(params=METHODS)
+def context(request: pytest.FixtureRequest) -> Any:
+    return multiprocessing.get_context(request.param)
+
+
+@pytest.mark.parametrize(("method", "when"), WAYS)
+def test_children_take_turns_with_a_parent_that_goes_on_renewing(
+    frail, looking, name, method, when
+):
+    client, context = frail.client(), multiprocessing.get_context(method)
+    told: list[str] = []
+    if when == "after":
+        with RedisLock(name, client=client, expire=EXPIRE):
+            time.sleep(0.4)  # its thread is there
+    held = RedisLock(
+        "of the parent", client=client, expire=LONGER, on_lost=lambda _, why: told.append(why)
+    )
+    lease = held.acquire() if when == "while it holds" else None
+    workers = [
+        context.Process(target=children.count_up, args=(frail.port, name, 5)) for _ in range(3)
+    ]
+
+    for worker in workers:
+        worker.start()
+    children.count_up(frail.port, name, 5)
+    for worker in workers:
+        worker.join(60)
+
+    assert [worker.exitcode for worker in workers] == [0] * 3
+    assert looking.get(f"count:{name}") == b"20"
+    if lease is not None:
+        time.sleep(LONGER)
+        assert (lease.lost, lease.owned(), told) == (False, True, [])
+        lease.release()
+    assert looking.keys("sys:lock:*") == []
+
+
+def test_workers_of_a_pool_hold_and_renew_while_the_parent_does(frail, looking, name, context):
+    client = frail.client()
+    with RedisLock("of the parent", client=client, expire=LONGER) as lease:
+        with context.Pool(3) as pool:
+            works = [(frail.port, name, EXPIRE)] * 3
+            assert pool.starmap(children.hold_for_long, works) == [(1, False, True)] * 3
+        assert (lease.lost, lease.owned()) == (False, True)
+    assert looking.keys("sys:lock:*") == []
+
+
+def test_workers_of_an_executor_are_given_locks_by_pickle(frail, looking, name, context):
+    lock = RedisLock(name, get_redis_connection=children.connect, expire=EXPIRE, acquire_time=60)
+    with (
+        RedisLock("of the parent", client=frail.client(), expire=LONGER) as lease,
+        ProcessPoolExecutor(
+            3, context, initializer=children.prepare, initargs=(frail.port,)
+        ) as executor,
+    ):
+        assert list(executor.map(children.enter, [lock] * 12)) == [1] * 12
+        with pytest.raises(TypeError, match="belongs to the process that acquired it"):
+            executor.submit(children.enter, lease).result()
+        assert lease.owned()
+    assert looking.keys("sys:lock:*") == []
+
+
+def test_a_child_of_a_child_owns_nothing_of_either(frail, name):
+    client = frail.client()
+
+    def work() -> Any:
+        with RedisLock(f"{name}:child", client=client, expire=EXPIRE) as own:
+            grandchild = in_child(lambda: (lease.lost, own.lost, lease.owned(), own.owned()))
+            time.sleep(EXPIRE * 1.3)
+            return grandchild, own.owned()
+
+    with RedisLock(name, client=client, expire=EXPIRE) as lease:
+        assert in_child(work) == "('(True, True, False, False)', True)"
+        assert lease.owned()
+
+
+def test_a_child_that_waits_is_told_when_its_parent_lets_go(frail, looking, name):
+    client = frail.client()
+
+    def work() -> bool:
+        with RedisLock(name, client=client, acquire_time=60) as lease:
+            return lease.owned()
+
+    with RedisLock(name, client=client, expire=EXPIRE, acquire_time=60) as lease:
+        context = multiprocessing.get_context("fork")
+        child = context.Process(target=children.exits_by, args=(work,))
+        child.start()
+        end = time.monotonic() + 30
+        while not looking.zcard(f"{{{lease.key}}}:queue") and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(EXPIRE)
+        assert lease.owned()
+    child.join(30)
+
+    assert child.exitcode == 0
+
+
+@pytest.mark.slow
+def test_a_parent_that_forks_all_the_time_loses_nothing(frail, name):
+    client = frail.client()
+    with RedisLock(name, client=client, expire=EXPIRE) as lease:
+        for _ in range(100):
+            assert in_child(lambda: lease.lost) == "True"
+            time.sleep(0.05)
+        assert (lease.lost, lease.owned()) == (False, True)
+
+
+def test_the_tests_know_all_ways_to_start_children():
+    assert set(multiprocessing.get_all_start_methods()) <= set(METHODS), sys.platform
