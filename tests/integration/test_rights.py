@@ -219,6 +219,19 @@ async def test_without_the_pattern_of_keys_or_channels_something_is_refused(
         assert place.refused()
 
 
+@pytest.mark.parametrize("prefix", [PREFIX, "{x}:", "a{b:", "*[x]:", ""])
+async def test_one_pattern_is_enough_for_every_prefix_and_name(place, front, prefix, name):
+    names = [f"{name}{odd}" for odd in ("", "}", "{", "{}", "{7}", "}{", "{{7}}", "~:", "é")]
+    allowed = rights.rules(prefix, uses_of(place, QUEUE))
+    with place.user(*allowed):
+        client = place.client(front)
+        works = [partial(wait(prefix=prefix), front, client, one) for one in names]
+        assert await front.elsewhere(*works) == [None] * len(works)
+
+        assert place.refused() == []
+    assert place.left(f"*{name}*") == (len(names) if place.is_cluster else 0)  # notes of releases
+
+
 def test_list_is_the_one_in_the_documents():
     listed = re.findall(r"(?m)^  \* - (.+)\n    - (.+)$", SECURITY.read_text())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from redis_lock_decorators.rules import rights
 from redis_lock_decorators.rules.keys import slot_of
 from support.cluster_nodes import Nodes
 
-USER, PASSWORD = "limited", "any"
+PASSWORD = "any"  # noqa: S105
 #: What clients say of themselves; they bear with a refusal, or need no right.
 OWN = ("client|", "hello", "auth", "quit", "reset")
 
@@ -27,13 +28,15 @@ class Place:
 
     def __init__(self, nodes: Any, is_cluster: bool) -> None:
         self.nodes = list(nodes)
+        self._numbers = itertools.count()
+        self._name = "limited"  # a new one each time: clients of old ones may still say something
         self.is_cluster = is_cluster
         self.admins = [redis.Redis(host=node.host, port=node.port) for node in self.nodes]
         self.known = {one.lower() for one in rights.commands() if self._knows(one.lower())}
 
     def _knows(self, command: str) -> bool:
         try:
-            self.admins[0].execute_command("ACL", "SETUSER", USER, f"+{command}")
+            self.admins[0].execute_command("ACL", "SETUSER", self._name, f"+{command}")
         except redis.ResponseError:
             return False
         return True
@@ -41,10 +44,18 @@ class Place:
     @contextmanager
     def user(self, *rules: str) -> Iterator[None]:
         """Have the user with these rules, and forget what was used and refused before."""
+        self._name = f"limited-{next(self._numbers)}"
         allowed = [rule for rule in rules if rule[0] != "+" or rule[1:] in self.known]
         for admin in self.admins:
             admin.execute_command(
-                "ACL", "SETUSER", USER, "reset", "on", f">{PASSWORD}", "resetchannels", *allowed
+                "ACL",
+                "SETUSER",
+                self._name,
+                "reset",
+                "on",
+                f">{PASSWORD}",
+                "resetchannels",
+                *allowed,
             )
             admin.execute_command("ACL", "LOG", "RESET")
             admin.script_flush()
@@ -53,7 +64,7 @@ class Place:
             yield
         finally:
             for admin in self.admins:
-                admin.execute_command("ACL", "DELUSER", USER)
+                admin.execute_command("ACL", "DELUSER", self._name)
 
     @contextmanager
     def half_moved(self, key: str | None) -> Iterator[None]:
@@ -82,7 +93,7 @@ class Place:
     def client(self, front: Any) -> Any:
         """A client of the user."""
         make = front.cluster if self.is_cluster else front.client
-        return make(self.nodes[0], username=USER, password=PASSWORD)
+        return make(self.nodes[0], username=self._name, password=PASSWORD)
 
     def used(self) -> set[str]:
         """The commands that were run since, by anybody but ``refused`` and this."""
@@ -99,5 +110,5 @@ class Place:
         return [
             (str(entry["reason"]), str(entry["object"]))
             for entry in found
-            if not str(entry["object"]).startswith(OWN)
+            if entry["username"] == self._name and not str(entry["object"]).startswith(OWN)
         ]
