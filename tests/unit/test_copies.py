@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-import redis
+import redis.asyncio
 
 from redis_lock_decorators import Locks, RedisLock, configure
 from redis_lock_decorators.asyncio.lease import Lease as AsyncLease
