@@ -28,6 +28,7 @@ LONGER = 2.5
 #: What is done in each of these ways; in the others by the slow tests.
 WHEN = ["before its first use", "after", "while it holds"]
 RARE = {(method, when) for method in ("forkserver", "spawn") for when in WHEN[:2]}
+RARE |= {("spawn", "while it holds")}
 WAYS = [
     pytest.param(method, when, marks=[pytest.mark.slow] * ((method, when) in RARE))
     for method in METHODS
@@ -40,7 +41,7 @@ def looking(frail: Any) -> Any:
     return frail.client()
 
 
-@pytest.fixture(params=METHODS)
+@pytest.fixture(params=["fork", pytest.param("forkserver", marks=pytest.mark.slow), "spawn"])
 def context(request: pytest.FixtureRequest) -> Any:
     return multiprocessing.get_context(request.param)
 

@@ -144,7 +144,13 @@ def test_workers_hold_locks_one_at_a_time_and_the_server_its_own(web, frail):
     assert not looking.exists("sys:lock:gate", "sys:lock:held")
 
 
-@pytest.mark.parametrize("order", [signal.SIGHUP, signal.SIGTERM], ids=["reload", "stop"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(signal.SIGHUP, id="reload"),
+        pytest.param(signal.SIGTERM, id="stop", marks=pytest.mark.slow),
+    ],
+)
 def test_what_a_worker_holds_is_renewed_and_let_go_while_it_is_to_end(web, frail, order):
     looking = frail.client()
     with ThreadPoolExecutor(1) as crowd:
