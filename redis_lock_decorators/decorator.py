@@ -180,7 +180,7 @@ class _Steps(Generator[Any, Any, Any]):
             self._lease._step_out()
 
 
-def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[Description]]:
+def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[Description[Any]]]:
     """What wraps this kind of function, and the kind of lock that it takes."""
     if kind is Kind.PLAIN:
         return _plain, RedisLock

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
 
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.keys import checked_names, is_name, keys_of
 from redis_lock_decorators.settings import DEFAULT, KeywordOptions, LockOptions
 from redis_lock_decorators.world.client_checks import refuse_misplaced
-from redis_lock_decorators.world.connections import ConnectionFactory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-D = TypeVar("D", bound="Description")
+    from redis_lock_decorators.rules.options import OnLost, ReleaseMethod, Wait
+
+D = TypeVar("D", bound="Description[Any]")
+#: The kind of client.
+C = TypeVar("C")
 #: What users look for on a lock, of which there may be many acquisitions at once.
 _OF_LEASES = frozenset(
     (
@@ -34,7 +38,7 @@ class _Configured:
 CONFIGURED: Any = _Configured()
 
 
-class Description:
+class Description(Generic[C]):
     """A lock that one holder among all processes has at a time.
 
     The object only describes the lock: threads and tasks may share it, and use it again and again.
@@ -79,6 +83,43 @@ class Description:
     #: Whether its clients are asyncio's.
     _awaited: ClassVar[bool]
 
+    # Every option is written out once, for editors, which complete no keywords from a TypedDict.
+    @overload
+    def __init__(
+        self,
+        lock_name: naming.LockName,
+        get_lock_name: None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        *,
+        client: C | None = None,
+        get_redis_connection: Callable[[], C] | None = None,
+        prefix: str = ...,
+        delta: float = ...,
+        release_method: ReleaseMethod = ...,
+        auto_renew: bool = ...,
+        max_hold: float | None = ...,
+        min_hold: float | None = ...,
+        on_lost: OnLost | None = ...,
+        cancel_on_lost: bool = ...,
+        fencing: bool = ...,
+        replicas: int = ...,
+        wait: Wait = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        lock_name: None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        *,
+        client: C | None = None,
+        get_redis_connection: Callable[[], C] | None = None,
+        **options: Unpack[KeywordOptions],
+    ) -> None: ...
+
     def __init__(
         self,
         lock_name: naming.LockName | None = None,
@@ -86,8 +127,8 @@ class Description:
         acquire_time: float | None = CONFIGURED,
         expire: float = CONFIGURED,
         *,
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
+        client: C | None = None,
+        get_redis_connection: Callable[[], C] | None = None,
         **options: Unpack[KeywordOptions],
     ) -> None:
         given = cast(LockOptions, options)
@@ -153,7 +194,7 @@ def described(
 
 def _made_again(
     kind: type[D],
-    told: tuple[ConnectionFactory | None, LockOptions],
+    told: tuple[Callable[[], Any] | None, LockOptions],
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
 ) -> D:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import six
 
@@ -21,6 +21,9 @@ from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.client_checks import refuse_at_door
 from redis_lock_decorators.world.clients import as_sent
 from redis_lock_decorators.world.tasks import AsyncioPort
+
+#: The kind of client.
+C = TypeVar("C")
 
 
 class Anchor:
@@ -97,7 +100,7 @@ class Local:
         self._own_cell().put(None if token is None else self._claim_of(checked_token(token)))
 
 
-class DropIn:
+class DropIn(Generic[C]):
     """A lock with the words of redis-py's ``Lock``, for ``client.lock(…, lock_class=…)``.
 
     Args:
@@ -123,7 +126,7 @@ class DropIn:
 
     def __init__(
         self,
-        redis: Any,
+        redis: C,
         name: str | bytes | memoryview,
         timeout: float | None = None,
         sleep: float = 0.1,
@@ -153,7 +156,7 @@ class DropIn:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {shown(self._lock_name)}, timeout={self.timeout}>"
 
-    def __copy__(self) -> DropIn:
+    def __copy__(self) -> DropIn[Any]:
         """Another one with the same tokens, as of redis-py's own."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)

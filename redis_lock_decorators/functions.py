@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, overload
 
 from redis_lock_decorators.flow import simple
 from redis_lock_decorators.flow.acquire import undo
@@ -10,10 +10,37 @@ from redis_lock_decorators.recipe import owned, prepared
 from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.world.client_types import BlockingClient
+
+
+@overload
+def acquire_lock(
+    conn: BlockingClient,
+    lock_name: str,
+    acquire_time: None,
+    expire: float = 10,
+    delta: float = 0.005,
+    *,
+    identifier: str | None = None,
+    prefix: str = "sys:lock:",
+) -> str: ...
+
+
+@overload
+def acquire_lock(
+    conn: BlockingClient,
+    lock_name: str,
+    acquire_time: float | None = 10,
+    expire: float = 10,
+    delta: float = 0.005,
+    *,
+    identifier: str | None = None,
+    prefix: str = "sys:lock:",
+) -> str | Literal[False]: ...
 
 
 def acquire_lock(
-    conn: Any,
+    conn: BlockingClient,
     lock_name: str,
     acquire_time: float | None = 10,
     expire: float = 10,
@@ -52,7 +79,7 @@ def acquire_lock(
 
 
 def release_lock(
-    conn: Any,
+    conn: BlockingClient,
     lock_name: str,
     identifier: str,
     *,
@@ -79,7 +106,12 @@ def release_lock(
 
 
 def extend_lock(
-    conn: Any, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
+    conn: BlockingClient,
+    lock_name: str,
+    identifier: str,
+    expire: float,
+    *,
+    prefix: str = "sys:lock:",
 ) -> bool:
     """Let a lock that is still ours live at least ``expire`` seconds from now.
 

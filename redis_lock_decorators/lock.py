@@ -14,12 +14,13 @@ from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators.world.client_types import BlockingClient
 from redis_lock_decorators.world.crew import releases
 
 __all__ = ["Lock"]
 
 
-class Lock(DropIn):
+class Lock(DropIn[BlockingClient]):
     __doc__ = DropIn.__doc__
 
     _awaited = False

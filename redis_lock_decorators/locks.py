@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, overload
 
-from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
+from redis_lock_decorators.decorating import Decorating
 from redis_lock_decorators.description import described
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 from redis_lock_decorators.rules import naming
-from redis_lock_decorators.rules.keys import is_name
 from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
-from redis_lock_decorators.world.client_checks import refuse_misplaced
-from redis_lock_decorators.world.connections import ConnectionFactory
+from redis_lock_decorators.world.client_types import (
+    AsyncClient,
+    AsyncFactory,
+    BlockingClient,
+    BlockingFactory,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
+    from redis_lock_decorators.rules.options import OnLost, ReleaseMethod, Wait
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Locks:
+class Locks(Decorating):
     """The locks of one project or library; two of them in a process share nothing.
 
     Args:
@@ -36,23 +37,88 @@ class Locks:
         ConfigurationError: an option is unknown or not usable.
     """
 
+    # Every option is written out once, for editors, which complete no keywords from a TypedDict.
+    @overload
     def __init__(
         self,
-        get_redis_connection: ConnectionFactory | None = None,
-        get_async_redis_connection: ConnectionFactory | None = None,
+        get_redis_connection: BlockingFactory,
+        get_async_redis_connection: AsyncFactory | None = None,
         *,
-        client: Any = None,
+        client: None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        prefix: str = ...,
+        delta: float = ...,
+        release_method: ReleaseMethod = ...,
+        auto_renew: bool = ...,
+        max_hold: float | None = ...,
+        min_hold: float | None = ...,
+        on_lost: OnLost | None = ...,
+        cancel_on_lost: bool = ...,
+        fencing: bool = ...,
+        replicas: int = ...,
+        wait: Wait = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        get_redis_connection: None = None,
+        get_async_redis_connection: AsyncFactory | None = None,
+        *,
+        client: BlockingClient | AsyncClient | None = None,
+        **options: Unpack[LockOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        get_redis_connection: BlockingFactory | None = None,
+        get_async_redis_connection: AsyncFactory | None = None,
+        *,
+        client: BlockingClient | AsyncClient | None = None,
         **options: Unpack[LockOptions],
     ) -> None:
         self._settings = Settings()
         self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
+    @overload
     def configure(
         self,
-        get_redis_connection: ConnectionFactory | None = None,
-        get_async_redis_connection: ConnectionFactory | None = None,
+        get_redis_connection: BlockingFactory,
+        get_async_redis_connection: AsyncFactory | None = None,
         *,
-        client: Any = None,
+        client: None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        prefix: str = ...,
+        delta: float = ...,
+        release_method: ReleaseMethod = ...,
+        auto_renew: bool = ...,
+        max_hold: float | None = ...,
+        min_hold: float | None = ...,
+        on_lost: OnLost | None = ...,
+        cancel_on_lost: bool = ...,
+        fencing: bool = ...,
+        replicas: int = ...,
+        wait: Wait = ...,
+    ) -> None: ...
+
+    @overload
+    def configure(
+        self,
+        get_redis_connection: None = None,
+        get_async_redis_connection: AsyncFactory | None = None,
+        *,
+        client: BlockingClient | AsyncClient | None = None,
+        **options: Unpack[LockOptions],
+    ) -> None: ...
+
+    def configure(
+        self,
+        get_redis_connection: BlockingFactory | None = None,
+        get_async_redis_connection: AsyncFactory | None = None,
+        *,
+        client: BlockingClient | AsyncClient | None = None,
         **options: Unpack[LockOptions],
     ) -> None:
         """Change the project's connection hook and defaults; unnamed ones stay.
@@ -80,8 +146,8 @@ class Locks:
         lock_name: naming.LockName | None = None,
         get_lock_name: naming.GetLockName | None = None,
         *,
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
+        client: BlockingClient | None = None,
+        get_redis_connection: BlockingFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> RedisLock:
         """A ``RedisLock`` with the project's connection and defaults."""
@@ -93,8 +159,8 @@ class Locks:
         lock_name: naming.LockName | None = None,
         get_lock_name: naming.GetLockName | None = None,
         *,
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
+        client: AsyncClient | None = None,
+        get_redis_connection: AsyncFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> AsyncRedisLock:
         """A ``redis_lock_decorators.asyncio.RedisLock`` of the project; for it the hook given
@@ -110,8 +176,8 @@ class Locks:
         lock_name: naming.LockName,
         identifier: str | None = None,
         *,
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
+        client: BlockingClient | None = None,
+        get_redis_connection: BlockingFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> bool:
         """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""
@@ -119,59 +185,6 @@ class Locks:
             lock_name, client=client, get_redis_connection=get_redis_connection, **options
         )
         return lock.force_release(identifier)
-
-    @overload
-    def redis_lock(self, lock_name: F, /) -> F: ...
-
-    @overload
-    def redis_lock(
-        self,
-        lock_name: naming.LockName | None = None,
-        get_lock_name: naming.GetLockName | None = None,
-        *,
-        on_busy: OnBusy = "raise",
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
-        **options: Unpack[LockOptions],
-    ) -> Callable[[F], F]: ...
-
-    def redis_lock(
-        self,
-        lock_name: Any = None,
-        get_lock_name: naming.GetLockName | None = None,
-        *,
-        on_busy: OnBusy = "raise",
-        client: Any = None,
-        get_redis_connection: ConnectionFactory | None = None,
-        **options: Unpack[LockOptions],
-    ) -> Any:
-        """Run a function or method under a lock that each call names by its arguments.
-
-        Works bare and called. Without a name the lock is named by the first argument as text.
-
-        Args:
-            lock_name: a template over the arguments, such as "stock:{self.warehouse}:{sku}", or
-                several: all are held or none.
-            get_lock_name: makes the name (or names) from the call's arguments.
-            on_busy: what a call does when the lock is not free in time: "raise" a
-                LockTimeoutError, "skip" (return None), or a function of the same arguments that
-                gives the result.
-            client: the Redis client; without it, the hook's.
-            get_redis_connection: gives the client, instead of the project's hook.
-            options: as for ``RedisLock``; durations in seconds.
-
-        Raises:
-            LockNameError: the template names an argument that the function lacks.
-            ConfigurationError: an option is not usable, or this object cannot be decorated.
-        """
-        plan = Plan(self._settings, client, get_redis_connection, options)
-        if lock_name is not None and not is_name(lock_name):
-            return decorated(lock_name, plan, None, get_lock_name, on_busy)
-        checked_busy(on_busy)
-        plan.refuse_client(None)
-        refuse_misplaced(lock_name, get_lock_name)
-        naming.refuse_two_ways(lock_name, get_lock_name)
-        return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)
 
 
 def of(settings: Settings) -> Locks:

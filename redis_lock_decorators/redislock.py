@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
@@ -14,6 +14,7 @@ from redis_lock_decorators.recipe import checked_identifier
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.world.client_types import BlockingClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +23,7 @@ R = TypeVar("R")
 _CALLED = (Kind.PLAIN,)
 
 
-class RedisLock(Description):
+class RedisLock(Description[BlockingClient]):
     __doc__ = Description.__doc__
 
     __slots__ = ()
@@ -58,6 +59,12 @@ class RedisLock(Description):
         except BaseException:
             self._abandon(self._left() if lease is None else lease)
             raise
+
+    @overload
+    def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...
+
+    @overload
+    def acquire(self, acquire_time: float | None = ..., blocking: bool = ...) -> Lease | None: ...
 
     def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from redis_lock_decorators.asyncio.redislock import RedisLock
 from redis_lock_decorators.flow import simple
@@ -10,14 +10,40 @@ from redis_lock_decorators.recipe import owned, prepared
 from redis_lock_decorators.rules.naming import LockName
 from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
 from redis_lock_decorators.settings import DEFAULT, KeywordOptions
-from redis_lock_decorators.world.connections import ConnectionFactory
+from redis_lock_decorators.world.client_types import AsyncClient, AsyncFactory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@overload
 async def acquire_lock(
-    conn: Any,
+    conn: AsyncClient,
+    lock_name: str,
+    acquire_time: None,
+    expire: float = 10,
+    delta: float = 0.005,
+    *,
+    identifier: str | None = None,
+    prefix: str = "sys:lock:",
+) -> str: ...
+
+
+@overload
+async def acquire_lock(
+    conn: AsyncClient,
+    lock_name: str,
+    acquire_time: float | None = 10,
+    expire: float = 10,
+    delta: float = 0.005,
+    *,
+    identifier: str | None = None,
+    prefix: str = "sys:lock:",
+) -> str | Literal[False]: ...
+
+
+async def acquire_lock(
+    conn: AsyncClient,
     lock_name: str,
     acquire_time: float | None = 10,
     expire: float = 10,
@@ -37,7 +63,7 @@ async def acquire_lock(
 
 
 async def release_lock(
-    conn: Any,
+    conn: AsyncClient,
     lock_name: str,
     identifier: str,
     *,
@@ -55,7 +81,7 @@ async def release_lock(
 
 
 async def extend_lock(
-    conn: Any, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
+    conn: AsyncClient, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
 ) -> bool:
     """Let a lock that is still ours live at least ``expire`` seconds from now.
 
@@ -70,8 +96,8 @@ async def force_release(
     lock_name: LockName,
     identifier: str | None = None,
     *,
-    client: Any = None,
-    get_redis_connection: ConnectionFactory | None = None,
+    client: AsyncClient | None = None,
+    get_redis_connection: AsyncFactory | None = None,
     **options: Unpack[KeywordOptions],
 ) -> bool:
     """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""

@@ -12,12 +12,13 @@ from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.settings import DEFAULT
+from redis_lock_decorators.world.client_types import AsyncClient
 from redis_lock_decorators.world.tasks import AsyncioPort
 
 __all__ = ["Lock"]
 
 
-class Lock(DropIn):
+class Lock(DropIn[AsyncClient]):
     __doc__ = DropIn.__doc__
 
     _awaited = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators.asyncio.holder import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, unheld
@@ -14,6 +14,7 @@ from redis_lock_decorators.lease_facts import left, refuse_unclear
 from redis_lock_decorators.recipe import checked_identifier
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
+from redis_lock_decorators.world.client_types import AsyncClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,7 +23,7 @@ R = TypeVar("R")
 _CALLED = (Kind.PLAIN, Kind.COROUTINE)
 
 
-class RedisLock(Description):
+class RedisLock(Description[AsyncClient]):
     __doc__ = Description.__doc__
 
     __slots__ = ()
@@ -58,6 +59,14 @@ class RedisLock(Description):
         except BaseException:
             await self._abandon(self._left() if lease is None else lease)
             raise
+
+    @overload
+    async def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...
+
+    @overload
+    async def acquire(
+        self, acquire_time: float | None = ..., blocking: bool = ...
+    ) -> Lease | None: ...
 
     async def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True

@@ -81,7 +81,7 @@ class Store:
 
 
 texts: str = bare(1)
-numbers: list[int] = by_template(1, step="b")
+numbers: list[int] | None = by_template(1, step="b")
 number: int = by_callable(1)
 iterator: Iterator[int] = steps(1, 2)
 price: float = Store.make().sell("x")

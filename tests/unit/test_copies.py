@@ -19,7 +19,8 @@ from redis_lock_decorators.lease_facts import claim_for
 from redis_lock_decorators.lock import Lock as DropIn
 from redis_lock_decorators.rules.options import Options
 
-KINDS = RedisLock, AsyncRedisLock
+CLIENTS: dict[Any, Any] = {RedisLock: redis.Redis, AsyncRedisLock: redis.asyncio.Redis}
+KINDS = tuple(CLIENTS)
 
 
 def pickled(thing: Any) -> Any:
@@ -82,7 +83,7 @@ def test_a_lock_with_a_client_or_of_a_project_is_copied_within_the_process(copie
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lock_with_a_client_is_not_pickled(kind):
     with pytest.raises(TypeError, match=r"get_redis_connection=… with a function of a module"):
-        pickle.dumps(kind("a", client=connect()))
+        pickle.dumps(kind("a", client=CLIENTS[kind]()))
 
 
 @pytest.mark.parametrize("make", [Locks.lock, Locks.async_lock])

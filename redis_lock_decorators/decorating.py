@@ -1,0 +1,200 @@
+"""``redis_lock``: the decorator of a project's locks, in all the ways it is called."""
+
+# Functions are told apart by what they return, so that the later signatures include the earlier.
+# mypy: disable-error-code="overload-overlap"
+# pyright: reportOverlappingOverload=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+from redis_lock_decorators.decorator import OnBusy, checked_busy, decorated
+from redis_lock_decorators.decorator_types import (
+    Answering,
+    AsyncItems,
+    Locked,
+    Raising,
+    Skipping,
+    Unknown,
+    Wrapped,
+)
+from redis_lock_decorators.plan import Plan
+from redis_lock_decorators.redislock import RedisLock
+from redis_lock_decorators.rules import naming
+from redis_lock_decorators.rules.keys import is_name
+from redis_lock_decorators.settings import LockOptions, Settings
+from redis_lock_decorators.world.client_checks import refuse_misplaced
+from redis_lock_decorators.world.client_types import (
+    AsyncClient,
+    AsyncFactory,
+    BlockingClient,
+    BlockingFactory,
+)
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from typing_extensions import Unpack
+
+    from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
+    from redis_lock_decorators.rules.options import OnLost, ReleaseMethod, Wait
+
+    Client: TypeAlias = BlockingClient | AsyncClient
+    Factory: TypeAlias = BlockingFactory | AsyncFactory
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorating:
+    """What has settings and decorates functions by them."""
+
+    _settings: Settings
+
+    # Every option is written out once, for editors, which complete no keywords from a TypedDict.
+    @overload
+    def redis_lock(self, function: Wrapped, /) -> Wrapped: ...
+
+    @overload
+    def redis_lock(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...
+
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, Coroutine[Any, Any, R], AsyncRedisLock]: ...
+
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, AsyncItems],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, AsyncItems, AsyncRedisLock]: ...
+
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, R],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, R, RedisLock]: ...
+
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Any],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy,
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, Any, Any]: ...
+
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        prefix: str = ...,
+        delta: float = ...,
+        release_method: ReleaseMethod = ...,
+        auto_renew: bool = ...,
+        max_hold: float | None = ...,
+        min_hold: float | None = ...,
+        on_lost: OnLost | None = ...,
+        cancel_on_lost: bool = ...,
+        fencing: bool = ...,
+        replicas: int = ...,
+        wait: Wait = ...,
+    ) -> Raising: ...
+
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["skip"],
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Skipping: ...
+
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Callable[..., R],
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Answering[R]: ...
+
+    def redis_lock(
+        self,
+        lock_name: Any = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Any:
+        """Run a function or method under a lock that each call names by its arguments.
+
+        Works bare and called. Without a name the lock is named by the first argument as text.
+
+        Args:
+            lock_name: a template over the arguments, such as "stock:{self.warehouse}:{sku}", or
+                several: all are held or none.
+            get_lock_name: makes the name (or names) from the call's arguments.
+            on_busy: what a call does when the lock is not free in time: "raise" a
+                LockTimeoutError, "skip" (return None), or a function of the same arguments that
+                gives the result.
+            client: the Redis client; without it, the hook's.
+            get_redis_connection: gives the client, instead of the project's hook.
+            options: as for ``RedisLock``, in seconds: acquire_time, expire, prefix, delta,
+                release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost, fencing,
+                replicas, wait.
+
+        Raises:
+            LockNameError: the template names an argument that the function lacks.
+            ConfigurationError: an option is not usable, or this object cannot be decorated.
+        """
+        plan = Plan(self._settings, client, get_redis_connection, options)
+        if lock_name is not None and not is_name(lock_name):
+            return decorated(lock_name, plan, None, get_lock_name, on_busy)
+        checked_busy(on_busy)
+        plan.refuse_client(None)
+        refuse_misplaced(lock_name, get_lock_name)
+        naming.refuse_two_ways(lock_name, get_lock_name)
+        return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)
