@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.fronts import do, wrap
+from support.fronts import LEGACY, do, wrap
 from support.leftovers import TIDY_FRONTS
 from support.limited import Place
 
@@ -74,10 +75,8 @@ def recipe(method: str | None) -> Work:
 
 async def stand_in(front: Any, client: Any, name: str) -> None:
     """Locks in the place of redis-py's."""
-    from redis_lock_decorators.asyncio.lock import Lock as AsyncLock
-    from redis_lock_decorators.lock import Lock
-
-    kind = AsyncLock if front.name == "asyncio" else Lock
+    home = "asyncio.lock" if front.name == "asyncio" else "lock"
+    kind = importlib.import_module(f"redis_lock_decorators.{home}").Lock
     for timeout in (3, None):
         lock = kind(client, f"{PREFIX}{name}", timeout=timeout)
         assert await do(lock.acquire())
@@ -134,7 +133,7 @@ WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
 ALONE = [use for use in WORKS if use.startswith((TRANSACTION, NATIVE))] + [REPEATS]
 
 
-@pytest.fixture(scope="module", params=["server", "cluster"])
+@pytest.fixture(scope="module", params=["server"] if LEGACY else ["server", "cluster"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with LocalCluster() if request.param == "cluster" else LocalServer() as found:
         nodes = found.nodes if isinstance(found, LocalCluster) else [found]
