@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import pipelined, undecoded
 from redis_lock_decorators.world.clock import monotonic
@@ -16,6 +17,9 @@ from redis_lock_decorators.world.timeouts import cancellations, timeout
 from redis_lock_decorators.world.trips import Trip
 from redis_lock_decorators.world.wire import encoded, packed
 
+#: What begins with a lock, by scripts or without.
+BEGINS = ("acquire", "acquire_fenced", "enqueue")
+_BEGINNINGS = {part for verb in BEGINS for part in lua.script(verb)}
 #: A pool with fewer connections than this needs each of them for its owner's work.
 SPARE = 10
 
@@ -23,11 +27,12 @@ SPARE = 10
 class PoolCarrier:
     """Over one connection of the client's pool, kept for us while the client is open.
 
-    Closed with the client. Its time-outs are ours: one timer for all instead of two a command.
+    Closed with the client: what is let go afterwards leaves none open in it, until somebody begins
+    with another lock. Its time-outs are ours: one timer for all instead of two a command.
     Where the pool is small, the connection is given back after each trip.
     """
 
-    __slots__ = ("_courier", "_keeps", "_named", "_returning", "pool")
+    __slots__ = ("_courier", "_is_closed", "_keeps", "_last", "_named", "_returning", "pool")
 
     resends = False
 
@@ -37,10 +42,13 @@ class PoolCarrier:
         self._named = named
         self._keeps = getattr(pool, "max_connections", 0) >= SPARE
         self._returning: list[Loan] = []
+        self._is_closed = False  # the client was
+        self._last: Loan | None = None  # of those that are given back after each trip
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
             loan = self._courier.kept
+            self._look_whether_closed(loan or self._last, commands)
             if loan is not None and not loan.is_usable():
                 self._spoil(loan)
             if loan is None or self._returning:
@@ -67,10 +75,11 @@ class PoolCarrier:
             return replies + [failures.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.trip = None
-        if any(map(failures.is_demoted, replies)):
+        if self._is_closed or any(map(failures.is_demoted, replies)):
             self._spoil(loan)
         elif self._courier.kept is not loan:
             self._returning.append(loan)
+            self._last = loan
         if self._returning:
             await self._return()
         return replies
@@ -88,6 +97,13 @@ class PoolCarrier:
             self._spoil(self._courier.kept)
             await self._return()
 
+    def _look_whether_closed(self, loan: Loan | None, commands: Sequence[tuple[Any, ...]]) -> None:
+        """Know whether the client was closed, and nobody uses it for a new lock since."""
+        if loan is not None and loan.is_closed:
+            self._is_closed, self._last = True, None
+        if self._is_closed:
+            self._is_closed = not any(map(_begins, commands))
+
     async def _fresh(self, name: str, until: float) -> Loan:
         cancels = cancellations()
         try:
@@ -98,7 +114,8 @@ class PoolCarrier:
                     loan = await self._lent(name, until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
-        self._courier.kept = loan if self._keeps and loan.is_of_pool else None
+        is_kept = self._keeps and loan.is_of_pool and not self._is_closed
+        self._courier.kept = loan if is_kept else None
         if cancellations() > cancels:  # connecting swallowed it, as ``wait_for`` may before 3.12
             if self._courier.kept is None:
                 self._returning.append(loan)
@@ -182,6 +199,11 @@ class ClientCarrier:
             await self._client.initialize()
         replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
+
+
+def _begins(command: tuple[Any, ...]) -> bool:
+    """Whether somebody begins with a lock by this."""
+    return command[0] == "SET" or (command[0] in ("EVALSHA", "EVAL") and command[1] in _BEGINNINGS)
 
 
 async def _read(trip: Trip, count: int, replies: list[Any]) -> None:

@@ -43,6 +43,11 @@ class Loan:
         return self._pool is not None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed on our side, by the client, unless we did that."""
+        return self.connection._reader is None
+
+    @property
     def patience(self) -> float:
         """Seconds to wait for a reply: the client's own time-out, or less."""
         return min(self._socket_timeout or SILENCE, SILENCE)
