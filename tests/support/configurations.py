@@ -1,0 +1,240 @@
+"""Clients as users set them up: a table, one line for each way."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+import redis.retry
+
+from support.fronts import do, wrap
+
+#: What redis-py has for each front.
+WORLDS: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
+VERSION = int(redis.__version__.partition(".")[0])
+
+
+@dataclass(frozen=True)
+class Place:
+    """The addresses of one server.
+
+    Attributes:
+        path: its Unix socket.
+        tls: its port for TLS.
+        authority: the file to check its certificate by.
+    """
+
+    host: str
+    port: int
+    path: str
+    tls: int
+    authority: str
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to set up a client.
+
+    Attributes:
+        options: what the client is given, or a function of redis-py for the front that gives it.
+        way: how the server is reached: "tcp", "unix" or "tls".
+        pool: the kind of pool that is made for it; "" leaves that to the client.
+        wrapped: its ``execute_command`` is wrapped, as a tracer does.
+        killed: the kind of connections that the server drops every 50 ms.
+        long: it is tried with the slow tests only.
+        since: the first redis-py that can do it.
+    """
+
+    name: str
+    options: dict[str, Any] | Callable[[Any], dict[str, Any]]
+    way: str = "tcp"
+    pool: str = ""
+    wrapped: bool = False
+    killed: str = ""
+    long: bool = False
+    since: int = 5
+
+    @contextlib.asynccontextmanager
+    async def client(self, front: Any, place: Place) -> AsyncIterator[Any]:
+        """A client of the front's kind, closed at the end with its pool."""
+        world = WORLDS[front.name]
+        options = dict(self.options(world) if callable(self.options) else self.options)
+        client = self._made(world, self._address(world, place), options)
+        pool = client.connection_pool
+        if self.wrapped:
+            wrap(client)
+        try:
+            yield client
+        finally:
+            if front.name == "asyncio":
+                await client.aclose()
+            else:
+                client.close()
+            await do(pool.disconnect())
+
+    def _made(self, world: Any, address: dict[str, Any], options: dict[str, Any]) -> Any:
+        if not self.pool:
+            return world.Redis(**address, **options)
+        pool = getattr(world, self.pool)(**address, **options)
+        return world.Redis(connection_pool=pool)
+
+    def _address(self, world: Any, place: Place) -> dict[str, Any]:
+        if self.way == "tls":
+            safe = {"ssl_ca_certs": place.authority, "ssl_check_hostname": True}
+            kind = {"connection_class": world.SSLConnection} if self.pool else {"ssl": True}
+            return {"host": place.host, "port": place.tls, **kind, **safe}
+        if self.way == "unix" and self.pool:
+            return {"connection_class": world.UnixDomainSocketConnection, "path": place.path}
+        if self.way == "unix":
+            return {"unix_socket_path": place.path}
+        return {"host": place.host, "port": place.port}
+
+
+def _retries(count: int, *errors: type[Exception]) -> Callable[[Any], dict[str, Any]]:
+    """Requests are repeated by the client itself, also after these errors."""
+
+    def options(world: Any) -> dict[str, Any]:
+        kind = redis.asyncio.retry.Retry if world is redis.asyncio else redis.retry.Retry
+        return {"retry": kind(redis.backoff.NoBackoff(), count), "retry_on_error": list(errors)}
+
+    return options
+
+
+def _credentials(world: Any) -> dict[str, Any]:
+    return {"credential_provider": redis.UsernamePasswordCredentialProvider("limited", "any")}
+
+
+def _nameless(world: Any) -> dict[str, Any]:
+    return {"driver_info": None} if VERSION >= 8 else {"lib_name": None, "lib_version": None}
+
+
+class NamedConnection(redis.Connection):
+    """A connection of the user's own kind."""
+
+
+class AsyncNamedConnection(redis.asyncio.Connection):
+    """The same for asyncio."""
+
+
+def _own_kind(world: Any) -> dict[str, Any]:
+    is_asyncio = world is redis.asyncio
+    return {"connection_class": AsyncNamedConnection if is_asyncio else NamedConnection}
+
+
+def _texts() -> list[Configuration]:
+    """What text becomes, on its way there and back."""
+    found = []
+    for encoding, decode, protocol, wrapped in itertools.product(
+        ("utf-8", "latin-1", "utf-16"), (False, True), (2, 3), (False, True)
+    ):
+        options = {"encoding": encoding, "decode_responses": decode, "protocol": protocol}
+        words = [encoding, "decoded"[: 7 * decode], f"resp{protocol}", "wrapped"[: 7 * wrapped]]
+        name = " ".join(filter(None, words))
+        # Where a client decodes, most can go wrong; each other way differs in one thing from it.
+        is_long = not decode or (protocol == 3) is not (encoding == "utf-8")
+        found.append(Configuration(name, options, wrapped=wrapped, long=is_long))
+    return found
+
+
+USER = {"username": "limited", "password": "any"}
+SMALL = {"max_connections": 1}
+DROPPED = {"socket_timeout": 5}
+
+CONFIGURATIONS = [
+    Configuration("plain", {}),
+    *_texts(),
+    Configuration("one connection", {"single_connection_client": True}),
+    Configuration(
+        "one connection utf-16",
+        {"single_connection_client": True, "encoding": "utf-16", "protocol": 2},
+    ),
+    Configuration(
+        "decoded, errors ignored",
+        {"decode_responses": True, "encoding_errors": "ignore"},
+        long=True,
+    ),
+    Configuration("pool of one", SMALL, pool="ConnectionPool"),
+    Configuration("pool of two", {"max_connections": 2}, pool="ConnectionPool", long=True),
+    Configuration("pool of twenty", {"max_connections": 20}, pool="ConnectionPool", long=True),
+    Configuration("waiting pool of one", {**SMALL, "timeout": 20}, pool="BlockingConnectionPool"),
+    Configuration(
+        "impatient pool of one", {**SMALL, "timeout": 5}, pool="BlockingConnectionPool", long=True
+    ),
+    Configuration("waiting pool", {}, pool="BlockingConnectionPool", long=True),
+    Configuration(
+        "waiting pool of one, unix", SMALL, way="unix", pool="BlockingConnectionPool", long=True
+    ),
+    Configuration("health check", {"health_check_interval": 1}),
+    Configuration(
+        "health check, one connection",
+        {"health_check_interval": 1, "single_connection_client": True},
+    ),
+    Configuration("tiny time-out", {"socket_timeout": 0.05}),
+    Configuration("tiny time-out, unix", {"socket_timeout": 0.05}, way="unix", long=True),
+    Configuration(
+        "short time-out, TLS",  # redis-py shakes hands within it
+        {"socket_timeout": 0.5, "socket_connect_timeout": 5},
+        way="tls",
+        long=True,
+    ),
+    Configuration("tiny time-out, wrapped", {"socket_timeout": 0.05}, wrapped=True, long=True),
+    Configuration("whole time-outs", {"socket_timeout": 1, "socket_connect_timeout": 1}, long=True),
+    Configuration("no time-out", {"socket_timeout": None, "socket_connect_timeout": None}),
+    Configuration("no retries", _retries(0), long=True),
+    Configuration(
+        "retries of more",
+        _retries(3, redis.ConnectionError, redis.TimeoutError, redis.ResponseError),
+    ),
+    Configuration("retries of more, wrapped", _retries(3, redis.ResponseError), wrapped=True),
+    Configuration("unix socket", {}, way="unix"),
+    Configuration("TLS", {}, way="tls"),
+    Configuration("TLS, one connection", {"single_connection_client": True}, way="tls", long=True),
+    Configuration(
+        "TLS, decoded resp3 pool",
+        {"decode_responses": True, "protocol": 3, **SMALL},
+        way="tls",
+        pool="ConnectionPool",
+        long=True,
+    ),
+    Configuration("database 3", {"db": 3}),
+    Configuration("database 3, utf-16", {"db": 3, "encoding": "utf-16", "protocol": 2}, long=True),
+    Configuration("user", USER),
+    Configuration("user resp2", {**USER, "protocol": 2}, long=True),
+    Configuration("user by provider", _credentials, long=True),
+    Configuration(
+        "user by provider resp3", lambda world: {**_credentials(world), "protocol": 3}, long=True
+    ),
+    Configuration("named", {"client_name": "an_app"}, long=True),
+    Configuration("no library name", _nameless, long=True),
+    Configuration("small reads", {"socket_read_size": 1}, pool="ConnectionPool"),
+    Configuration("keep-alive", {"socket_keepalive": True}, long=True),
+    Configuration("own kind of connection", _own_kind, pool="ConnectionPool"),
+    Configuration("dropped", DROPPED, killed="normal"),
+    Configuration(
+        "dropped, decoded resp3",
+        {**DROPPED, "decode_responses": True, "protocol": 3},
+        killed="normal",
+        long=True,
+    ),
+    Configuration(
+        "dropped, pool of one",
+        {**DROPPED, **SMALL},
+        pool="ConnectionPool",
+        killed="normal",
+        long=True,
+    ),
+    Configuration(
+        "dropped, one connection",
+        {**DROPPED, "single_connection_client": True},
+        killed="normal",
+        long=True,
+    ),
+    Configuration("dropped listeners", DROPPED, killed="pubsub"),
+]
