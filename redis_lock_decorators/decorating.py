@@ -182,9 +182,9 @@ class Decorating:
                 gives the result.
             client: the Redis client; without it, the hook's.
             get_redis_connection: gives the client, instead of the project's hook.
-            options: as for ``RedisLock``, in seconds: acquire_time, expire, prefix, delta,
-                release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost, fencing,
-                replicas, wait.
+            options: as for ``RedisLock``, durations in seconds: acquire_time, expire, prefix,
+                delta, release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost,
+                fencing, replicas, wait.
 
         Raises:
             LockNameError: the template names an argument that the function lacks.
