@@ -11,7 +11,7 @@ from redis_lock_decorators.asyncio.holder import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
 from redis_lock_decorators.lease_facts import loss
 from redis_lock_decorators.plan import Plan
-from redis_lock_decorators.rules.callables import refuse_unrun
+from redis_lock_decorators.rules.callables import is_pending, refuse_unrun
 from redis_lock_decorators.rules.naming import Namer
 
 
@@ -31,7 +31,7 @@ def coroutine(
             raise
         if busy is not None:
             answer = busy(*args, **kwargs)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await answer if is_pending(answer) else answer
         try:
             raise refused
         finally:

@@ -95,12 +95,22 @@ def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> 
         raise ConfigurationError(f"{full_name(function)} is {kind.value}: {_CURE}")
 
 
+def is_pending(answer: object) -> bool:
+    """Whether this is work to be awaited, and not a result that happens to be awaitable."""
+    return inspect.isawaitable(answer) and (
+        isinstance(answer, (GeneratorType, Coroutine)) or _is_future(answer)
+    )
+
+
 def _is_unrun(result: object) -> bool:
     if isinstance(result, (GeneratorType, AsyncGeneratorType, Coroutine)):
         return True
-    # How asyncio.isfuture() knows futures, of other event loops too.
-    is_future = getattr(type(result), "_asyncio_future_blocking", None) is not None
-    return is_future and not result.done()  # type: ignore[attr-defined]
+    return _is_future(result) and not result.done()  # type: ignore[attr-defined]
+
+
+def _is_future(thing: object) -> bool:
+    """How asyncio.isfuture() knows futures, of other event loops too."""
+    return getattr(type(thing), "_asyncio_future_blocking", None) is not None
 
 
 def _drop(result: object) -> None:

@@ -92,9 +92,17 @@ async def test_a_busy_call_raises_is_skipped_or_answered(front, conn, locks, nam
     def decorated(on_busy):
         return locks.redis_lock("busy", acquire_time=0, on_busy=on_busy)(body)
 
+    class Awaitable:
+        def __await__(self):
+            raise AssertionError("it is a result")
+
+    pool = Awaitable()
+
     async with RedisLock("busy", client=conn, prefix=f"{name}:"):
         with pytest.raises(LockTimeoutError):
             await decorated("raise")(1)
+        assert await decorated(lambda n: pool)(1) is pool
+        assert await decorated(lambda n: asyncio.ensure_future(doubled(n)))(21) == 42
         assert await decorated("skip")(1) is None
         assert await decorated(lambda n: n + 1)(1) == 2
         assert await decorated(doubled)(21) == 42
