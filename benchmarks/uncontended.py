@@ -1,6 +1,10 @@
 """What one uncontended lock costs, beside redis-py's own Lock in the same run.
 
-    python benchmarks/uncontended.py [--rounds 30] [--cycles 300]
+    python benchmarks/uncontended.py [--rounds 30] [--cycles 300] [--cores 2]
+
+Both run on one core, where a reply is read as soon as it is written: on two, most of the time
+goes to waking the other one, which is the machine's and not the lock's. ``--cores 2`` leaves that
+to the system. The first line is what two bare round trips cost.
 
 The ways take turns in short rounds on one server, in another order each round, so that noise
 meets them all alike. The table gives the median round of each, per cycle of taking and letting
@@ -10,7 +14,9 @@ go, and its ratio to redis-py.
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import socket
 import statistics
 import time
 from collections.abc import Callable
@@ -19,6 +25,9 @@ import redis
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock, release_lock
 from redis_lock_decorators.testing import LocalServer
+
+#: What the others are compared with.
+PEER = "redis-py: with client.lock(…)"
 
 
 class Traced(redis.Redis):
@@ -56,8 +65,17 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
     def functions():
         release_lock(client, "benchmark", acquire_lock(client, "benchmark"), method="script")
 
+    bare = socket.create_connection(("127.0.0.1", client.connection_pool.connection_kwargs["port"]))
+    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def round_trips():
+        for _ in range(2):
+            bare.send(b"PING\r\n")
+            bare.recv(100)
+
     return {
-        "redis-py: with client.lock(…)": redis_py,
+        "two bare round trips": round_trips,
+        PEER: redis_py,
         "with RedisLock(…)": each_time,
         "with a RedisLock made before": kept,
         "@redis_lock": lambda: decorated(1),
@@ -85,13 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--cores", type=int, choices=(1, 2), default=1)
     options = parser.parse_args()
+    if options.cores == 1 and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the server inherits it
     with LocalServer() as server:
         cycles_of = ways(server.client(), Traced(port=server.port))
         measured(cycles_of, 2, options.cycles)
         medians = measured(cycles_of, options.rounds, options.cycles)
-    base = next(iter(medians.values()))
-    print(f"redis-py {redis.__version__}, one thread, loopback, µs per cycle (median round)")
+    base = medians[PEER]
+    cores = "one core" if options.cores == 1 else "two cores"
+    print(f"redis-py {redis.__version__}, one thread, loopback, {cores}, µs per cycle (median)")
     for name, microseconds in medians.items():
         print(f"{name:32} {microseconds:8.1f}   {microseconds / base:5.2f}")
     extra = medians["@redis_lock"] - medians["with a RedisLock made before"]
