@@ -1,0 +1,68 @@
+"""What users may rely on changes only on purpose: the list beside this file names all of it.
+
+After a change that is meant: ``PUBLIC_API=write pytest tests/unit/test_public_api.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).parent.parent / "support" / "public_api.txt"
+MODULES = (
+    *("redis_lock_decorators", "redis_lock_decorators.asyncio"),
+    *("redis_lock_decorators.lock", "redis_lock_decorators.asyncio.lock"),
+    "redis_lock_decorators.testing",
+)
+
+
+def lines() -> Iterator[str]:
+    for module_name in MODULES:
+        module = importlib.import_module(module_name)
+        for name in sorted(module.__all__):
+            yield from described(f"{module_name}.{name}", getattr(module, name))
+
+
+def described(path: str, thing: object) -> Iterator[str]:
+    """A public thing, one line each for it and what it has."""
+    if not inspect.isclass(thing):
+        yield path + (str(inspect.signature(thing)) if callable(thing) else "")
+        return
+    yield f"{path}{constructor(thing)}"
+    for name in sorted(dir(thing)):
+        if name.startswith("_") or hasattr(OSError, name):
+            continue
+        member = inspect.getattr_static(thing, name)
+        member = getattr(member, "__func__", member)
+        yield f"{path}.{name}" + (str(inspect.signature(member)) if callable(member) else "")
+
+
+def constructor(kind: type) -> str:
+    try:
+        return str(inspect.signature(kind))
+    except ValueError:  # of a builtin
+        return ""
+
+
+def test_public_names_and_signatures_are_those_on_the_list() -> None:
+    now = list(lines())
+    if os.environ.get("PUBLIC_API") == "write":
+        LIST.write_text("\n".join(now) + "\n")
+
+    listed = LIST.read_text().splitlines()
+
+    assert sorted(set(listed) - set(now)) == [], "gone, or changed"
+    assert sorted(set(now) - set(listed)) == [], "new, or changed"
+
+
+@pytest.mark.parametrize("module_name", MODULES)
+def test_everything_public_is_documented(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+
+    assert module.__doc__
+    assert [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))] == []
