@@ -17,6 +17,7 @@ from redis_lock_decorators.flow.requests import (
     Refusal,
     ask,
     is_forbidden,
+    may_have_run,
     persist,
     text,
 )
@@ -49,7 +50,12 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
 async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
     """Delete the key if it is ours; False if it holds somebody else's identifier."""
     way = method or ("transaction" if port.transacts else "script")
-    refusal = await persist(port, partial(let_go, port, claim, way), port.now() + OUTAGE)
+
+    def failed(error: Exception, sent: float) -> None:
+        if may_have_run(port, error):  # if it was, nobody has told those who wait for the lock
+            claim.doubtful = claim.keys
+
+    refusal = await persist(port, partial(let_go, port, claim, way), port.now() + OUTAGE, failed)
     if refusal is not None and refusal.why:
         raise OtherData(claim)
     return refusal is None or refusal.holder is None

@@ -18,6 +18,7 @@ from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, un
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
+from redis_lock_decorators.world.watched import BlockingWatch
 from redis_lock_decorators.world.wire import encoded
 
 T = TypeVar("T")
@@ -134,41 +135,5 @@ class BlockingPort:
         except Exception as error:
             log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
 
-    def watch(self) -> WatchedPipeline:
-        return WatchedPipeline(self.client.pipeline())
-
-
-class WatchedPipeline:
-    """A pipeline that watches one key."""
-
-    def __init__(self, pipeline: Any) -> None:
-        self._pipeline = pipeline
-
-    async def __aenter__(self) -> WatchedPipeline:
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        self._pipeline.reset()
-
-    async def holder(self, key: bytes) -> Any:
-        self._pipeline.watch(key)
-        try:
-            return self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
-        except UnicodeDecodeError as error:  # redis-py 3.5 decodes all the same
-            return error.object
-        except Exception as error:
-            failure = failures.of_watch(self._pipeline, error)
-            raise failure from failure.__cause__
-
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        self._pipeline.multi()
-        for command in commands:
-            self._pipeline.execute_command(*encoded(command))
-        try:
-            replies: list[Any] = self._pipeline.execute()
-        except Exception as error:
-            failure = failures.of_watch(self._pipeline, error)
-            if type(failure).__name__ != "WatchError":
-                raise failure from failure.__cause__
-            return None
-        return replies
+    def watch(self) -> BlockingWatch:
+        return BlockingWatch(self.client)

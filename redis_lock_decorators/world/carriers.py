@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import pipelined, undecoded
+from redis_lock_decorators.world.clients import disconnect_idle, pipelined, undecoded
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
@@ -75,7 +75,7 @@ class PoolCarrier:
             return replies + [failures.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.trip = None
-        if self._is_closed or any(map(failures.is_demoted, replies)):
+        if self._is_closed or any(map(failures.is_elsewhere, replies)):
             self._spoil(loan)
         elif self._courier.kept is not loan:
             self._returning.append(loan)
@@ -171,7 +171,7 @@ class ClientCarrier:
                     replies = await self._many(commands)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
-        if any(map(failures.is_demoted, replies)):
+        if any(map(failures.is_elsewhere, replies)):
             await self.distrust()
         return replies
 
@@ -182,11 +182,7 @@ class ClientCarrier:
         return failures.no_reply(self._client)
 
     async def distrust(self) -> None:
-        disconnect = getattr(self._client, "disconnect_connection_pools", None)
-        if disconnect is not None:
-            await disconnect()
-        elif not hasattr(self._client, "nodes_manager"):
-            await self._client.connection_pool.disconnect(inuse_connections=False)
+        await disconnect_idle(self._client)
 
     async def _one(self, command: tuple[Any, ...]) -> Any:
         try:

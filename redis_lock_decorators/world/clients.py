@@ -199,9 +199,23 @@ def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
 
 
 def disconnect(client: Any) -> None:
-    """Drop the idle connections of a blocking client."""
+    """Drop the idle connections of a blocking client; some pools can only drop all."""
     drop = getattr(client, "disconnect_connection_pools", None)
-    (drop or client.connection_pool.disconnect)()
+    if drop is not None:
+        drop()
+        return
+    pool = client.connection_pool
+    is_choosy = "inuse_connections" in inspect.signature(pool.disconnect).parameters
+    pool.disconnect(**({"inuse_connections": False} if is_choosy else {}))
+
+
+async def disconnect_idle(client: Any) -> None:
+    """Drop the idle connections of an asyncio client, unless it is a cluster's."""
+    drop = getattr(client, "disconnect_connection_pools", None)
+    if drop is not None:
+        await drop()
+    elif not hasattr(client, "nodes_manager"):
+        await client.connection_pool.disconnect(inuse_connections=False)
 
 
 def _plain_execute(client: Any) -> FunctionType | None:

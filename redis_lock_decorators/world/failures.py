@@ -26,9 +26,11 @@ _CUT = frozenset(
 _USED_UP = ("Too many connections", "No connection available.")
 #: Sentences of a cluster client that found nobody to ask.
 _NO_CLUSTER = ("cannot be connected", "not covered")
-_DEMOTED = frozenset({"READONLY", "MASTERDOWN", "ReadOnlyError", "MasterDownError"})
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
 _NO_COMMAND = ("unknown command", "command doesn't exist")
+#: What pipelines say of a key that has changed, and before an error reply to one of their commands.
+_CHANGED = "variable changed"
+_IN_PIPELINE = "of pipeline caused error: "
 #: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
 _NO_RIGHT = ("acl failure in script", "the user executing the script can't")
 _PASSING = frozenset(
@@ -106,40 +108,39 @@ def caused(error: E, cause: BaseException) -> E:
     return error
 
 
-def of_watch(pipeline: object, error: Exception) -> Exception:
-    """What an error of a pipeline that watches a key means.
-
-    If its connection breaks, pipelines tell that a key had changed: what was sent may have been
-    done all the same.
-    """
-    if "WatchError" in _client_names(error) and "while watching" in str(error):
-        return caused(closed(pipeline, str(error)), error)
-    return error
-
-
-def is_demoted(reply: object) -> bool:
-    """Whether a reply says that the server is no master: new connections may reach another."""
-    if not isinstance(reply, Exception):
-        return False
-    return bool((_codes(reply) | _client_names(reply)) & _DEMOTED)
-
-
 def is_reply(error: BaseException) -> bool:
     """Whether the error was the server's answer, so that the connection is in order."""
     return "ResponseError" in _client_names(error)
 
 
-def is_elsewhere(error: BaseException) -> bool:
-    """Whether the server answered that it is not the one to ask, at least not now.
+def is_elsewhere(reply: object) -> bool:
+    """Whether the server replied that it is not the one to ask, at least not now.
 
     After a failover behind one address, a new connection may reach the one that is.
     """
-    return bool(_client_names(error) & _ELSEWHERE_NAMES or _codes(error) & _ELSEWHERE)
+    if not isinstance(reply, Exception):
+        return False
+    return bool(_client_names(reply) & _ELSEWHERE_NAMES or _codes(reply) & _ELSEWHERE)
 
 
 def keeps_connection(reply: Any) -> bool:
     """Whether the connection that a reply came over is in order, and to the right server."""
     return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))
+
+
+def is_change(error: Exception) -> bool:
+    """Whether EXEC did nothing as a key had changed that was watched."""
+    return "WatchError" in _client_names(error) and _CHANGED in str(error)
+
+
+def meant(client: object, error: Exception) -> Exception:
+    """The error, or what a pipeline means by it whose connection broke while it watched a key.
+
+    It raises the error of a key that has changed then too, though EXEC may have been run.
+    """
+    if "WatchError" not in _client_names(error) or is_change(error):
+        return error
+    return caused(closed(client, f"the connection broke: {error}"), error)
 
 
 def is_of_socket(error: OSError) -> bool:
@@ -193,5 +194,6 @@ def _codes(error: BaseException) -> set[str]:
     # Redis 6.2 and 7.0 tell of a failed call inside a script in the middle of a sentence.
     if not _client_names(error):
         return set()
-    words = [word.lstrip("-") for word in str(error).split()]
+    sentence = str(error).rpartition(_IN_PIPELINE)[2]
+    words = [word.lstrip("-") for word in sentence.split()]
     return set(words if "@user_script" in str(error) else words[:1])

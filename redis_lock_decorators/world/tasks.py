@@ -21,7 +21,7 @@ from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import task_line
 from redis_lock_decorators.world.trips import Carrier
 from redis_lock_decorators.world.waiters import TaskWaiter
-from redis_lock_decorators.world.wire import encoded
+from redis_lock_decorators.world.watched import TaskWatch
 
 T = TypeVar("T")
 
@@ -138,8 +138,8 @@ class AsyncioPort:
         """Close what is open for this port alone."""
         self._carrier.close()
 
-    def watch(self) -> WatchedPipeline:
-        return WatchedPipeline(self.client.pipeline())
+    def watch(self) -> TaskWatch:
+        return TaskWatch(self.client)
 
 
 class _PortAhead(AsyncioPort):
@@ -167,40 +167,6 @@ def pool_carrier(courier: Courier, client: Any, facts: Facts[Courier]) -> PoolCa
     if carrier is None or carrier.pool is not client.connection_pool:
         carrier = courier.carrier = PoolCarrier(courier, client.connection_pool, facts.named)
     return carrier
-
-
-class WatchedPipeline:
-    """A pipeline that watches one key."""
-
-    def __init__(self, pipeline: Any) -> None:
-        self._pipeline = pipeline
-
-    async def __aenter__(self) -> WatchedPipeline:
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        await self._pipeline.reset()
-
-    async def holder(self, key: bytes) -> Any:
-        await self._pipeline.watch(key)
-        try:
-            return await self._pipeline.execute_command("GET", key, NEVER_DECODE=True)
-        except Exception as error:
-            failure = failures.of_watch(self._pipeline, error)
-            raise failure from failure.__cause__
-
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        self._pipeline.multi()
-        for command in commands:
-            self._pipeline.execute_command(*encoded(command))
-        try:
-            replies: list[Any] = await self._pipeline.execute()
-        except Exception as error:
-            failure = failures.of_watch(self._pipeline, error)
-            if type(failure).__name__ != "WatchError":
-                raise failure from failure.__cause__
-            return None
-        return replies
 
 
 def start(work: Awaitable[object]) -> asyncio.Future[object]:

@@ -1,0 +1,100 @@
+"""Letting go by WATCH, GET, MULTI and EXEC, whose connection may break at each of them."""
+
+import pytest
+from support.fronts import LEGACY, do
+
+from redis_lock_decorators import LockLostError
+from redis_lock_decorators.lua import script
+from redis_lock_decorators.rules.keys import with_queue
+
+POKE = script("poke").sha
+
+lost_messages = pytest.mark.parametrize(
+    ("fate", "verb"),
+    [(fate, verb) for fate in ("drop_request", "drop_reply") for verb in ("WATCH", "GET", "EXEC")],
+)
+
+
+def lose(proxy, fate, verb):
+    """Let the next request of a verb be lost, or its reply."""
+    getattr(proxy, fate)(lambda command: command[0] == verb.encode())
+
+
+@lost_messages
+async def test_lease_is_let_go_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
+    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
+    lease = await do(lock.acquire())
+    lose(proxy, fate, verb)
+
+    await do(lease.release())
+
+    assert not direct.exists(lease.key)
+    assert not lease.lost
+
+
+@lost_messages
+async def test_block_ends_as_ever_though_a_message_is_lost(
+    front, proxy, direct, name, fate, verb, caplog
+):
+    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
+
+    async with front.held(lock) as lease:
+        lose(proxy, fate, verb)
+
+    assert not direct.exists(lease.key)
+    assert not caplog.records
+
+
+@lost_messages
+async def test_function_lets_go_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
+    client = front.client(proxy)
+    identifier = await do(front.package.acquire_lock(client, name))
+    lose(proxy, fate, verb)
+
+    assert await do(front.package.release_lock(client, name, identifier)) is True
+
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+@pytest.mark.parametrize("way", ["lease", "function"])
+async def test_lock_let_go_without_a_reply_is_handed_to_its_queue(front, proxy, direct, name, way):
+    client = front.client(proxy)
+    lease = await do(
+        front.package.RedisLock(name, client=client, release_method="transaction").acquire()
+    )
+    _, queue, _ = with_queue((lease.key.encode(),))
+    direct.zadd(queue, {"redis-lock:nobody|waiter|1000": 1})
+    lose(proxy, "drop_reply", "EXEC")
+
+    if way == "lease":
+        await do(lease.release())
+    else:
+        await do(front.package.release_lock(client, name, lease.identifier))
+
+    assert any(POKE in command for command in proxy.commands)
+    direct.delete(queue)
+
+
+async def test_key_that_is_lost_before_a_message_is_told(front, proxy, direct, name):
+    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
+    lease = await do(lock.acquire())
+    direct.delete(lease.key)
+    lose(proxy, "drop_reply", "GET")
+
+    with pytest.raises(LockLostError, match="gone"):
+        await do(lease.release())
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_value_of_another_that_is_no_text_is_a_loss_all_the_same(
+    front, server, direct, name, protocol
+):
+    options = {} if LEGACY else {"protocol": protocol}
+    client = front.client(server, decode_responses=True, **options)
+    lock = front.package.RedisLock(name, client=client, release_method="transaction")
+
+    with pytest.raises(LockLostError):
+        async with front.held(lock) as lease:
+            direct.set(lease.key, b"\xff\xfe\x80", px=60000)
+
+    direct.delete(lease.key)
