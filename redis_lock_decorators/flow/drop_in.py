@@ -59,7 +59,7 @@ async def acquire(port: Port, wish: Wish) -> bool:
         if is_settled or await _settle(port, wish):
             return True
         claim.identify()
-        claim.deadline = -math.inf
+        claim.deadline, claim.ended = -math.inf, False
 
 
 async def release(port: Port, claim: Claim) -> None:

@@ -128,7 +128,7 @@ class Listener:
         now, note_at = self._bell.now(), math.inf
         if place is not None:  # soon enough, also where little of a short grant is left
             note_at = now + min(claim.grant / 3000, max(0.0, claim.deadline - now) / 2)
-        entered = Entered(claim, identifier, place or "", note_at)
+        entered = Entered(claim, identifier, place or "", note_at, now + claim.grant / 1000)
         self._places.enter(entered)
         if entered.note_at < self._rings_at:
             self._bell.call(self.tick)

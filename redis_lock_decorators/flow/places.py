@@ -49,16 +49,25 @@ class Entered:
 
     Attributes:
         note_at: when Redis is to know that it was entered; infinity once it does.
+        least: it is known until then at least, for an heir learns only when it wakes what it holds.
     """
 
-    __slots__ = ("claim", "identifier", "key", "note_at", "place")
+    __slots__ = ("claim", "identifier", "key", "least", "note_at", "place")
 
-    def __init__(self, claim: Claim, identifier: str, place: str, note_at: float) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        identifier: str,
+        place: str,
+        note_at: float,
+        least: float = -math.inf,
+    ) -> None:
         self.key = claim.keys[0]
         self.claim = claim
         self.identifier = identifier
         self.place = place
         self.note_at = note_at
+        self.least = least
 
     def after(self, other: Entered | None) -> Entered:
         """The same, to be noted as the claim was that held the lock before by this identifier."""
@@ -66,13 +75,20 @@ class Entered:
             self.place, self.note_at = other.place, other.note_at
         return self
 
-    def is_over(self, now: float) -> bool:
-        """Whether the claim is not held by the identifier, nor about to be passed on by it.
+    def is_left(self, now: float) -> bool:
+        """Whether the claim was let go: nobody asks Redis for anything by the identifier any more.
 
-        Another thread may pass it on meanwhile, or hold what it was passed: the identifier is
-        taken from a claim before that is dead, and comes to one after that is live.
+        While it is being let go, or stands for its least time, or is past its deadline, it may be
+        what Redis says is held: whoever says an old word again must not take it away then. Another
+        thread may pass it on meanwhile, or hold what it was passed: the identifier is taken from a
+        claim before that has ended, and comes to one that has not.
         """
-        return self._is_ours() and not self.claim.is_live(now) and self._is_ours()
+        claim = self.claim
+        return self._is_ours() and claim.ended and claim.rest <= now and self._is_ours()
+
+    def is_past(self, now: float) -> bool:
+        """Whether its lease is over by the claim's own reckoning, though nobody let it go."""
+        return now >= max(self.least, self.claim.deadline)
 
     def _is_ours(self) -> bool:
         return self.claim.cohort is None or self.claim.identifier == self.identifier
@@ -147,10 +163,18 @@ class Places:
         return min([one.note_at for one in self._entered.values()], default=math.inf)
 
     def _forget_over(self, hint: bytes, now: float) -> None:
+        """Know of a claim that was let go that its place is left; of one that lapsed, nothing.
+
+        A lock that lapsed may be held by that identifier all the same, if its end was moved.
+        """
         entered = self._entered.get(hint)
-        if entered is not None and entered.is_over(now):
+        if entered is None:
+            return
+        if entered.is_left(now):
             del self._entered[hint]
             self._remember(hint, Left(entered.key, entered.identifier))
+        elif entered.is_past(now):
+            del self._entered[hint]
 
     def _absorb(self) -> None:
         """Take in what was handed in."""
