@@ -9,6 +9,15 @@
 -- So many places are passed over in one call: the server has others to serve.
 local MOST = 300
 
+-- The channel, the identifier and the grant of a place, a hundred seconds at most. Nothing for what is no place: somebody
+-- may have written it by hand.
+local function parts(place)
+  local channel, identifier, grant = string.match(place, '^([^|]+)|([^|]+)|([1-9]%d*)$')
+  if channel and #grant < 6 then
+    return channel, identifier, grant
+  end
+end
+
 -- What a key holds, as GET tells; 0 for other data.
 local function value(key)
   local found = redis.pcall('GET', key)
@@ -43,8 +52,8 @@ end
 -- Have one of these waiters, the first whose process listens, line up again.
 local function stir(places)
   for _, place in ipairs(places) do
-    local channel, identifier = string.match(place, '^([^|]+)|([^|]+)|%d+$')
-    if hearers(channel) ~= 0 and say_again(channel, identifier) then
+    local channel, identifier = parts(place)
+    if channel and hearers(channel) ~= 0 and say_again(channel, identifier) then
       return
     end
   end
@@ -54,7 +63,7 @@ end
 local function stir_last(queue, facts)
   local last, places = redis.call('ZRANGE', queue, -100, -1), {}
   for i = #last, 1, -1 do
-    if redis.call('HEXISTS', facts, 'suspect:' .. string.match(last[i], '^[^|]+')) == 0 then
+    if redis.call('HEXISTS', facts, 'suspect:' .. (parts(last[i]) or '')) == 0 then
       places[#places + 1] = last[i]
     end
   end
@@ -68,26 +77,30 @@ end
 local function promote(key, queue, facts, releaser)
   local granted = redis.call('HGET', facts, 'granted')
   if granted then
-    local channel, identifier = string.match(granted, '^([^|]+)|([^|]+)')
-    if identifier ~= releaser then -- nobody entered: until its process asks again, none there is handed the lock
+    local channel, identifier = parts(granted)
+    if not channel or identifier ~= releaser then
       redis.call('HDEL', facts, 'granted')
-      redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
+      if channel then -- nobody entered: until its process asks again, none there is handed the lock
+        redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
+      end
     end
   end
   local heard, unheard, passed = {}, 0, 0
   local first = redis.call('ZPOPMIN', queue)
   while #first > 0 do
-    local channel, identifier, grant = string.match(first[1], '^([^|]+)|([^|]+)|(%d+)$')
-    heard[channel] = heard[channel] or hearers(channel) or 1
-    if heard[channel] == 0 then
+    local channel, identifier, grant = parts(first[1])
+    if channel then
+      heard[channel] = heard[channel] or hearers(channel) or 1
+    end
+    if channel and heard[channel] == 0 then
       -- It is dead, or listens at a server from which the lock has moved, and may be told from here all the same.
       unheard = unheard + 1
       if unheard <= 100 then
         say_again(channel, identifier)
       end
-    elseif redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
+    elseif channel and redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
       say_again(channel, identifier)
-    else
+    elseif channel then
       -- First the key, then the word. Where memory is used up, waiters come back by their own timers.
       if redis.pcall('SET', key, identifier, 'PX', grant).err then
         break

@@ -6,6 +6,7 @@ Keys, identifiers and channels are text. A place in the queue is "channel|identi
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -52,17 +53,21 @@ class Scripts:
         redis = self.redis
         granted = redis.hget(facts, "granted")
         if granted is not None:
-            last, held_by, _ = granted.split("|")
-            if held_by != releaser:
+            last = parts(granted)
+            if last is None or last[1] != releaser:
                 redis.hdel(facts, "granted")
-                self.suspect(facts, last)
+            if last is not None and last[1] != releaser:
+                self.suspect(facts, last[0])
         heard: dict[str, int] = {}
         unheard = passed = 0
         while (place := redis.zpopmin(queue)) is not None:
-            channel, identifier, grant = place.split("|")
-            if not heard.get(channel):
+            found = parts(place)
+            channel, identifier, grant = found or ("", "", "")
+            if found is not None and not heard.get(channel):
                 heard.setdefault(channel, self.hearers(channel))
-            if heard[channel] == 0:
+            if found is None:
+                pass
+            elif heard[channel] == 0:
                 unheard += 1
                 if unheard <= 100:
                     self.again(channel, identifier)
@@ -97,14 +102,18 @@ class Scripts:
 
     def stir(self, places: Sequence[str]) -> None:
         for place in places:
-            channel, identifier, _ = place.split("|")
+            found = parts(place)
+            if found is None:
+                continue
+            channel, identifier, _ = found
             if self.hearers(channel) and self.again(channel, identifier):
                 return
 
     def stir_last(self, queue: Any, facts: Any) -> None:
         places = []
         for place in reversed(self.redis.zall(queue)[-100:]):
-            if self.redis.hget(facts, f"suspect:{place.split('|')[0]}") is None:
+            channel, *_ = parts(place) or ("",)
+            if self.redis.hget(facts, f"suspect:{channel}") is None:
                 places.append(place)
         self.stir(places)
 
@@ -323,6 +332,12 @@ class Memory:
 
     def run_id(self) -> str | None:
         return self.number
+
+
+def parts(place: str) -> tuple[str, str, str] | None:
+    """The channel, the identifier and the grant of a place; None for what is no place."""
+    found = re.fullmatch(r"([^|]+)\|([^|]+)\|([1-9][0-9]{0,4})", place)
+    return None if found is None else (found[1], found[2], found[3])
 
 
 def _drop(kind: dict[Any, dict[str, Any]], key: Any, member: str) -> None:

@@ -23,6 +23,10 @@ ENQUEUES = st.tuples(
     *(st.just("enqueue"), WAITERS, st.just(LEASE), CHANNELS, GRANTS, st.integers(0, 3)),
     st.one_of(st.just(""), PLACES),
 )
+#: What somebody may write into a queue, or as who was handed the lock, by hand.
+ODD_PLACES = ["", "x", "|", "||", "one||20000", "|a|20000", "one|a|", "one|a|0", "one|a|-5"]
+ODD_PLACES += ["a|b|c", "one|a|20000|", "one|a|999999999999999999999", "one|a|1e3", "one|b|1\n"]
+ODD = st.sampled_from(ODD_PLACES)
 LAPSES = st.tuples(st.just("expire"))
 POKES = st.one_of(
     st.tuples(st.just("poke"), CHANNELS, PLACES, PLACES), st.tuples(st.just("poke"), CHANNELS)
@@ -40,6 +44,8 @@ STEPS = st.one_of(
     st.tuples(st.just("release both"), WAITERS),
     st.tuples(st.just("set"), WAITERS),
     st.tuples(st.just("deafen"), CHANNELS),
+    st.tuples(st.just("write"), ODD, st.sampled_from([0, 2])),
+    st.tuples(st.just("note"), ODD),
 )
 
 
@@ -215,6 +221,30 @@ def test_very_long_queue_is_gone_through_in_many_calls(real: Any, living: bool) 
     assert lengths[0] == len(places) - scripts.most
 
 
+@pytest.mark.parametrize("odd", ODD_PLACES)
+def test_what_is_no_place_is_passed_over_and_taken_out(real: Any, odd: str) -> None:
+    memory = Memory()
+    scripts = Scripts(memory)
+    real.begin()
+    memory.hearers, memory.number = {"one", "two"}, real.run_id
+    for server in (memory, real.client):
+        server.hset("waiters", "granted", odd)
+    for place, ticket in ((odd, 1), ("two|b|20000", 2)):
+        memory.zadd("queue", ticket, place)
+        real.client.zadd("queue", {place: ticket})
+    real.client.pexpire("queue", lua.KEPT)
+    memory.set("lock", "a", LEASE)
+    real.client.set("lock", "a", px=LEASE)
+
+    replies = [scripts.release("a:1", KEYS, "a"), real.run("release", KEYS, "a", 1)]
+
+    assert replies == ["a:1", "a:1"]
+    assert real.stored(KEYS) == _stored(memory, KEYS)
+    assert real.client.get("lock") == "b"
+    assert real.client.hget("waiters", "granted") == "two|b|20000"
+    assert real.client.zcard("queue") == 0
+
+
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -238,6 +268,14 @@ def test_scripts_in_python_do_what_a_real_server_does(real: RealServer, steps: A
             memory.set("lock2", arguments[0], LEASE)
             real.client.set("lock", arguments[0], px=LEASE)
             real.client.set("lock2", arguments[0], px=LEASE)
+        elif verb == "write":
+            memory.zadd("queue", arguments[1], arguments[0])
+            real.client.zadd("queue", {arguments[0]: arguments[1]})
+            real.client.pexpire("queue", lua.KEPT)
+        elif verb == "note":
+            memory.hset("waiters", "granted", arguments[0])
+            real.client.hset("waiters", "granted", arguments[0])
+            real.client.pexpire("waiters", lua.KEPT)
         elif verb == "spy":
             memory.spies.add(arguments[0])
             real.spy(arguments[0])
