@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ LATE = 0.05
 SILENT = 4
 #: The least time for a reply, in seconds: also of a request that left shortly before its end.
 LEAST = 0.5
+#: The states of an exchange that has begun and has not ended.
+UNDER_WAY = (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
 
 
 class Courier:
@@ -37,7 +40,9 @@ class Courier:
     one for each node, each with its own courier). First come, first served. Of one event loop.
 
     Anybody may cancel any task, also one of ours before its first step: then what has not left
-    travels in another, and what has left is not known.
+    travels in another, and what has left is not known. An exception from outside, as from a signal
+    handler, may come at any line, also before those that say that an exchange is over: so whether
+    one is under way is asked of the exchange itself.
 
     Attributes:
         carrier: the way past the client's own methods, once there is one.
@@ -69,7 +74,8 @@ class Courier:
         self._answered = 0.0  # when the last reply came
         self._quiet = 0  # looks since then
         self._skipped = False
-        self._bearer: asyncio.Task[Any] | None = None  # the task that carries something now
+        # The exchange under way: what a caller awaits, or a task of ours for those who wait.
+        self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
         self._waiting: deque[Request] = deque()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
@@ -77,8 +83,12 @@ class Courier:
     @property
     def is_busy(self) -> bool:
         """Whether a request would have to wait for others."""
-        # A task that was interrupted at any line carries nothing any more.
-        return self._bearer is not None and not self._bearer.done()
+        bearer = self._bearer
+        if bearer is None:
+            return False
+        if isinstance(bearer, asyncio.Task):
+            return not bearer.done()
+        return inspect.getcoroutinestate(bearer) in UNDER_WAY
 
     def beside(self, node: object) -> Courier:
         """Another courier: to one node of a cluster, or for what cannot wait."""
@@ -109,9 +119,9 @@ class Courier:
             self._watch(carrier)
         if first or self.is_busy:
             return await self._queue(carrier, command, until, first)
-        self._bearer = asyncio.current_task()
         try:
-            replies = await carrier.carry([command], until)
+            self._bearer = trip = carrier.carry([command], until)
+            replies = await trip
             self._heard()
         finally:
             self._go_on(carrier)
@@ -130,28 +140,28 @@ class Courier:
         (self._waiting.appendleft if first else self._waiting.append)(request)
         self._first_end = min(self._first_end, request.end)
         if first:
-            self._hurry(request, until - now)
-        if not self.is_busy:
-            self._go_on(carrier)
+            self._hurry(carrier, request, until - now)
+        self._go_on_if_idle(carrier)
         return reply
 
-    def _hurry(self, request: Request, seconds: float) -> None:
+    def _hurry(self, carrier: Carrier, request: Request, seconds: float) -> None:
         """Look after so long whether a request that cannot wait was answered."""
         when = self._loop.time() + max(0.0, seconds)
-        self._loop.call_at(when, self._look_at, request, when, context=Context())
+        self._loop.call_at(when, self._look_at, carrier, request, when, context=Context())
 
-    def _look_at(self, request: Request, when: float) -> None:
+    def _look_at(self, carrier: Carrier, request: Request, when: float) -> None:
         """End the trip under way if the server was silent for the whole time of a request.
 
         Its connection may be half open, while a new one would bring a reply.
         """
         if request.reply.done():
             return
+        self._go_on_if_idle(carrier)
         left = request.patience(self._answered) - monotonic()
         if left > 0:
-            self._hurry(request, left)
+            self._hurry(carrier, request, left)
         elif self._loop.time() > when + LATE:  # what came meanwhile is to be read first
-            self._hurry(request, LATE)
+            self._hurry(carrier, request, LATE)
         elif self.trip is not None:
             self.trip.end()
 
@@ -174,8 +184,7 @@ class Courier:
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
         self._timer = None
-        if self._waiting and not self.is_busy:
-            self._go_on(carrier)
+        self._go_on_if_idle(carrier)
         if self.is_busy:
             self._watch(carrier)
 
@@ -196,6 +205,10 @@ class Courier:
         others = len(self._waiting)
         return Unsent(f"its request did not leave in time, as {others} of this event loop wait")
 
+    def _go_on_if_idle(self, carrier: Carrier) -> None:
+        if self._waiting and not self.is_busy:
+            self._go_on(carrier)
+
     def _go_on(self, carrier: Carrier) -> None:
         """Let those travel who wait, if there are any."""
         self._bearer = None
@@ -210,7 +223,8 @@ class Courier:
             self._go_on(carrier)
 
     async def _travel(self, carrier: Carrier) -> None:
-        while self._waiting:
+        # Who began this may have been interrupted before it was known: then another goes.
+        while self._waiting and self._bearer is asyncio.current_task():
             load: list[Request] = []
             try:
                 self._load(carrier, load)
@@ -220,7 +234,8 @@ class Courier:
                 self._tell_rest(carrier, load)
             if not self._waiting:
                 await asyncio.sleep(0)  # those who were served have their next request ready
-        self._bearer = None
+        if self._bearer is asyncio.current_task():
+            self._bearer = None
 
     def _load(self, carrier: Carrier, load: list[Request]) -> None:
         now = monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.patience import end_of
@@ -15,7 +15,9 @@ from redis_lock_decorators.world.loans import abort
 class Carrier(Protocol):
     """A way to a client's server."""
 
-    async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+    def carry(
+        self, commands: Sequence[tuple[Any, ...]], until: float
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Send commands together and return their replies; an error reply is an item.
 
         Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds. An

@@ -424,7 +424,7 @@ def test_load_with_too_few_replies_leaves_nobody_waiting(
     assert loop.now < 1001
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .*Courier._travel:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*(_travel|carry):RuntimeWarning")
 def test_interrupt_at_any_line_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those who waited then nor who uses the event loop after it."""
     for line in itertools.count(1):
@@ -481,3 +481,64 @@ class Interrupting:
                 self.where = frame.f_code.co_name, frame.f_lineno
                 raise KeyboardInterrupt
         return self.line
+
+
+class InterruptingOne(Interrupting):
+    """Raises it where the task does that made this."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.task = asyncio.current_task()
+
+    def line(self, frame: Any, event: str, detail: Any) -> Any:
+        if asyncio.current_task() is not self.task:
+            return self.line
+        return super().line(frame, event, detail)
+
+
+class OneAtATime(SlowCarrier):
+    """Two exchanges at once would read each other's replies."""
+
+    is_under_way = False
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        assert not self.is_under_way
+        self.is_under_way = True
+        try:
+            return await super().carry(commands, until)
+        finally:
+            self.is_under_way = False
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .*(_travel|carry):RuntimeWarning")
+@pytest.mark.parametrize("others", [0, 3], ids=["alone", "with others"])
+def test_task_that_is_interrupted_and_goes_on_keeps_nobody_from_his_reply(
+    loop: VirtualLoop, others: int
+) -> None:
+    """At each line of the courier's in turn."""
+
+    async def ask(line: int) -> Interrupting:
+        lane, carrier, interrupt = Courier(), OneAtATime(loop, 0.01), InterruptingOne(line)
+        until, numbers = loop.now + 60, range(others)
+        neighbours = [
+            asyncio.ensure_future(lane.exchange(carrier, (number,), until)) for number in numbers
+        ]
+        sys.settrace(interrupt.call)
+        try:
+            await lane.exchange(carrier, ("cut",), until)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        began = loop.now
+        first = lane.exchange(carrier, ("first",), until, first=True)
+        replies = await asyncio.gather(*neighbours, first)
+        assert replies == [*[(number,) for number in numbers], ("first",)]
+        assert await lane.exchange(carrier, ("next",), until) == ("next",)
+        assert loop.now - began < 1, interrupt.where
+        return interrupt
+
+    for line in itertools.count(1):
+        if not loop.run_until_complete(ask(line)).where:
+            break
+    assert line > 10
