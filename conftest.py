@@ -1,4 +1,4 @@
-"""What the README's code runs on: a local server, and a function that connects to it."""
+"""What the README's code runs on: a local server that REDIS_URL names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ import pytest
 def _readme(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not isinstance(request.node, pytest.DoctestItem):
         return
-    from redis.asyncio import Redis as AsyncRedis  # not in redis-py 3.5, which has no such item
-
-    server = request.getfixturevalue("readme_server")
-    monkeypatch.setenv("REDIS_URL", server.url)
-    names = request.getfixturevalue("doctest_namespace")
-    names["connect"] = server.client
-    names["async_connect"] = lambda: AsyncRedis(port=server.port)
+    monkeypatch.setenv("REDIS_URL", request.getfixturevalue("readme_server").url)
+    monkeypatch.delenv("REDIS_LOCK_CONNECTION", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -20,14 +20,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 GOOD = [HERE / "good_uses.py", HERE / "public_names.py"]
 BAD = HERE / "bad_uses.py"
-#: What the README's code runs on, unless it says so itself: see conftest.py.
-PREAMBLE = {
-    "connect": "import redis\n\ndef connect() -> redis.Redis:\n    return redis.Redis()\n",
-    "async_connect": (
-        "from redis.asyncio import Redis as AsyncRedis\n\n"
-        "def async_connect() -> AsyncRedis:\n    return AsyncRedis()\n"
-    ),
-}
 #: Examples leave out what the reader knows.
 AS_IN_EXAMPLES = ("--allow-untyped-defs", "--allow-untyped-calls", "--check-untyped-defs")
 
@@ -101,9 +93,7 @@ def code_of(text: str) -> str:
     for block in blocks:
         examples = DocTestParser().get_examples(dedent(block))
         pieces += [example.source for example in examples] or [dedent(block)]
-    code = "".join(pieces)
-    needed = [piece for name, piece in PREAMBLE.items() if f"def {name}(" not in code]
-    return "\n".join([*needed, code])
+    return "".join(pieces)
 
 
 def test_the_code_of_a_document_is_found() -> None:
