@@ -14,12 +14,12 @@ from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.background import here
-from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
+from redis_lock_decorators.world.calls import replies_of
+from redis_lock_decorators.world.clients import Facts, disconnect
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 from redis_lock_decorators.world.watched import BlockingWatch
-from redis_lock_decorators.world.wire import encoded
 
 T = TypeVar("T")
 
@@ -89,7 +89,10 @@ class BlockingPort:
     async def send(self, *command: Any, until: float) -> Any:
         if self._lane is not None:
             return self._lane.exchange(self.client.connection_pool, command, until)
-        return self.client.execute_command(*encoded(command), **undecoded(self.client))
+        (reply,) = replies_of(self.client, [command])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     async def hasten(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
@@ -98,7 +101,7 @@ class BlockingPort:
         if self._lane is not None:
             return self._lane.exchange_all(self.client.connection_pool, commands, until)
         node = self._facts.node(self.client, commands[0])
-        replies: list[Any] = pipelined(self.client, commands).execute(raise_on_error=False)
+        replies = replies_of(self.client, commands)
         if self._facts.node(self.client, commands[0]) != node:
             raise failures.moved(self.client)
         return replies

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures, own
-from redis_lock_decorators.world.clients import Facts, disconnect, pipelined, undecoded
+from redis_lock_decorators.world.calls import replies_of
+from redis_lock_decorators.world.clients import Facts, disconnect
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.exchanges import Exchanges
 from redis_lock_decorators.world.timeouts import timeout
-from redis_lock_decorators.world.wire import encoded, packed
+from redis_lock_decorators.world.wire import packed
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ class ThreadCarrier:
             async with timeout(until - monotonic()):
                 while (call := self._calls.get(node)) is not None and not call.done():
                     await asyncio.wait([call])
-                call = asyncio.ensure_future(in_thread(partial(self._call, commands)))
+                call = asyncio.ensure_future(in_thread(partial(replies_of, self._client, commands)))
                 self._calls[node] = call
                 replies: list[Any] = await asyncio.shield(call)
                 return replies
@@ -157,16 +158,6 @@ class ThreadCarrier:
 
     def close(self) -> None:
         """Nothing is open: connections are the client's."""
-
-    def _call(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if len(commands) > 1:
-            replies: list[Any] = pipelined(self._client, commands).execute(raise_on_error=False)
-            return replies
-        try:
-            options = undecoded(self._client)
-            return [self._client.execute_command(*encoded(commands[0]), **options)]
-        except Exception as error:
-            return [error]
 
 
 async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:

@@ -1,0 +1,98 @@
+"""A failover behind one address: old connections lead to a replica then."""
+
+import contextlib
+import inspect
+
+import pytest
+from support.fronts import do, wrap
+from support.leftovers import until
+from support.proxy import FaultProxy
+
+from redis_lock_decorators.testing import LocalServer
+
+
+@pytest.fixture
+def successor():
+    """The server that is the master after the failover."""
+    with LocalServer() as server:
+        yield server
+
+
+def switch(proxy, frail, successor):
+    """Make the one a replica without a master, and lead new connections to the other."""
+    with contextlib.closing(frail.client()) as old, contextlib.closing(successor.client()) as new:
+        for key in old.keys("sys:lock:*"):
+            new.set(key, old.get(key), px=old.pttl(key))
+        old.config_set("replica-serve-stale-data", "yes")
+        old.execute_command("REPLICAOF", "127.0.0.1", "1")
+    proxy.server = (successor.host, successor.port)
+
+
+@pytest.fixture
+def way(frail):
+    """A proxy before the first master."""
+    with FaultProxy(frail.host, frail.port) as proxy:
+        yield proxy
+
+
+async def opened(client, many=3):
+    """Let the client have idle connections to the server of now."""
+    pool = client.connection_pool
+    some = [await do(pool.get_connection(*_named(pool))) for _ in range(many)]
+    for one in some:
+        await do(one.connect())
+        await do(pool.release(one))
+
+
+def _named(pool):
+    parameters = inspect.signature(pool.get_connection).parameters.values()
+    first = next(iter(parameters), None)
+    return ("PING",) if first is not None and first.default is inspect.Parameter.empty else ()
+
+
+@pytest.mark.parametrize("kind", ["plain", "wrapped"])
+@pytest.mark.parametrize("method", ["script", "transaction"])
+async def test_lock_is_let_go_at_the_new_master(front, frail, successor, way, name, method, kind):
+    client = front.client(way)
+    if kind == "wrapped":
+        wrap(client)
+    lock = front.package.RedisLock(name, client=client, release_method=method, auto_renew=False)
+    lease = await do(lock.acquire())
+    await opened(client)
+
+    switch(way, frail, successor)
+    await do(lease.release())
+
+    with contextlib.closing(successor.client()) as direct:
+        assert not direct.exists(lease.key)
+    assert not lease.lost
+
+
+@pytest.mark.parametrize("kind", ["plain", "wrapped"])
+async def test_lock_is_taken_at_the_new_master(front, frail, successor, way, name, kind):
+    client = front.client(way)
+    if kind == "wrapped":
+        wrap(client)
+    await opened(client)
+    switch(way, frail, successor)
+
+    lock = front.package.RedisLock(name, client=client, acquire_time=4)
+    async with front.held(lock) as lease:
+        with contextlib.closing(successor.client()) as direct:
+            assert direct.get(lease.key) == lease.identifier.encode()
+
+
+@pytest.mark.parametrize("kind", ["plain", "wrapped"])
+async def test_lock_is_renewed_at_the_new_master(front, frail, successor, way, name, kind):
+    client = front.client(way)
+    if kind == "wrapped":
+        wrap(client)
+    lease = await do(front.package.RedisLock(name, client=client, expire=3).acquire())
+    before = lease.deadline
+    await opened(client)
+
+    switch(way, frail, successor)
+    await until(front, lambda: lease.lost or lease.deadline > before + 0.5)
+
+    assert not lease.lost
+    await do(lease.release())
