@@ -33,11 +33,11 @@ _CHANGED = "variable changed"
 _IN_PIPELINE = "of pipeline caused error: "
 #: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
 _NO_RIGHT = ("acl failure in script", "the user executing the script can't")
-_PASSING = frozenset(
-    {"BUSY", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
-)
 #: What a server replies that is no master, not any more, or not yet.
 _ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"})
+#: What passes by itself in seconds, as when a failover is over or a replica is back. Not OOM and
+#: MISCONF: memory or a disk that is full waits for somebody, who is told at once.
+_PASSING = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 _ELSEWHERE_NAMES = frozenset({"ReadOnlyError", "MasterDownError", "BusyLoadingError"})
 
 
@@ -195,5 +195,6 @@ def _codes(error: BaseException) -> set[str]:
     if not _client_names(error):
         return set()
     sentence = str(error).rpartition(_IN_PIPELINE)[2]
-    words = [word.lstrip("-") for word in sentence.split()]
+    # Pipelines of asyncio put in the error's arguments as Python writes them.
+    words = [word.lstrip("-('\"") for word in sentence.split()]
     return set(words if "@user_script" in str(error) else words[:1])

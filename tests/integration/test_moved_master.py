@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import threading
 
 import pytest
 from support.fronts import do, wrap
@@ -96,3 +97,34 @@ async def test_lock_is_renewed_at_the_new_master(front, frail, successor, way, n
 
     assert not lease.lost
     await do(lease.release())
+
+
+@contextlib.contextmanager
+def without_replicas(frail, seconds):
+    """Let the server refuse to write for a while, as if its replicas were gone for that long."""
+    with contextlib.closing(frail.client()) as direct:
+        direct.config_set("min-replicas-to-write", 1)
+        back = threading.Timer(seconds, direct.config_set, ["min-replicas-to-write", 0])
+        back.start()
+        yield
+        back.join()
+
+
+async def test_lock_is_waited_for_while_replicas_are_missing(front, frail, name):
+    client = front.client(frail)
+
+    with without_replicas(frail, 0.4):
+        async with front.held(front.package.RedisLock(name, client=client, acquire_time=20)):
+            pass
+
+
+@pytest.mark.parametrize("method", ["script", "transaction"])
+async def test_lock_is_let_go_when_missing_replicas_are_back(front, frail, name, method):
+    lock = front.package.RedisLock(name, client=front.client(frail), release_method=method)
+    lease = await do(lock.acquire())
+
+    with without_replicas(frail, 0.4):
+        await do(lease.release())
+
+    with contextlib.closing(frail.client()) as direct:
+        assert not direct.exists(lease.key)

@@ -5,14 +5,17 @@ import concurrent.futures
 from typing import Any
 
 import pytest
+import redis
 import redis.exceptions as client
 
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.world.failures import (
+    is_change,
     is_reply,
     is_unknown,
     keeps_connection,
     lacks,
+    meant,
     unsent,
     was_sent,
 )
@@ -26,6 +29,7 @@ UNKNOWN_REPLIES = [
     "LOADING Redis is loading the dataset in memory",
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     "UNKILLABLE Sorry the script already executed write commands against the dataset.",
+    "NOREPLICAS Not enough good replicas to write.",
 ]
 DEFINITE_REPLIES = [
     "MOVED 3999 127.0.0.1:6381",
@@ -33,7 +37,6 @@ DEFINITE_REPLIES = [
     "CROSSSLOT Keys in request don't hash to the same slot",
     "OOM command not allowed when used memory > 'maxmemory'.",
     "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to.",
-    "NOREPLICAS Not enough good replicas to write.",
     "NOSCRIPT No matching script. Please use EVAL.",
     "NOAUTH Authentication required.",
     "WRONGPASS invalid username-password pair or user is disabled.",
@@ -103,6 +106,48 @@ def test_word_in_the_middle_of_a_reply_means_nothing() -> None:
 )
 def test_error_reply_leaves_the_connection_in_order(reply: str) -> None:
     assert is_reply(client.ResponseError(reply))
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
+def test_reply_to_a_command_of_a_pipeline_is_told_by_its_text(reply: str) -> None:
+    told = "Command # 1 (DEL OOM) of pipeline caused error: "
+
+    assert is_unknown(client.ResponseError(told + reply))
+    assert is_unknown(client.ResponseError(f"{told}{(reply,)}"))
+
+
+# Keys that are watched
+
+
+def test_key_that_changed_is_no_failure() -> None:
+    error = client.WatchError("Watched variable changed.")
+
+    assert is_change(error)
+    assert meant(object(), error) is error
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "A ConnectionError occurred on while watching one or more keys",
+        "A TimeoutError occurred while watching one or more keys",
+    ],
+)
+def test_connection_that_broke_while_it_watched_is_an_unknown_outcome(sentence: str) -> None:
+    error = client.WatchError(sentence)
+
+    found = meant(redis.Redis(), error)
+
+    assert not is_change(error)
+    assert is_unknown(found)
+    assert was_sent(found)
+    assert found.__cause__ is error
+
+
+def test_other_errors_of_a_pipeline_are_what_they_are() -> None:
+    error = client.ResponseError("ERR wrong")
+
+    assert meant(redis.Redis(), error) is error
 
 
 # Connections
