@@ -131,3 +131,40 @@ def test_last_form_is_also_the_sign_that_the_lock_was_entered(
 
     assert real.client.get("lock") == "token"
     assert real.client.hget("facts", "granted") == left
+
+
+@pytest.mark.parametrize("noted", ["again", "another", None])
+@pytest.mark.parametrize("verb", ["acquire", "settle"])
+def test_identifier_that_is_used_again_is_not_noted_to_have_let_go(
+    real: Server, verb: str, noted: str | None
+) -> None:
+    client = real.client
+    if noted is not None:
+        client.hset("facts", mapping={"from": noted, "granted": "one|x|2000"})
+    if verb == "acquire":
+        details = ["lock", "facts", "again", 1, 60_000, 2]
+        reply = client.eval(lua.script(verb).text, 2, *details)
+    else:
+        client.set("lock", MINE, px=60_000)
+        details = ["lock", "queue", "facts", MINE, 1, "again", 0, 10**15]
+        reply = client.eval(lua.script(verb).text, 3, *details)
+
+    assert reply in ("again:1", "mine:1")
+    assert client.get("lock") == "again"
+    assert 0 < client.pttl("lock") <= 60_000
+    assert client.hget("facts", "from") == ("" if noted == "again" else noted)
+    assert client.hget("facts", "granted") == (noted and "one|x|2000")
+
+
+def test_facts_are_no_lock_that_is_taken(real: Server) -> None:
+    client, text = real.client, lua.script("acquire").text
+    client.set("lock", MINE, px=60_000)
+    client.set("other data", "x")
+
+    refused = client.eval(text, 2, "lock", "facts", "again", 1, 60_000, 2)
+    taken = client.eval(text, 2, "lock 2", "other data", "again", 2, 60_000, 2)
+
+    assert refused[:2] == ["again:1", MINE]
+    assert taken == "again:2"
+    assert client.exists("facts") == 0
+    assert client.get("other data") == "x"

@@ -385,3 +385,38 @@ def test_lock_of_ones_own_that_was_lost_once_stays_lost() -> None:
 
     with pytest.raises(LockLostError):
         run(release(port, claim))
+
+
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("endless", [False, True])
+@pytest.mark.parametrize("resends", [False, True])
+def test_token_that_is_used_again_learns_that_its_lock_was_lost(
+    resends: bool, endless: bool, queued: bool
+) -> None:
+    port = SimulatedPort(resends=resends)
+    first, second = wish("worker", endless=endless), wish("worker", endless=endless)
+    assert run(acquire(port, first))
+    run(release(port, first.claim))
+    if queued:  # then it is noted on every client who let go
+        port.server._stored[with_queue((KEY,))[2]] = ({"from": "worker"}, math.inf)
+    assert run(acquire(port, second))
+    port.server.put(KEY, "stranger", 10)
+
+    with pytest.raises(LockNotOwnedError):
+        run(release(port, second.claim))
+
+    assert port.server.value(KEY) == "stranger"
+    assert port.server.members(with_queue((KEY,))[2]).get("from", "") == ""
+
+
+@pytest.mark.parametrize("fate", [reply_lost, request_lost, delivered])
+def test_release_by_a_token_that_is_repeated_is_no_loss(fate: Fate) -> None:
+    port = SimulatedPort(resends=True)
+    for _ in range(3):
+        asked = wish("worker")
+        assert run(acquire(port, asked))
+        port.faults = [fate]
+
+        run(release(port, asked.claim))
+
+        assert port.server.value(KEY) is None

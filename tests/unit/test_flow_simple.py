@@ -282,6 +282,24 @@ def test_client_that_resends_takes_a_free_lock_once(forbidden: bool, identifier:
     assert not second
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_identifier_that_is_used_again_learns_that_its_lock_was_lost(torn: bool) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True), resends=True)
+    mine = new_claim("a", identifier="mine")
+    assert attempt(port, mine, wait=0)
+    assert run(release_lock(port, mine, None))
+    port.server.is_torn = torn
+    mine = new_claim("a", identifier="mine")
+    assert attempt(port, mine, wait=0)
+    port.server.is_torn = False
+    port.server.put(KEY, "stranger", 10)
+
+    done = run(release_lock(port, mine, None))
+
+    assert done is torn, "while a slot is moving no script can reach what is noted"
+    assert port.server.value(KEY) == "stranger"
+
+
 @pytest.mark.parametrize("reply", [b"OK", b"mine", 1, None])
 def test_holder_is_told_by_a_reply_that_says_whose_it_is(reply: Any) -> None:
     port = SimulatedPort(resends=True)
