@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+from weakref import ref
 
+from redis_lock_decorators.blocks import Block
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules import naming
 from redis_lock_decorators.rules.keys import checked_names, is_name, keys_of
@@ -42,7 +44,7 @@ class Description(Generic[C]):
     """A lock that one holder among all processes has at a time.
 
     The object only describes the lock: threads and tasks may share it, and use it again and again.
-    It keeps the leases of its ``with`` blocks until they are left, by whichever thread or task.
+    Each ``with`` block leaves what it has entered, in whichever thread or task it is left.
 
     Args:
         lock_name: what to lock; several names are held all or none.
@@ -74,9 +76,10 @@ class Description(Generic[C]):
 
     __slots__ = ("__weakref__", "_blocks", "_get_lock_name", "_names", "_plan")
 
-    # The leases of blocks that were entered and not left. A dict, as putting in and taking out are
-    # one step each, and an interruption may come between any two.
-    _blocks: dict[Any, None]
+    # The leases of blocks that were entered by hand, whose exits do not know them: True once it was
+    # not clear which of them was left, None before. A dict, as putting in and taking out are one
+    # step each, and an interruption may come between any two.
+    _blocks: dict[Any, bool | None]
     _plan: Plan
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None
@@ -165,6 +168,25 @@ class Description(Generic[C]):
                     f"(lease = lock.acquire(), then lease.{name})"
                 )
             raise AttributeError(problem)
+
+    def _open(self, lease: Any, block: Block[Any], has_exit: bool) -> None:
+        """Let a block hold its lease; the lock does where it has no exit of its own."""
+        shared = block.held
+        if has_exit and shared is None:
+            block.held = lease
+            lease._block = ref(block, lease._give_up)  # no __del__: it would swallow a Ctrl-C
+            return
+        self._blocks[lease] = None
+        if shared is not None:  # the same look-up is used for several blocks
+            self._blocks[shared] = None
+            block.held = shared._block = None
+
+    def _close(self, lease: Any, block: Block[Any]) -> None:
+        """Let nobody hold the lease any more."""
+        if block.held is lease and lease is not None:
+            block.held = lease._block = None
+        else:
+            self._blocks.pop(lease, None)
 
     def _own_names(self) -> tuple[str, ...]:
         return self._names if self._names is not None else naming.first_argument((), {})

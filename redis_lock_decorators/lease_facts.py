@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from typing import TypeVar
@@ -29,12 +29,14 @@ L = TypeVar("L", bound="LeaseFacts")
 class LeaseFacts:
     """What threads' and tasks' leases have in common."""
 
-    __slots__ = ("__weakref__", "_claim", "_options", "_untold", "_watch")
+    __slots__ = ("__weakref__", "_block", "_claim", "_options", "_untold", "_watch")
 
     def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
         self._options = options
         self._watch: Watch | None = None
+        # The ``with`` block that holds it: the lease is given up once that is gone.
+        self._block: object = None
         # In what context ``on_lost`` is to be called; whoever takes it out calls it.
         self._untold = None if options.on_lost is None else [copy_context()]
 
@@ -135,6 +137,17 @@ class LeaseFacts:
         if self._watch is not None:
             self._watch.options = replace(self._watch.options, auto_renew=False)
 
+    def _is_told(self) -> bool:
+        """Whether nothing is to be told of it any more."""
+        return self._watch is None or self._watch.is_over() or not self._claim.is_of_this_process()
+
+    def _give_up(self, _: object) -> None:
+        """End with the lease as it stands, as its block is gone and was not left."""
+        self._block = None
+        forget(self)
+        self._claim.owner = None
+        self._last_no_longer()
+
     def _untold_loss(self) -> Context | None:
         """In what context to call ``on_lost``, if that is due: only the first who asks is told."""
         if self._untold is None or self._claim.lost_to is None:
@@ -205,38 +218,59 @@ def forget(lease: LeaseFacts) -> None:
         _entered.set(tuple([other for other in entered if other != own]))
 
 
-def left(here: list[L], running: Callable[[], object]) -> L | None:
-    """The lease whose block is being left, of those that were entered through a lock.
+def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | None:
+    """The lease whose block is being left by hand, of those that were entered so.
 
-    The last one of the thread or task that leaves; a block that has moved there is told by its
-    context, or as it is the only one.
+    It is the only one, else the only one of this context, which tasks may share: then that of the
+    one that leaves. None if that does not tell: threads of pools leave what others have entered, so
+    the last one that this thread entered may be another's.
     """
-    if len(here) == 1:
-        return here[0]
-    owner, context = running(), _held()
-    own = [lease for lease in here if lease._claim.is_of(owner)]
-    own = own or sorted((one for one in here if one in context), key=context.index)
-    return own[-1] if own else None
+    _forget_told(blocks)
+    found = _open(blocks)
+    if len(found) > 1:
+        context, owner = _held(), running()
+        found = [lease for lease in found if lease in context]
+        found = [lease for lease in found if lease._claim.is_of(owner)] or found
+    return found[0] if len(found) == 1 else None
 
 
-def refuse_unclear(lock: object, blocks: Iterable[LeaseFacts], kind: object) -> None:
+def refuse_unclear(lock: object, blocks: dict[L, bool | None], kind: object) -> None:
     """Refuse to leave a block of which it is not known which it is; none outlives its lease.
+
+    Until then they stay in ``blocks``, so that their holders are told.
 
     Raises:
         LockError: the body succeeded.
     """
-    here = list(blocks)
+    here = _open(blocks)
     for lease in here:
         lease._last_no_longer()
+        blocks[lease] = True
     names = ", ".join(dict.fromkeys(lease.lock_name for lease in here))
+    problem = "which has no open block"
+    if here:
+        problem = (
+            f"and {len(here)} blocks of it are open: none is renewed any more; leave blocks by "
+            "a with statement or an exit stack, or make a RedisLock for each"
+        )
     error = LockError(
-        f"{lock!r} is left by a thread or task that did not enter it, and {len(here)} blocks of it "
-        "are open: none is renewed any more; where blocks move, make a RedisLock for each",
-        names or None,
+        f"{lock!r} is left by a thread or task that did not enter it, {problem}", names or None
     )
     if kind is None:
         raise error
     log.warning("%s", error)
+
+
+def _open(blocks: dict[L, bool | None]) -> list[L]:
+    """Those that may be left."""
+    return [lease for lease in list(blocks) if not blocks.get(lease) and not lease._claim.ended]
+
+
+def _forget_told(blocks: dict[L, bool | None]) -> None:
+    """Keep those that cannot be left no longer than until their holders are told."""
+    for lease in list(blocks):
+        if lease._claim.ended or (blocks.get(lease) and lease._is_told()):
+            blocks.pop(lease, None)
 
 
 def _held() -> list[LeaseFacts]:

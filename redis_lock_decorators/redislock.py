@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 
+from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.force import force
@@ -30,12 +31,13 @@ class RedisLock(Description[BlockingClient]):
 
     _awaited = False
 
-    def __enter__(self) -> Lease:
+    def _enter(self, block: Block[Lease]) -> Lease:
+        has_exit = block.begin()
         lease = unheld(self._plan, self._own_names())
         try:
             refused = lease._acquire(lease._options.patience)
             if refused is None:
-                self._blocks[lease] = None
+                self._open(lease, block, has_exit)
                 enter(lease)
                 return lease
             try:
@@ -43,22 +45,37 @@ class RedisLock(Description[BlockingClient]):
             finally:
                 del refused  # it refers to this frame by its trace
         except BaseException:
-            self._abandon(lease)
+            self._abandon(lease, block)
             raise
 
-    def __exit__(
-        self, kind: object, error: object, trace: object, lease: Lease | None = None
+    def _leave(
+        self,
+        block: Block[Lease],
+        kind: object,
+        error: object,
+        trace: object,
+        lease: Lease | None = None,
     ) -> None:
         # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
-            lease = self._left()
+            lease = block.held or left(self._blocks, running)
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)
-            self._blocks.pop(lease, None)
-            return lease.__exit__(kind, error, trace)
+            self._close(lease, block)
+            lease.__exit__(kind, error, trace)
         except BaseException:
-            self._abandon(self._left() if lease is None else lease)
+            self._abandon(lease or block.held or left(self._blocks, running), block)
             raise
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Lease: ...
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __enter__ = EnterMethod(_enter)
+        __exit__ = ExitMethod(_leave)
 
     @overload
     def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...
@@ -135,11 +152,7 @@ class RedisLock(Description[BlockingClient]):
             finally:
                 del refused  # it refers to this frame by its trace
 
-    def _left(self) -> Lease | None:
-        """The lease whose block is being left."""
-        return left(list(self._blocks), running)
-
-    def _abandon(self, lease: Lease | None) -> None:
+    def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
         """End a block after an exception from outside at any line."""
-        self._blocks.pop(lease, None)
+        self._close(lease, block)
         abandon(lease)

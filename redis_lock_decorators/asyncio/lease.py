@@ -142,6 +142,10 @@ class Lease(LeaseFacts):
         self._leave(None)
         self._claim.owner = None
 
+    def _give_up(self, block: object) -> None:
+        self._holder = None
+        super()._give_up(block)
+
     def _tell_soon(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
         context = self._untold_loss()

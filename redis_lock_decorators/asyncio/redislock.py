@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Literal, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators.asyncio.holder import running
-from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, is_at_home, unheld
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
+from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.force import force
@@ -30,12 +31,15 @@ class RedisLock(Description[AsyncClient]):
 
     _awaited = True
 
-    async def __aenter__(self) -> Lease:
+    def _begin(self, block: Block[Lease]) -> Coroutine[Any, Any, Lease]:
+        return self._enter(block, block.begin())
+
+    async def _enter(self, block: Block[Lease], has_exit: bool) -> Lease:
         lease = unheld(self._plan, self._own_names())
         try:
             refused = await lease._acquire(lease._options.patience)
             if refused is None:
-                self._blocks[lease] = None
+                self._open(lease, block, has_exit)
                 lease._enter()
                 return lease
             try:
@@ -43,22 +47,37 @@ class RedisLock(Description[AsyncClient]):
             finally:
                 del refused  # it refers to this frame by its trace
         except BaseException:
-            await self._abandon(lease)
+            await self._abandon(lease, block)
             raise
 
-    async def __aexit__(
-        self, kind: object, error: object, trace: object, lease: Lease | None = None
+    async def _leave(
+        self,
+        block: Block[Lease],
+        kind: object,
+        error: object,
+        trace: object,
+        lease: Lease | None = None,
     ) -> None:
         # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
-            lease = self._left()
+            lease = block.held or left(self._blocks, running)
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)
-            self._blocks.pop(lease, None)
-            return await lease.__aexit__(kind, error, trace)
+            self._close(lease, block)
+            await lease.__aexit__(kind, error, trace)
         except BaseException:
-            await self._abandon(self._left() if lease is None else lease)
+            await self._abandon(lease or block.held or left(self._blocks, running), block)
             raise
+
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> Lease: ...
+
+        async def __aexit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __aenter__ = EnterMethod(_begin)
+        __aexit__ = ExitMethod(_leave)
 
     @overload
     async def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...
@@ -129,14 +148,7 @@ class RedisLock(Description[AsyncClient]):
             finally:
                 del refused  # it refers to this frame by its trace
 
-    def _left(self) -> Lease | None:
-        """The lease whose block is being left."""
-        blocks = list(self._blocks)
-        if len(blocks) > 1:  # event loops of several threads may share a lock
-            blocks = [lease for lease in blocks if is_at_home(lease)]
-        return left(blocks, running)
-
-    async def _abandon(self, lease: Lease | None) -> None:
+    async def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
         """End a block after an exception from outside at any line."""
-        self._blocks.pop(lease, None)
+        self._close(lease, block)
         await abandon(lease)

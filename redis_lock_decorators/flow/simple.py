@@ -18,8 +18,8 @@ from redis_lock_decorators.flow.requests import (
     Refusal,
     ask,
     is_forbidden,
-    may_have_run,
     is_torn,
+    may_have_run,
     persist,
     text,
 )

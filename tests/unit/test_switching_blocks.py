@@ -17,7 +17,10 @@ from redis_lock_decorators.lease_facts import claim_for
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 
-SCENES = Scenes("redis_lock_decorators/redislock", "lease_facts", "redis_lock_decorators/lease")
+SCENES = Scenes(
+    *("redis_lock_decorators/redislock", "lease_facts", "redis_lock_decorators/lease"),
+    "redis_lock_decorators/blocks",
+)
 
 
 def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:

@@ -43,7 +43,7 @@ def test_every_switch_between_two_threads(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "leave", [redislock.RedisLock.__exit__, asyncio.RedisLock.__aexit__], ids=["thread", "task"]
+    "leave", [redislock.RedisLock._leave, asyncio.RedisLock._leave], ids=["thread", "task"]
 )
 def test_no_line_of_leaving_a_block_is_unguarded(leave: Any) -> None:
     tree = ast.parse(textwrap.dedent(inspect.getsource(leave))).body[0]

@@ -1,0 +1,487 @@
+"""Each block leaves what it has entered, whoever leaves it; where that is unclear, nothing is lost.
+
+That a lease is lost is set by hand here: then another may enter a block of the same lock object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+import redis
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+import redis_lock_decorators.asyncio.lease
+import redis_lock_decorators.asyncio.redislock
+import redis_lock_decorators.lease
+from redis_lock_decorators import LockError, LockLostError, redislock
+from redis_lock_decorators.lease_facts import claim_for
+from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.world.clock import monotonic
+
+
+class Blocking:
+    """Blocks of threads."""
+
+    module: Any = redislock
+    leases: Any = redis_lock_decorators.lease
+    client = redis.Redis()
+    enter, exit = "__enter__", "__exit__"
+    options: ClassVar[Any] = {"auto_renew": False}
+
+    @staticmethod
+    async def do(work: Any) -> Any:
+        return work
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def held(lock: Any) -> Any:
+        with lock as lease:
+            yield lease
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def stack() -> Any:
+        with contextlib.ExitStack() as stack:
+            yield stack, stack.enter_context, stack.close
+
+    @staticmethod
+    def dependency(lock: Any) -> Any:
+        @contextlib.contextmanager
+        def block() -> Iterator[Any]:
+            with lock as lease:
+                yield lease
+
+        return block()
+
+
+class Asyncio:
+    """Blocks of tasks."""
+
+    module: Any = redis_lock_decorators.asyncio.redislock
+    leases: Any = redis_lock_decorators.asyncio.lease
+    client = redis.asyncio.Redis()
+    enter, exit = "__aenter__", "__aexit__"
+    options: ClassVar[Any] = {"auto_renew": False, "cancel_on_lost": False}
+
+    @staticmethod
+    async def do(work: Awaitable[Any]) -> Any:
+        return await work
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def held(lock: Any) -> Any:
+        async with lock as lease:
+            yield lease
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def stack() -> Any:
+        async with contextlib.AsyncExitStack() as stack:
+            yield stack, stack.enter_async_context, stack.aclose
+
+    @staticmethod
+    def dependency(lock: Any) -> Any:
+        @contextlib.asynccontextmanager
+        async def block() -> Any:
+            async with lock as lease:
+                yield lease
+
+        return block()
+
+
+WORLDS = [Blocking, Asyncio]
+
+
+class Scene:
+    """A lock of one world whose leases are on servers of their own, each free at once."""
+
+    def __init__(self, world: Any, kind: Any = None) -> None:
+        self.world = world
+        self.do = world.do
+        self.lock = (kind or world.module.RedisLock)("a", client=world.client, **world.options)
+
+    async def enter(self) -> Any:
+        """Enter by hand."""
+        return await self.do(getattr(self.lock, self.world.enter)())
+
+    async def leave(self, *failure: object) -> Any:
+        """Leave by hand."""
+        return await self.do(getattr(self.lock, self.world.exit)(*(failure or (None,) * 3)))
+
+    async def lost(self) -> Any:
+        """A lease of a block that was entered by hand, and is lost."""
+        return lose(await self.enter())
+
+
+def lose(lease: Any) -> Any:
+    lease._claim.lost_to = "test"
+    return lease
+
+
+def is_inside(lease: Any) -> bool:
+    """Whether a lease is held, and in Redis."""
+    held = lease._port.server.value(lease._claim.keys[0]) is not None
+    return held and not lease._claim.ended and not lease.lost
+
+
+def elsewhere(context: contextvars.Context, work: Any) -> Any:
+    """What a coroutine gives whose steps another context takes, outside tasks."""
+    with pytest.raises(StopIteration) as stop:
+        context.run(work.send, None)
+    return stop.value.value
+
+
+@pytest.fixture(params=WORLDS, ids=["threads", "tasks"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    world = request.param
+
+    def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
+        port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
+        claim = claim_for(lock_names, plan.options, world.leases.running())
+        return world.leases.Lease(claim, port, plan.options)
+
+    monkeypatch.setattr(world.module, "unheld", unheld)
+    return world
+
+
+def run(test: Callable[[], Any]) -> None:
+    asyncio.run(test())
+
+
+# Blocks with an exit of their own
+
+
+def test_the_block_of_a_generator_leaves_its_own_lease(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        enter, leave = world.enter, world.exit
+        one, two = world.dependency(scene.lock), world.dependency(scene.lock)
+        lost = lose(await scene.do(getattr(one, enter)()))
+        held = await scene.do(getattr(two, enter)())
+
+        with pytest.raises(LockLostError):
+            await scene.do(getattr(one, leave)(None, None, None))
+
+        assert is_inside(held)
+        await scene.do(getattr(two, leave)(None, None, None))
+        assert held._claim.ended
+        assert lost._claim.lost_to == "test"
+        assert scene.lock._blocks == {}
+
+    run(test)
+
+
+def test_an_exit_stack_leaves_its_own_lease(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        async with world.stack() as (_, push, close):
+            lose(await scene.do(push(scene.lock)))
+            held = await scene.enter()
+
+            with pytest.raises(LockLostError):
+                await scene.do(close())
+
+            assert is_inside(held)
+            await scene.leave()
+            assert held._claim.ended
+            assert scene.lock._blocks == {}
+
+    run(test)
+
+
+def test_a_block_within_one_that_is_lost_leaves_its_own_lease(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        with pytest.raises(LockLostError):
+            async with world.held(scene.lock) as outer:
+                lose(outer)
+                async with world.held(scene.lock) as inner:
+                    pass
+                assert inner._claim.ended
+                assert not outer._claim.ended
+
+    run(test)
+
+
+def test_the_block_of_a_subclass_with_an_entry_of_its_own_has_its_own_exit(world: Any) -> None:
+    async def test() -> None:
+        def enter(lock: Any) -> Any:
+            entered.append(lock)
+            return getattr(super(kind, lock), world.enter)()
+
+        kind = type("Own", (world.module.RedisLock,), {world.enter: enter})
+        entered: list[Any] = []
+        scene = Scene(world, kind)
+        one, two = world.dependency(scene.lock), world.dependency(scene.lock)
+        lose(await scene.do(getattr(one, world.enter)()))
+        held = await scene.do(getattr(two, world.enter)())
+
+        with pytest.raises(LockLostError):
+            await scene.do(getattr(one, world.exit)(None, None, None))
+
+        assert is_inside(held)
+        await scene.do(getattr(two, world.exit)(None, None, None))
+        assert entered == [scene.lock] * 2
+
+    run(test)
+
+
+def test_a_subclass_with_methods_of_its_own_lets_go(world: Any) -> None:
+    async def test() -> None:
+        def enter(lock: Any) -> Any:
+            return getattr(super(kind, lock), world.enter)()
+
+        def leave(lock: Any, *failure: object) -> Any:
+            return getattr(super(kind, lock), world.exit)(*failure)
+
+        kind = type("Own", (world.module.RedisLock,), {world.enter: enter, world.exit: leave})
+        scene = Scene(world, kind)
+        async with world.held(scene.lock) as lease:
+            gc.collect()
+            assert is_inside(lease)
+        assert lease._claim.ended
+        assert scene.lock._blocks == {}
+
+    run(test)
+
+
+def test_methods_that_are_kept_and_called_again_and_again_are_of_no_block(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
+        first = lose(await scene.do(enter()))
+        second = await scene.do(
+            enter()
+        )  # as by another thread, while the first one is in its block
+
+        with pytest.raises(LockError, match="2 blocks"):
+            await scene.do(leave(None, None, None))
+        for lease in (first, second):
+            assert lease._block is None
+        third = await scene.do(enter())
+        await scene.do(leave(None, None, None))
+
+        assert third._claim.ended
+
+    run(test)
+
+
+def test_a_kept_exit_takes_no_block_from_another(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        kept = getattr(scene.lock, world.exit)
+        async with world.held(scene.lock) as first:
+            assert is_inside(first)
+        assert first._claim.ended
+        second = await scene.enter()
+        gc.collect()
+        assert is_inside(second)
+        await scene.do(kept(None, None, None))
+        assert second._claim.ended
+
+    run(test)
+
+
+def test_a_block_between_the_look_ups_of_another_takes_nothing_from_it(world: Any) -> None:
+    """As a signal handler's or a finalizer's may come there."""
+
+    async def test() -> None:
+        scene = Scene(world)
+        enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
+        async with world.held(scene.lock) as between:
+            pass
+        lease = await scene.do(enter())
+        other = lose(await scene.enter())
+
+        await scene.do(leave(None, None, None))
+
+        assert between._claim.ended
+        assert lease._claim.ended
+        assert list(scene.lock._blocks) == [other]
+
+    run(test)
+
+
+def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        for name in (world.exit, world.enter, world.exit):
+            assert callable(getattr(scene.lock, name))
+            assert callable(getattr(type(scene.lock), name))
+
+        lease = await scene.enter()
+
+        assert scene.lock._blocks == {lease: None}
+        await scene.leave()
+        assert lease._claim.ended
+
+    run(test)
+
+
+# Exits that are never run
+
+
+@contextlib.contextmanager
+def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
+    """Raise KeyboardInterrupt, as a signal handler may, before the function's first line."""
+
+    def call(frame: Any, event: str, argument: object) -> None:
+        if frame.f_code is function.__code__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            sys.settrace(call)
+            yield
+        finally:
+            sys.settrace(None)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_a_lease_whose_exit_was_interrupted_at_its_entry_is_given_up(world: Any) -> None:
+    scene = Scene(world)
+    leases: list[Any] = []
+
+    def block() -> None:
+        with scene.lock as lease:
+            leases.append(lease)
+
+    async def async_block() -> None:
+        async with scene.lock as lease:
+            leases.append(lease)
+
+    with interrupted_at_the_entry_of(world.module.RedisLock._leave):
+        if world is Blocking:
+            block()
+        else:
+            steps = async_block()
+            with pytest.raises(StopIteration):
+                steps.send(None)
+
+    gc.collect()
+    (lease,) = leases
+    assert scene.lock._blocks == {}
+    assert lease._claim.owner is None, "who was interrupted would be told that it waits for itself"
+    assert lease._block is None
+
+
+# Blocks that are left by hand
+
+
+def test_of_several_the_only_one_of_this_context_is_left(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        here = await scene.lost()
+        context = contextvars.Context()
+        there = await enter_in(context, scene)
+
+        with pytest.raises(LockLostError):
+            await scene.leave()
+
+        assert is_inside(there)
+        assert here._claim.lost_to == "test"
+
+    async def enter_in(context: contextvars.Context, scene: Any) -> Any:
+        if world is Blocking:
+            return context.run(scene.lock.__enter__)
+        return elsewhere(context, scene.lock.__aenter__())
+
+    run(test)
+
+
+def test_where_a_thread_has_entered_two_blocks_it_is_refused_to_guess(world: Any) -> None:
+    """A pool's thread enters many, and leaves what others have entered."""
+
+    async def test() -> None:
+        scene = Scene(world)
+        await scene.lost()
+        held = await scene.enter()
+
+        with pytest.raises(LockError, match="2 blocks"):
+            await scene.leave()
+
+        assert is_inside(held)
+
+    run(test)
+
+
+def test_a_lock_works_again_after_an_exit_that_was_unclear(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        await scene.lost()
+        await scene.enter()
+        for text in ("2 blocks", "no open block"):
+            with pytest.raises(LockError, match=text):
+                await scene.leave()
+
+        for _ in range(3):
+            lease = await scene.enter()
+            await scene.leave()
+            assert lease._claim.ended
+        assert scene.lock._blocks == {}
+
+    run(test)
+
+
+def test_those_in_a_block_that_was_refused_are_told_of_its_end(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        await scene.lost()
+        held = await scene.enter()
+        held._watch = Watched()
+        with pytest.raises(LockError, match="2 blocks"):
+            await scene.leave()
+
+        assert not held._watch.options.auto_renew
+        assert held in scene.lock._blocks
+        held._watch.over = True
+        await scene.enter()
+        await scene.leave()
+        assert scene.lock._blocks == {}
+
+    run(test)
+
+
+class Watched:
+    """A lease's watch."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.over = False
+        self.port = self
+        self.keeper = self
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def drop(self, watch: object) -> None:
+        self.over = True
+
+
+def test_threads_pair_their_own_look_ups() -> None:
+    lock = redislock.RedisLock("a", client=redis.Redis())
+    mine = lock.__enter__
+    theirs: list[Any] = []
+    thread = threading.Thread(target=lambda: theirs.append(lock.__exit__))
+    thread.start()
+    thread.join()
+    ours = lock.__exit__
+
+    def block_of(method: Any) -> Any:
+        return method.args[1]
+
+    assert block_of(mine) is block_of(ours)
+    assert block_of(mine) is not block_of(theirs[0])
