@@ -18,19 +18,23 @@ from redis_lock_decorators.world.tasks import start as start_task
 
 #: Seconds for works to end that were cancelled.
 PARTING = 1.0
+#: Seconds after which what an interrupted ring has left is done.
+AGAIN = 0.25
 
 
 class LoopAlarm:
     """Calls a function of its event loop at the earliest of the times asked for.
 
     Not in the context of who asks: it would be kept for as long as there is something to ring for.
+    A ring may be lost, if a signal handler raises an exception there: so a second timer stands
+    behind each, and is cancelled when what is to be called has returned.
     """
 
-    __slots__ = ("_at", "_handle", "_ring")
+    __slots__ = ("_at", "_ring", "_timers")
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
-        self._handle: asyncio.TimerHandle | None = None
+        self._timers: tuple[asyncio.TimerHandle, ...] = ()
         self._at = math.inf
 
     def set(self, when: float) -> None:
@@ -38,15 +42,25 @@ class LoopAlarm:
         now = monotonic()
         # One that is overdue may never come: the clock of a program's event loop may be frozen.
         if when < self._at or self._at < now:
-            if self._handle is not None:
-                self._handle.cancel()
-            self._at = min(when, self._at)
-            delay = max(0.0, self._at - now)
-            self._handle = asyncio.get_running_loop().call_later(delay, self._go, context=Context())
+            first = min(when, self._at)
+            self._at = math.inf  # if this is interrupted, the next who asks sets it
+            self._cancel()
+            self._call_after(max(0.0, first - now))
+            self._at = first
+
+    def _call_after(self, delay: float) -> None:
+        after = partial(asyncio.get_running_loop().call_later, context=Context())
+        self._timers = after(delay + AGAIN, self._go), after(delay, self._go)
+
+    def _cancel(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
 
     def _go(self) -> None:
-        self._handle, self._at = None, math.inf
+        timers, self._at = self._timers, math.inf
         self._ring()
+        if self._timers is timers:
+            self._cancel()
 
 
 def start(

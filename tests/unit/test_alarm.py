@@ -1,0 +1,119 @@
+"""An alarm of an event loop rings though something interrupts it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.virtual_loop import VirtualLoop
+
+from redis_lock_decorators.world import room
+from redis_lock_decorators.world.room import LoopAlarm
+
+
+class Limit(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    loop.set_exception_handler(lambda _, context: None)
+    monkeypatch.setattr(room, "monotonic", loop.time)
+    yield loop
+    loop.close()
+
+
+class Interrupting:
+    """Raises at a line of the alarm's; line 0 is the entry of what its timer calls."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count, self.raised = at, 0, False
+
+    def call(self, frame: Any, event: str, _: object) -> Any:
+        if frame.f_code is LoopAlarm._go.__code__:
+            self.step("line")
+            return lambda frame, event, _: self.step(event)
+        return None
+
+    def step(self, event: str) -> Any:
+        if event == "line":
+            self.count += 1
+            if self.count == self.at:
+                self.raised = True
+                raise Limit
+        return lambda frame, event, _: self.step(event)
+
+
+def rung(loop: VirtualLoop, interrupting: Interrupting) -> list[float]:
+    """When an alarm rang that rings itself every ten seconds, and whose first ring is cut."""
+    times: list[float] = []
+
+    def ring() -> None:
+        times.append(loop.now)
+        alarm.set(times[0] + 10 * len(times))
+
+    alarm = LoopAlarm(ring)
+
+    async def wait() -> None:
+        start = loop.now
+        alarm.set(start + 1)
+        sys.settrace(interrupting.call)
+        try:
+            await asyncio.sleep(5)
+        finally:
+            sys.settrace(None)
+        await asyncio.sleep(30)
+
+    loop.run_until_complete(wait())
+    return times
+
+
+def test_ring_that_is_interrupted_at_any_line_is_made_up_for(loop: VirtualLoop) -> None:
+    at = 1
+    while True:
+        start, interrupting = loop.now, Interrupting(at)
+        times = rung(loop, interrupting)
+        if not interrupting.raised:
+            break
+        assert times[0] - start < 1.5
+        assert len(times) >= 4
+        at += 1
+    assert at > 3
+    assert [round(time - start, 3) for time in times] == [1, 11, 21, 31]
+
+
+def test_ring_whose_call_fails_is_repeated_once(loop: VirtualLoop) -> None:
+    times: list[float] = []
+
+    def ring() -> None:
+        times.append(loop.now)
+        raise Limit
+
+    async def wait() -> None:
+        LoopAlarm(ring).set(loop.now + 1)
+        await asyncio.sleep(10)
+
+    start = loop.now
+    loop.run_until_complete(wait())
+
+    assert [time - start for time in times] == [1, pytest.approx(1.25)]
+
+
+def test_overdue_alarm_is_set_anew_by_who_asks_next(loop: VirtualLoop) -> None:
+    times: list[float] = []
+    alarm = LoopAlarm(lambda: times.append(loop.now))
+
+    async def wait() -> None:
+        alarm.set(loop.now + 1)
+        alarm._cancel()  # as an interrupt between two lines would leave it
+        await asyncio.sleep(2)
+        alarm.set(loop.now + 100)
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(wait())
+
+    assert len(times) == 1
