@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from contextvars import Context
 from weakref import ref
 
 #: What the cancellation by a loss says.
@@ -14,21 +15,44 @@ Runner = ref["asyncio.Task[object]"]
 
 
 class Holder:
-    """The task that entered a block, until the block is left."""
+    """The task that entered a block, until the block is left.
 
-    __slots__ = ("_cancels", "_cut", "_task")
+    Attributes:
+        _is_due: it is to be cancelled.
+        _cut: it was cancelled.
+    """
+
+    __slots__ = ("_cancels", "_cut", "_is_due", "_task")
 
     def __init__(self, task: Runner) -> None:
         self._task = task
-        self._cut = False
+        self._is_due = self._cut = False
         self._cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
 
     def cancel(self) -> None:
-        """Cancel the task, once, unless it is over or runs this."""
+        """Cancel the task, once, unless it is over or runs this.
+
+        While a task runs, a moment later: the holder may stand further up, where it began that
+        task at once. Then it is in a step of its own, which Python before 3.13 ends by a
+        cancellation though that was taken back meanwhile.
+        """
+        if not self._is_due and self._found() is not None:
+            self._is_due = True
+            if running() is None:
+                self._cancel()
+            else:
+                asyncio.get_running_loop().call_soon(self._cancel, context=Context())
+
+    def _found(self) -> asyncio.Task[object] | None:
+        """The task, if it is not over and does not run this."""
         task = self._task()
-        if task is not None and not task.done() and not self._cut and self._task != running():
+        return None if task is None or task.done() or self._task == running() else task
+
+    def _cancel(self) -> None:
+        task = self._found()
+        if self._is_due and task is not None:
             self._cut = True
             task.cancel(LOST)
 
@@ -38,9 +62,9 @@ class Holder:
         It is another's if the task was cancelled from elsewhere too.
         """
         task = self._task() if self._cut else None
+        self._is_due = self._cut = False
         if task is None:
             return False
-        self._cut = False
         if sys.version_info >= (3, 11):
             ours = task.uncancel() <= self._cancels
         else:

@@ -116,3 +116,62 @@ def test_a_task_that_is_gone_is_nobody() -> None:
 
     asyncio.run(test())
     assert running() is None
+
+
+def begin_at_once(work: Coroutine[Any, Any, Any]) -> None:
+    """Run the first step of a task now, as an eager task factory does; it is the last one too."""
+    loop, outer = asyncio.get_running_loop(), asyncio.current_task()
+    inner = asyncio.Task(asyncio.sleep(0), loop=loop)
+    assert outer is not None
+    asyncio.tasks._leave_task(loop, outer)
+    asyncio.tasks._enter_task(loop, inner)
+    try:
+        work.send(None)
+    except StopIteration:
+        pass
+    finally:
+        asyncio.tasks._leave_task(loop, inner)
+        asyncio.tasks._enter_task(loop, outer)
+
+
+def test_loss_that_a_task_finds_which_the_holder_runs_leaves_nothing_behind() -> None:
+    """Before Python 3.13, a cancellation of a task in its own step outlasts its being taken back."""
+
+    async def finds(holder: Holder) -> None:
+        holder.cancel()
+
+    async def works() -> int:
+        own = running()
+        assert own is not None
+        holder = Holder(own)
+        begin_at_once(finds(holder))
+        assert not holder.take_back(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return 1
+
+    async def test() -> None:
+        assert await asyncio.ensure_future(works()) == 1
+
+    asyncio.run(test())
+
+
+def test_loss_that_a_task_finds_which_the_holder_runs_cancels_the_holder() -> None:
+    async def finds(holder: Holder) -> None:
+        holder.cancel()
+
+    async def works() -> bool:
+        own = running()
+        assert own is not None
+        holder = Holder(own)
+        begin_at_once(finds(holder))
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError as error:
+            return holder.take_back(error)
+        return False
+
+    async def test() -> None:
+        assert await asyncio.ensure_future(works())
+
+    asyncio.run(test())
