@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-import redis_lock_decorators
+from redis_lock_decorators import Locks
 from redis_lock_decorators.testing import LocalServer
 
 README = Path(__file__).resolve().parents[2] / "README.rst"
@@ -44,9 +44,13 @@ def test_the_first_program_runs_as_it_stands(server, tmp_path):
     assert done.stdout == "one process at a time charges order 42\n", done.stderr
 
 
-def test_what_the_table_says_can_be_written(server, monkeypatch):
-    monkeypatch.setenv("REDIS_URL", server.url)
-    names = dict(vars(redis_lock_decorators))
+def test_what_the_table_says_can_be_written(server):
+    locks = Locks(client=server.client())
+    names = {
+        "RedisLock": locks.lock,
+        "force_release": locks.force_release,
+        "redis_lock": locks.redis_lock,
+    }
     exec("@redis_lock('order:{order_id}')\ndef charge(order_id): ...\n", names)  # noqa: S102
 
     tried = [literal for literal in literals() if run(literal, names)]
