@@ -73,10 +73,9 @@ async def release(port: Port, claim: Claim) -> None:
         claim.deadline = math.inf  # of a token from elsewhere: its end is not known here
     try:
         await parting.release(port, claim, "script")
-    except Exception:
-        raise
-    except BaseException:
-        claim.ended = False
+    except BaseException as error:
+        if not port.is_outcome(error):
+            claim.ended = False
         raise
 
 

@@ -62,6 +62,12 @@ class Port(Protocol):
     def is_unknown(self, error: Exception) -> bool:
         """Whether the command behind this error may or may not have been run."""
 
+    def is_outcome(self, error: BaseException) -> bool:
+        """Whether a request ended with this error; if not, it was raised from outside meanwhile.
+
+        So do signal handlers, at whatever line the program is then.
+        """
+
     def was_sent(self, error: Exception) -> bool:
         """Whether a byte of the request behind this error may have reached a server."""
 

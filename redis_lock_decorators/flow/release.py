@@ -60,18 +60,24 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
             work = partial(let_go, port, claim, method, send=port.hasten)
         failed = partial(_doubt, port, claim, method)
         refusal = await persist(port, work, claim.deadline, failed)
-    except Exception:
-        raise
-    except BaseException:
-        claim.doubtful = claim.keys  # it may have been sent
-        await port.shield(partial(let_go, port, claim, method, tidying(port, ROUND_TRIP)))
-        end(port, claim)
+    except BaseException as error:
+        if not port.is_outcome(error):
+            await _let_go_anyway(port, claim, method)
         raise
     end(port, claim)
     if claim.lost_to is not None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
     if refusal is not None and not _is_explained(port, claim, method, refusal):
         raise lost(port, claim, refusal)
+
+
+async def _let_go_anyway(port: Port, claim: Claim, method: ReleaseMethod) -> None:
+    """Let go after an exception from outside, which came at any line."""
+    claim.doubtful = claim.keys  # it may have been sent
+    try:
+        await port.shield(partial(let_go, port, claim, method, tidying(port, ROUND_TRIP)))
+    finally:
+        end(port, claim)
 
 
 async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
@@ -88,6 +94,8 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
             raise
         log.warning("%s", error)
     except Exception as error:
+        if not port.is_outcome(error):
+            raise
         end(port, claim)
         log.warning(
             "lock %s could not be let go (%s: %s); it frees itself when its lease ends",
@@ -130,6 +138,8 @@ async def _let_go_parts(
         try:
             refusal = await let_go_part(port, claim, part, method, until)
         except Exception as error:  # one sick node does not keep the keys of a healthy one
+            if not port.is_outcome(error):
+                raise
             doubt.note(port, claim, part, error, sent)
             failures.append(error)
             continue

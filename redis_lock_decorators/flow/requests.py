@@ -91,7 +91,7 @@ async def persist(
     try:
         return await attempt(until)
     except Exception as error:
-        if failed is not None:
+        if failed is not None and port.is_outcome(error):
             failed(error, started)
         if not is_unknown(port, error):
             raise
@@ -257,6 +257,8 @@ async def _repeat(
         try:
             return await attempt(until)
         except Exception as failure:
+            if not port.is_outcome(failure):
+                raise
             if failed is not None:
                 failed(failure, began)
             # Of several outcomes, one that is unknown is told rather than one that is known.

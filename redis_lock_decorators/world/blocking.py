@@ -48,6 +48,16 @@ def _refuse_here() -> None:
         )
 
 
+async def _tidied(work: Callable[[], Awaitable[object]]) -> None:
+    """Do work whose own errors nobody waits for."""
+    try:
+        await work()
+    except Exception as error:
+        if not failures.is_outcome(error):
+            raise
+        log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
+
+
 class BlockingPort:
     """A blocking client as the flows see it."""
 
@@ -67,6 +77,7 @@ class BlockingPort:
     now = staticmethod(monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
+    is_outcome = staticmethod(failures.is_outcome)
     was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
@@ -134,9 +145,10 @@ class BlockingPort:
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work()
-        except Exception as error:
-            log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
+            await _tidied(work)
+        except BaseException:
+            await _tidied(work)  # it was interrupted from outside, at any line
+            raise
 
     def watch(self) -> BlockingWatch:
         return BlockingWatch(self.client)

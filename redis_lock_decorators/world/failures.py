@@ -6,6 +6,8 @@ import copy
 import importlib
 from typing import Any, TypeVar
 
+from redis_lock_decorators.errors import LockError
+
 E = TypeVar("E", bound=BaseException)
 
 _CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
@@ -80,6 +82,16 @@ def is_unknown(error: Exception) -> bool:
     if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
         return True
     return bool(names & _CUT or _codes(error) & _PASSING)
+
+
+def is_outcome(error: BaseException) -> bool:
+    """Whether a request ended with this error; if not, it was raised from outside meanwhile.
+
+    So do signal handlers, at whatever line the program is then.
+    """
+    if isinstance(error, OSError) and is_of_socket(error):
+        return True
+    return isinstance(error, LockError) or (isinstance(error, Exception) and _is_clients(error))
 
 
 def was_sent(error: BaseException) -> bool:
@@ -168,6 +180,8 @@ def lacks(error: Exception) -> str:
         return "memory"
     if _is_torn(error):
         return "keys"
+    if not _is_clients(error):
+        return ""
     sentence = str(error).lower()
     if any(part in sentence for part in _NO_RIGHT):
         return "right"
@@ -179,6 +193,10 @@ def _is_torn(error: Exception) -> bool:
     # A cluster's client asks again a few times, and then tells only that it did.
     has_given_up = "ClusterError" in names and "TTL exhausted" in str(error)
     return has_given_up or "TryAgainError" in names or "TRYAGAIN" in _codes(error)
+
+
+def _is_clients(error: BaseException) -> bool:
+    return bool(_client_names(error))
 
 
 def _client_names(error: BaseException) -> set[str]:

@@ -55,6 +55,7 @@ class AsyncioPort:
     now = staticmethod(monotonic)
     random = staticmethod(random.random)
     is_unknown = staticmethod(failures.is_unknown)
+    is_outcome = staticmethod(failures.is_outcome)
     was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
@@ -186,13 +187,17 @@ def start(work: Awaitable[object]) -> asyncio.Future[object]:
 async def finish(work: Callable[[], Awaitable[object]]) -> None:
     """Do work though the caller is cancelled meanwhile, and the task that does it as well.
 
+    An exception from outside, as signal handlers raise it, is the caller's, after the work.
+
     So it is done at the end of ``asyncio.run`` too, which waits for the caller. A cancelled caller
     waits for a round trip at most; then the work goes on without it.
     """
     cut: asyncio.CancelledError | None = None
+    outside: BaseException | None = None
     end, task, began = math.inf, start(work()), 1
-    while not task.done() or (task.cancelled() and began < MOST_BEGUN):
+    while not task.done() or _is_interrupted(task, outside, began):
         if task.done():
+            outside = outside or _failure(task)
             task, began = start(work()), began + 1
         left = end - monotonic()
         if left <= 0:
@@ -204,6 +209,22 @@ async def finish(work: Callable[[], Awaitable[object]]) -> None:
             cut = error
     if cut is not None:
         raise cut
+    if outside is not None:
+        raise outside
+
+
+def _is_interrupted(
+    task: asyncio.Future[object], outside: BaseException | None, began: int
+) -> bool:
+    """Whether work did not come to its end, and is worth another beginning."""
+    if task.cancelled():
+        return began < MOST_BEGUN
+    failure = _failure(task)
+    return failure is not None and outside is None and not failures.is_outcome(failure)
+
+
+def _failure(task: asyncio.Future[object]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
 
 
 def unfinished() -> list[asyncio.Future[object]]:

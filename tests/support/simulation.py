@@ -84,6 +84,7 @@ class SimulatedPort:
         self.decoded = _text if text else (lambda reply: reply)
 
     is_unknown = staticmethod(failures.is_unknown)
+    is_outcome = staticmethod(failures.is_outcome)
     was_sent = staticmethod(failures.was_sent)
     lacks = staticmethod(failures.lacks)
 
@@ -145,10 +146,19 @@ class SimulatedPort:
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work()
+            await self._tidied(work)
         except AssertionError:
             raise
+        except BaseException:
+            await self._tidied(work)
+            raise
+
+    async def _tidied(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
         except Exception as error:
+            if not self.is_outcome(error):
+                raise
             self.untidy.append(error)
 
     def watch(self) -> SimulatedWatch:

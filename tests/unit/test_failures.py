@@ -11,6 +11,7 @@ import redis.exceptions as client
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.world.failures import (
     is_change,
+    is_outcome,
     is_reply,
     is_unknown,
     keeps_connection,
@@ -256,7 +257,31 @@ def test_error_of_a_users_signal_handler_is_not_the_clients(error: Exception) ->
     assert not is_reply(error)
 
 
-@pytest.mark.parametrize("sentence", ["BUSY", "LOADING the report", "READONLY", "NOSCRIPT"])
+@pytest.mark.parametrize(
+    ("error", "is_ours"),
+    [
+        (client.ConnectionError("gone"), True),
+        (client.ResponseError("ERR wrong"), True),
+        (LockError("wrong"), True),
+        (ConnectionResetError(104, "Connection reset by peer"), True),
+        (TimeoutError("timed out"), True),
+        (TimeoutError("a signal handler's"), False),
+        (TimeoutError(), False),
+        (made("Deadline", module="myapp"), False),
+        (KeyboardInterrupt(), False),
+        (asyncio.CancelledError(), False),
+    ],
+    ids=repr,
+)
+def test_exception_from_outside_is_no_outcome_of_a_request(
+    error: BaseException, is_ours: bool
+) -> None:
+    assert is_outcome(error) == is_ours
+
+
+@pytest.mark.parametrize(
+    "sentence", ["BUSY", "LOADING the report", "READONLY", "NOSCRIPT", "unknown command"]
+)
 def test_words_of_a_users_error_are_not_the_servers(sentence: str) -> None:
     assert not is_unknown(ValueError(sentence))
     assert lacks(ValueError(sentence)) == ""

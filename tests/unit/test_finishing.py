@@ -136,3 +136,39 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
     asyncio.run(main())
 
     assert done
+
+
+class Limit(Exception):
+    """What a signal handler raises, at whatever line."""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_exception_from_outside_is_the_callers_after_the_work(
+    loop: VirtualLoop, times: int
+) -> None:
+    begun = []
+
+    async def interrupted() -> None:
+        begun.append(1)
+        await asyncio.sleep(0.1)
+        if len(begun) <= times:
+            raise Limit
+
+    with pytest.raises(Limit):
+        loop.run_until_complete(
+            tasks.AsyncioPort.shield(None, interrupted)  # type: ignore[arg-type]
+        )
+
+    assert len(begun) == 2
+
+
+def test_error_of_the_work_is_nobodys(loop: VirtualLoop) -> None:
+    begun = []
+
+    async def failing() -> None:
+        begun.append(1)
+        raise redis.ConnectionError("gone")
+
+    loop.run_until_complete(tasks.AsyncioPort.shield(None, failing))  # type: ignore[arg-type]
+
+    assert len(begun) == 1

@@ -33,6 +33,12 @@ from redis_lock_decorators.world.blocking import run
 KEY = b"sys:lock:a"
 #: Keys of two slots, in the order in which everybody takes them.
 FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
+
+
+class Limit(Exception):
+    """What a signal handler of a program raises, such as a time limit for its work."""
+
+
 METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
 every_method = pytest.mark.parametrize("method", METHODS)
 
@@ -636,7 +642,7 @@ def test_native_release_takes_no_other_reply_than_yes_or_no(reply: Any) -> None:
 
 @every_method
 @pytest.mark.parametrize("reply_left", [False, True])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), Limit(), TimeoutError()])
 def test_interrupt_in_the_middle_still_frees_the_lock(
     method: ReleaseMethod, reply_left: bool, error: BaseException
 ) -> None:
@@ -650,6 +656,59 @@ def test_interrupt_in_the_middle_still_frees_the_lock(
     assert port.server.value(KEY) is None
     assert port.held == {}
     assert not claim.is_live(port.now())
+
+
+@every_method
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Limit(), TimeoutError("too slow")])
+def test_exception_from_outside_at_the_end_of_a_block_is_told(
+    method: ReleaseMethod, failed: bool, error: BaseException
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [raising(error)]
+
+    with pytest.raises(type(error)):
+        run(leave(port, claim, method, failed=failed))
+
+    assert port.server.value(KEY) is None
+    assert port.held == {}
+
+
+def test_exception_from_outside_is_told_though_a_request_failed_before() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [request_lost, refused, raising(Limit())]
+
+    with pytest.raises(Limit):
+        run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_exception_from_outside_is_told_by_a_release_of_several_names(place: int) -> None:
+    port = cluster_port()
+    claim = taken(port, "a", "b")
+    port.faults = [reply_lost, None]
+    port.faults[place] = raising(Limit())
+
+    with pytest.raises(Limit):
+        run(release(port, claim, "script"))
+
+    assert port.server.value(FIRST) is None
+    assert port.server.value(SECOND) is None
+
+
+def test_sentence_of_an_exception_from_outside_is_not_the_servers() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [raising(Limit("unknown command"))]
+
+    with pytest.raises(Limit):
+        run(release(port, claim, "native"))
+
+    assert port.server.value(KEY) is None
 
 
 @every_method

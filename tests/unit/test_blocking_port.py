@@ -1,0 +1,57 @@
+"""What a blocking port finishes though its caller is interrupted."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from redis_lock_decorators.world.blocking import BlockingPort, run
+
+
+class Limit(Exception):
+    """What a signal handler raises, at whatever line."""
+
+
+class Work:
+    """Raises these at its first beginnings."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.begun = self.done = 0
+
+    async def __call__(self) -> None:
+        self.begun += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        self.done += 1
+
+
+def shielded(work: Work) -> None:
+    run(BlockingPort.shield(None, work))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Limit(), TimeoutError()])
+def test_interrupted_work_is_begun_anew_and_the_interrupt_is_told(error: BaseException) -> None:
+    work = Work(error)
+
+    with pytest.raises(type(error)):
+        shielded(work)
+
+    assert work.done == 1
+
+
+def test_work_that_is_interrupted_again_is_left() -> None:
+    work = Work(Limit(), KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt):
+        shielded(work)
+
+    assert work.begun == 2
+
+
+def test_error_of_the_work_is_nobodys() -> None:
+    work = Work(redis.ConnectionError("gone"))
+
+    shielded(work)
+
+    assert work.begun == 1
