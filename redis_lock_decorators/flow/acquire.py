@@ -172,6 +172,8 @@ async def _poll(
 
 async def _attempt(port: Port, claim: Claim, until: float) -> Refusal | None:
     sent = port.now()
+    if claim.local is not None:
+        claim.local.acts(sent)
     slots = groups(port, claim)
     for group in slots:
         try:

@@ -12,7 +12,8 @@ from redis_lock_decorators.rules import durations, keys, term
 from redis_lock_decorators.rules.options import LONGEST_GRANT
 
 if TYPE_CHECKING:
-    from redis_lock_decorators.flow.cohort import Cohort, Local
+    from redis_lock_decorators.flow.cohort import Cohort
+    from redis_lock_decorators.flow.local import Local
 
 
 class Clock(NamedTuple):

@@ -2,10 +2,9 @@
 
 While none of them holds the lock, one, the leader, competes for it with other processes. Who holds
 it passes it on to the others here, in their order and a bounded number of times; then it goes to
-the queue again. Nobody asks Redis meanwhile: who
-passes a lock on is not told that it was lost before, so that is bounded by a time too, and the
-next to let it go is told. After Dice, Marathe, Shavit: Lock Cohorting (2012), who pass on 64
-times too.
+the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
+before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe,
+Shavit: Lock Cohorting (2012), who pass on 64 times too.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.local import Gift, Local, Owners
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal
-from redis_lock_decorators.flow.turn import News, Waiter
+from redis_lock_decorators.flow.turn import News
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
@@ -31,52 +30,6 @@ ENOUGH = 0.3
 LOOK = 0.25
 #: The place of the one leader.
 LEADER = "leader"
-#: The place of what becomes of a waiter: what it is given, or None.
-FATE = "fate"
-
-
-class Gift(NamedTuple):
-    """A held lock that is passed on; the names are those of a claim."""
-
-    identifier: str
-    since: float
-    deadline: float
-    lasts: float
-    passes: int
-    has_queued: bool
-
-
-class Local:
-    """One waiter of a cohort: it is given the lock, or goes without, whichever comes first.
-
-    That is decided in one operation, so that neither another thread nor an exception from outside
-    can come between: whoever is given the lock has it, though neither of the two knows yet.
-    """
-
-    __slots__ = ("_fate", "claim", "waiter")
-
-    def __init__(self, claim: Claim, waiter: Waiter) -> None:
-        self.claim = claim
-        self.waiter = waiter
-        self._fate: dict[str, Gift | None] = {}
-
-    @property
-    def gift(self) -> Gift | None:
-        """What it was given, if it was."""
-        return self._fate.get(FATE)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it waits no more, and was given nothing."""
-        return FATE in self._fate and self._fate[FATE] is None
-
-    def give(self, gift: Gift) -> bool:
-        """Have it hold the lock; False if it is gone."""
-        return self._fate.setdefault(FATE, gift) is gift
-
-    def go(self) -> None:
-        """Be given nothing any more."""
-        self._fate.setdefault(FATE, None)
 
 
 class Cohort:
@@ -87,13 +40,15 @@ class Cohort:
     Attributes:
         holder: whose claim held the lock last.
         since: when the lock came from Redis, or word of it.
+        owners: who waits here on which thread, or in which task.
     """
 
-    __slots__ = ("_leader", "_waiting", "holder", "since")
+    __slots__ = ("_leader", "_waiting", "holder", "owners", "since")
 
     def __init__(self) -> None:
         self.holder: Claim | None = None
         self.since = 0.0
+        self.owners = Owners()
         self._leader: dict[str, Local] = {}
         self._waiting: deque[Local] = deque()
 
@@ -103,19 +58,21 @@ class Cohort:
 
     def lead(self, local: Local, now: float) -> bool:
         """Become the leader, if it stands first, and nobody leads or holds the lock here."""
-        if self._is_held(now) or self._is_led() or self._first() is not local:
+        if self._is_held(now) or self._is_led(now) or self._first(now) is not local:
             return False
         return self._leader.setdefault(LEADER, local) is local
 
     def step_down(self, local: Local, now: float) -> None:
         """Lead no more."""
-        if self._leader.get(LEADER) is local:
-            del self._leader[LEADER]
+        self._depose(local)
         self.stir(now)
 
     def stir(self, now: float) -> None:
         """Have the first who waits lead, if somebody must."""
-        if not self._is_held(now) and not self._is_led() and (first := self._first()) is not None:
+        if self._is_held(now) or self._is_led(now):
+            return
+        first = self._first(now)
+        if first is not None:
             first.waiter.tell(News.AGAIN)
 
     def stand(self, local: Local) -> None:
@@ -131,27 +88,42 @@ class Cohort:
                 self._waiting.remove(local)
         return local.is_gone
 
-    def next(self) -> Local | None:
+    def next(self, now: float) -> Local | None:
         """Take away the first who waits."""
+        while (first := self._first(now)) is not None:
+            with suppress(ValueError):  # it was taken away this moment
+                self._waiting.remove(first)
+                return first
+        return None
+
+    def _first(self, now: float) -> Local | None:
+        """The first who waits and takes steps."""
         try:
-            return self._waiting.popleft()
+            first = self._waiting[0]
         except IndexError:
             return None
+        if not first.claim.ended and not first.is_silent(now):
+            return first
+        for local in self._waiting.copy():
+            if local.claim.ended:  # it was interrupted when it left
+                self.go(local)
+            elif not local.is_silent(now):
+                return local
+        return None
 
-    def _first(self) -> Local | None:
-        try:
-            while (first := self._waiting[0]).claim.ended:  # it was interrupted when it left
-                self.go(first)
-        except IndexError:
-            return None
-        return first
-
-    def _is_led(self) -> bool:
+    def _is_led(self, now: float) -> bool:
         leader = self._leader.get(LEADER)
-        if leader is not None and leader.claim.ended:  # it was interrupted when it stepped down
-            self._leader.pop(LEADER, None)
+        if leader is None:
             return False
-        return leader is not None
+        if leader.claim.ended or leader.is_silent(now):  # or interrupted when it stepped down
+            self._depose(leader)
+            return False
+        return True
+
+    def _depose(self, leader: Local) -> None:
+        """Have nobody lead, if that one does; should two lead for a while, Redis decides."""
+        if self._leader.get(LEADER) is leader:
+            self._leader.pop(LEADER, None)
 
     def _is_held(self, now: float) -> bool:
         holder = self.holder
@@ -169,6 +141,9 @@ async def acquire(
 ) -> Refusal | None:
     """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.ttl)
+    if cohort.owners.covers(claim):
+        claim.cohort = None
+        return await compete()
     while True:
         refusal = await _wait(port, claim, cohort, compete, stop)
         if refusal is not None or port.now() < claim.deadline:
@@ -185,7 +160,7 @@ def pass_on(port: Port, claim: Claim) -> bool:
     if cohort is None or not _may_be_passed(claim, cohort.since, now):
         return False
     gift = _gift_of(claim, now)
-    while (heir := cohort.next()) is not None:
+    while (heir := cohort.next(now)) is not None:
         if heir.is_gone or heir.claim.ended:
             continue
         if gift.has_queued:  # word that it is our turn may still be on the way
@@ -228,7 +203,9 @@ async def _wait(
 ) -> Refusal | None:
     local = claim.local = Local(claim, port.waiter())
     try:
+        cohort.owners.come(local)
         while local.gift is None:
+            local.acts(port.now())
             cohort.stand(local)
             if cohort.lead(local, port.now()):
                 if not cohort.go(local):
@@ -245,6 +222,7 @@ async def _wait(
     finally:
         cohort.go(local)
         settle(claim)
+        cohort.owners.leave(local)
         cohort.step_down(local, port.now())
 
 

@@ -29,6 +29,8 @@ Attempt = Callable[[float], Awaitable[Refusal | None]]
 TORN = Refusal(None)
 #: The part of a grant that must be left to enter without asking once more.
 ENOUGH = 0.3
+#: Seconds that one who waits for others too waits at once.
+STEP = 1.0
 #: Seconds to try to leave a place on a server that has just failed to answer.
 PARTING = 0.25
 
@@ -136,6 +138,9 @@ class _Stand:
     async def _listen(self, last: Refusal) -> Refusal | None:
         """Wait for news and heed them; while none can come, look from time to time."""
         left = max(0.0, self._stop - self._port.now())
+        if self._claim.local is not None:  # others of its cohort wait for as long as it takes steps
+            self._claim.local.acts(self._port.now())
+            left = min(left, STEP)
         is_told = self.listener.is_open and self.turn.stands
         news = await self.turn.waiter.wait(left if is_told else min(next(self._pauses), left))
         if news is News.DEAF:

@@ -19,12 +19,12 @@ from redis_lock_decorators.flow.cohort import (
     MOST_PASSES,
     MOST_SECONDS,
     Cohort,
-    Local,
     pass_on,
     settle,
 )
 from redis_lock_decorators.flow.extend import extend
 from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.local import SILENCE, Local
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.rules.keys import with_queue
@@ -668,8 +668,8 @@ class Racing(Cohort):
 
     happens: Any = staticmethod(lambda heir: None)
 
-    def next(self) -> Local | None:
-        heir = super().next()
+    def next(self, now: float) -> Local | None:
+        heir = super().next(now)
         if heir is not None:
             self.happens(heir)
         return heir
@@ -714,7 +714,7 @@ def test_thread_that_lines_up_while_it_is_passed_the_lock_leaves_no_place(world:
     assert passed
     assert heir.gift is not None
     assert not left
-    assert [cohort.next(), cohort.next()] == [second, None]
+    assert [cohort.next(port.now()), cohort.next(port.now())] == [second, None]
 
 
 def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
@@ -784,3 +784,105 @@ def test_pass_that_is_interrupted_at_any_line_leaves_one_holder() -> None:
 
         assert [local.claim.identifier for local in waiting].count(identifier) == 1, number
         assert holder.identifier == "", number
+
+
+# Waiters that take no steps
+
+
+class Still:
+    """A waiter whose thread is kept by something else, until it goes on."""
+
+    def __init__(self, world: World, process: Waiting, **options: Any) -> None:
+        self.taking = Taking(process, "a", PATIENCE, way="cohort", **options)
+        self._work = process.bell.works[-1]
+        world.passes(SOON)
+
+    def stops(self) -> None:
+        self._work._is_over = True
+
+    def goes_on(self) -> None:
+        self._work._is_over = False
+        self._work.step()
+
+
+def of_owner(world: World, process: Waiting, owner: object, wait: float = PATIENCE) -> Taking:
+    """One who waits on the thread of another."""
+    taking = Taking(process, "a", wait, way="cohort")
+    taking.claim.owner = owner
+    world.passes(SOON)
+    return taking
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_handler_that_interrupts_a_waiter_does_not_wait_for_it(world: World, leads: bool) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    if not leads:
+        other = world.takes(process)
+    still = Still(world, process)
+    still.stops()
+    handler = of_owner(world, process, still.taking.claim.owner)
+    later = world.takes(process)
+    world.passes(1)
+
+    holder.ends()
+    world.passes(2 * 2.5 + 1)
+    if not leads:
+        assert other.held
+        other.ends()
+        world.passes(0.5)
+
+    assert handler.held
+    handler.ends()
+    world.passes(0.5)
+    assert later.held
+    later.ends()
+    still.goes_on()
+    world.passes(1)
+    assert still.taking.held
+    still.taking.ends()
+    world.passes(1)
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_waiter_that_takes_no_steps_is_in_nobodys_way_for_long(world: World, leads: bool) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    leader = world.takes(process, wait=1) if not leads else None
+    still = Still(world, process)
+    others = world.crowd(process, 2)
+    still.stops()
+    world.passes(2)
+    assert leader is None or leader.at is not None
+
+    holder.ends()
+    world.passes(SILENCE + 2 * 2.5)
+    first = others[0].held
+    others[0].ends()
+    world.passes(0.5)
+
+    assert first
+    assert others[1].held
+    others[1].ends()
+    world.passes(0.5)
+    still.goes_on()
+    world.passes(2)
+    assert still.taking.held
+    still.taking.ends()
+    world.passes(1)
+    assert world.is_empty()
+
+
+def test_leader_that_waits_for_long_stays_the_only_one(world: World) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    crowd = world.crowd(process, 5)
+    process.port.log.clear()
+
+    for _ in range(50):
+        world.passes(1)
+        holder.claim.hold(world.clock.now, 10)
+        world.server.put(KEY, holder.claim.identifier, 10)
+        assert len(world.server.members(KEYS[1])) == 1
+
+    assert "enqueue" not in process.port.verbs
+    assert "acquire" not in process.port.verbs
+    assert not any(taking.held for taking in crowd)

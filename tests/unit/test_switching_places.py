@@ -9,12 +9,13 @@ from support.simulation import new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import Cohort, Local, pass_on, settle
+from redis_lock_decorators.flow.cohort import Cohort, pass_on, settle
+from redis_lock_decorators.flow.local import Local
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import words
 
-SCENES = Scenes("flow/places", "flow/cohort")
+SCENES = Scenes("flow/places", "flow/cohort", "flow/local")
 RUN_ID = b"0123"
 NOW = 1000.0
 

@@ -14,8 +14,9 @@ from support.simulation import SimulatedPort, new_claim, taken
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import Cohort, Local, pass_on, settle
+from redis_lock_decorators.flow.cohort import Cohort, pass_on, settle
 from redis_lock_decorators.flow.held import LEAST, Held
+from redis_lock_decorators.flow.local import Local
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.world import lane as lanes
 from redis_lock_decorators.world.blocking import run
@@ -25,7 +26,7 @@ from redis_lock_decorators.world.lane import KEPT, Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
 
 HELD = Scenes("flow/held")
-COHORT = Scenes("flow/cohort")
+COHORT = Scenes("flow/cohort", "flow/local")
 WAITER = Scenes("world/waiters")
 CLIENTS = Scenes("world/clients", "world/connections", "world/factories")
 #: Also between the lines of the connections here, where a request waits.
