@@ -39,15 +39,15 @@ class Hearing:
         self._unheard = 0
         self.deaf_until = now + self._rest
         self._rest = min(2 * self._rest, LAST_REST)
-        self._warn(error, channel)
+        self.warn(error, channel)
         return True
 
     def works(self) -> None:
         """Note that a line is in use, and answered."""
         self._rest, self._unheard, self._has_warned = FIRST_REST, 0, False
 
-    def _warn(self, error: Exception, channel: str) -> None:
-        """Once until it works again."""
+    def warn(self, error: Exception, channel: str) -> None:
+        """Tell why nothing is heard, once until it works again."""
         if not self._has_warned:
             self._has_warned = True
             log.warning(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from redis_lock_decorators.flow.claim import Claim, claim_on
-from redis_lock_decorators.flow.handshake import refuse_unheard
+from redis_lock_decorators.flow.handshake import Unheard, refuse_unheard
 from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
@@ -259,9 +259,12 @@ class Listener:
         self._ring()
 
     def _judge(self, error: Exception) -> None:
+        """Heed why a line was of no use: only what the other side says is worth a pause."""
         if is_unknown(self._port, error):
             return
-        if self._hearing.is_deaf(error, self.channel, self._bell.now()):
+        if not isinstance(error, Unheard) and not self._port.is_answer(error):
+            self._hearing.warn(error, self.channel)  # no thread could be started, or the like
+        elif self._hearing.is_deaf(error, self.channel, self._bell.now()):
             self._is_deaf = True
             self._tell_all(News.DEAF)
 

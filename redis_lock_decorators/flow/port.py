@@ -71,6 +71,9 @@ class Port(Protocol):
     def was_sent(self, error: Exception) -> bool:
         """Whether a byte of the request behind this error may have reached a server."""
 
+    def is_answer(self, error: Exception) -> bool:
+        """Whether a server said so, rather than something on this side."""
+
     def lacks(self, error: Exception) -> str:
         """What the server said is missing: "script", "command", "string" (in the key), "right",
         "memory", "keys" (some of several are at another node, as their slot is moving) or "".

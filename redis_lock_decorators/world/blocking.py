@@ -79,6 +79,7 @@ class BlockingPort:
     is_unknown = staticmethod(failures.is_unknown)
     is_outcome = staticmethod(failures.is_outcome)
     was_sent = staticmethod(failures.was_sent)
+    is_answer = staticmethod(failures.is_answer)
     lacks = staticmethod(failures.lacks)
 
     def __init__(self, client: Any, facts: Facts[Lane]) -> None:

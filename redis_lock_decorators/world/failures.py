@@ -125,6 +125,11 @@ def is_reply(error: BaseException) -> bool:
     return "ResponseError" in _client_names(error)
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether a server said so, to a command or to who it is asked by."""
+    return is_reply(error) or bool(_client_names(error) & _DEFINITE)
+
+
 def is_elsewhere(reply: object) -> bool:
     """Whether the server replied that it is not the one to ask, at least not now.
 

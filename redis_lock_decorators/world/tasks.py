@@ -57,6 +57,7 @@ class AsyncioPort:
     is_unknown = staticmethod(failures.is_unknown)
     is_outcome = staticmethod(failures.is_outcome)
     was_sent = staticmethod(failures.was_sent)
+    is_answer = staticmethod(failures.is_answer)
     lacks = staticmethod(failures.lacks)
 
     def __init__(

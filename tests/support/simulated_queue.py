@@ -234,6 +234,9 @@ class QueuePort(BackgroundPort):
         return Facts.cohort(facts, key, ttl)
 
     async def line(self, key: bytes) -> QueueLine:
+        self.process.tries += 1
+        if self.process.fails_with is not None:
+            raise self.process.fails_with
         if self.process.is_cut_off:
             raise Disconnected("no way there")
         if self.process.sticks_at == "connect":
@@ -252,6 +255,8 @@ class Waiting:
         lines: the connections that it hears on, the newest last.
         cohorts: who waits together.
         is_cut_off: it can make no connection to hear on.
+        fails_with: what is raised where it wants one.
+        tries: how often it wanted one.
         sticks_at: where the next such connection gets stuck: see there, or "connect".
     """
 
@@ -265,6 +270,8 @@ class Waiting:
         self.listener: Listener | None = None
         self.hearing = Hearing()
         self.is_cut_off = False
+        self.fails_with: Exception | None = None
+        self.tries = 0
         self.sticks_at = ""
         self.channels = 0
 

@@ -8,9 +8,9 @@ import weakref
 from typing import Any
 
 import pytest
+from redis.exceptions import AuthenticationError, NoPermissionError
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import NoPermissionError
-from support.faults import Fate, delivered, swallowed
+from support.faults import Fate, delivered, raising, swallowed
 from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer
 
@@ -171,6 +171,66 @@ def test_waiters_are_told_again_after_a_passing_failure(
     assert told
     assert [early.held, late.held].count(True) == 1
     assert "acquire" not in process.port.verbs
+
+
+@pytest.mark.parametrize("place", ["connect", "PUBLISH"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), MemoryError(), OSError(24, "too many files")]
+)
+def test_failure_on_this_side_makes_nobody_deaf(
+    server: SimulatedServer,
+    process: Waiting,
+    holder: Taking,
+    error: Exception,
+    place: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if place == "connect":
+        process.fails_with = error
+    else:
+        process.port.usual = lambda request: (
+            raising(error)(request) if request.command[0] == "PUBLISH" else delivered(request)
+        )
+    with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
+        waiter = process.takes(wait=600)
+        server.clock.advance(1)
+    process.fails_with = None
+    process.port.usual = delivered
+
+    server.clock.advance(1.5)
+    told = is_told(process)
+    process.port.log.clear()
+    holder.ends()
+    server.clock.advance(0.01)
+
+    assert told
+    assert waiter.held
+    assert "acquire" not in process.port.verbs, "it was not told"
+    assert len(caplog.records) == 1
+
+
+def test_waiter_gets_a_free_lock_while_no_line_can_be_made(
+    server: SimulatedServer, process: Waiting, holder: Taking
+) -> None:
+    process.fails_with = RuntimeError("can't start new thread")
+    waiter = process.takes(wait=600)
+    server.clock.advance(1)
+
+    holder.ends()
+    server.clock.advance(1)
+
+    assert waiter.held
+
+
+def test_refused_password_is_met_more_and_more_rarely(
+    server: SimulatedServer, process: Waiting, holder: Taking
+) -> None:
+    process.fails_with = AuthenticationError("invalid username-password pair")
+    for _ in range(30):
+        process.takes(wait=1)
+        server.clock.advance(1)
+
+    assert process.tries < 6
 
 
 def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
@@ -215,7 +216,7 @@ def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
         bell.goes_on(1000)
         assert News.DEAF in turn.waiter.news  # type: ignore[attr-defined]
 
-    return Scene(lambda: listener.join(turn), lambda: listener._judge(OSError("gone")), check)
+    return Scene(lambda: listener.join(turn), lambda: listener._judge(ResponseError("no")), check)
 
 
 @SCENES.add
