@@ -108,15 +108,17 @@ async def _compete(
     port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
     attempt = partial(_attempt, port, claim)
-    refusal: Refusal | None = AWAITED
-    if not queues or not port.awaits(claim.keys[0]):
-        refusal = await persist(port, attempt, stop)
-    if refusal is None:
-        return None
     pauses = (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
-    if queues:
-        return await _queue(port, claim, attempt, refusal, stop, pauses)
-    return await _poll(port, attempt, refusal, stop, pauses)
+    if not queues:
+        refusal = await persist(port, attempt, stop)
+        return refusal and await _poll(port, attempt, refusal, stop, pauses)
+    key, refusal = claim.keys[0], AWAITED
+    try:
+        if port.contenders.join(key, claim):
+            refusal = await persist(port, attempt, stop)
+        return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
+    finally:
+        port.contenders.leave(key, claim)
 
 
 async def _queue(

@@ -20,6 +20,8 @@ from redis_lock_decorators.rules import delays, words
 
 #: Seconds between two PINGs: every grant is known not to be older than the last answered one.
 PING = 0.4
+#: Seconds by which it is called late if something has blocked its event loop.
+LATE = 0.25
 #: Seconds that a listener stays when nobody waits any more.
 LINGER = 1.0
 
@@ -57,6 +59,7 @@ class Listener:
     Attributes:
         channel: where this listener is told.
         is_open: it can be told.
+        is_failing: no line could be opened when that was tried last.
         session: which connection it hears on.
     """
 
@@ -71,7 +74,7 @@ class Listener:
     ) -> None:
         self.channel = channel
         self._end = end
-        self.is_open = False
+        self.is_open = self.is_failing = False
         self.session = 0
         self._bell = bell
         self._port = port
@@ -79,6 +82,7 @@ class Listener:
         self._places = Places()
         self._lookout = Lookout(bell, port, channel)
         self._alarm: Alarm | None = None
+        self._was_late = False
         self._rings_at = math.inf
         self._line: Line | None = None
         self._opens_by = math.inf
@@ -100,10 +104,6 @@ class Listener:
     def deaf_until(self) -> float:
         """When another listener may be told."""
         return self._hearing.deaf_until
-
-    def awaits(self, key: bytes) -> bool:
-        """Whether somebody here waits for the key."""
-        return self.is_open and self._lookout.awaits(key)
 
     def join(self, turn: Turn) -> None:
         """Let a waiter be told. Unless this is open, it is told when it is."""
@@ -159,9 +159,11 @@ class Listener:
 
     def tick(self) -> None:
         """Do what is due."""
+        line, now, rings_at = self._line, self._bell.now(), self._rings_at
         self._rings_at = math.inf
-        line, now = self._line, self._bell.now()
         if line is None:
+            return
+        if self._is_woken_late(now, rings_at):
             return
         if not self.is_open:
             if now >= self._opens_by:
@@ -183,8 +185,11 @@ class Listener:
             self._bell.start(line.send("PING", repr(now)))
         for entered in self._places.to_note(now):
             self._bell.start(self._note(entered))
-        for key in self._lookout.due(now, keys):
-            self._bell.start(self._poke(key))
+        due = self._lookout.due(now, keys)
+        if due:
+            standing = self._standing()
+            for key in due:
+                self._bell.start(self._poke(key, standing.get(key, [])))
         self._ring()
 
     async def _live(self) -> None:
@@ -195,6 +200,7 @@ class Listener:
             except Exception as error:
                 self._judge(error)
             self.is_open = False
+            self.is_failing = not self._has_opened
             if self._has_opened:
                 pauses = delays.recovering(self._bell.random)
             self._tell_all(News.AGAIN)  # to look by themselves meanwhile
@@ -233,7 +239,7 @@ class Listener:
 
     def _limit_opening(self) -> float:
         """Give the next step of opening the line its time; returns when that is over."""
-        self._opens_by = self._bell.now() + SILENCE
+        self._opens_by = self._rings_at = self._bell.now() + SILENCE
         if self._alarm is not None:
             self._alarm.set(self._opens_by)
         return self._opens_by
@@ -255,6 +261,7 @@ class Listener:
         self._evidence, self._unanswered = -math.inf, None
         self._pinged = self._left = now
         self.is_open = self._has_opened = True
+        self.is_failing = False
         self._tell_all(News.OPEN)
         self._ring()
 
@@ -312,8 +319,26 @@ class Listener:
             if not is_torn(port, error):  # while its slot is moving nobody is handed it
                 raise
 
-    async def _poke(self, key: bytes) -> None:
-        turns = [turn for turn in self._places.turns() if turn.key == key and turn.stands]
+    def _is_woken_late(self, now: float, rings_at: float) -> bool:
+        """Whether something has blocked the event loop: what came meanwhile is to be read first."""
+        self._was_late = now > rings_at + LATE and not self._was_late
+        if self._was_late:
+            if not self.is_open:
+                self._limit_opening()
+            elif self._alarm is not None:
+                self._rings_at = now + LATE
+                self._alarm.set(self._rings_at)
+        return self._was_late
+
+    def _standing(self) -> dict[bytes, list[Turn]]:
+        """Who stands in a queue, by key: found at once for all, as there may be very many."""
+        found: dict[bytes, list[Turn]] = {}
+        for turn in self._places.turns():
+            if turn.stands:
+                found.setdefault(turn.key, []).append(turn)
+        return found
+
+    async def _poke(self, key: bytes, turns: list[Turn]) -> None:
         line = self._line
         is_heard = await self._lookout.poke(key, turns)
         if not is_heard and line is not None and line is self._line:

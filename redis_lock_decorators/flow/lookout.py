@@ -67,11 +67,6 @@ class Lookout:
         self._port = port
         self._channel = channel
 
-    def awaits(self, key: bytes) -> bool:
-        """Whether somebody waits for the key, or did until a moment ago."""
-        # In this order: the event loop moves it from the one to the other.
-        return any(other == key for other, _ in list(self._seen)) or key in self._awaited
-
     def expect(self, key: bytes, refusal: Refusal, grant: float) -> float:
         """Hand in what was said of an awaited lock; returns when to look at it at the latest.
 

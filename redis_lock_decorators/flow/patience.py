@@ -36,3 +36,9 @@ def left(error: Exception, moment: float) -> Exception:
 def extended(until: float, end: float, error: Exception, seconds: float) -> float:
     """So many seconds since the request behind an error left, if it had to wait for its turn."""
     return max(until, min(end, getattr(error, "left", -math.inf) + seconds))
+
+
+def prolonged(until: float, latest: float) -> float:
+    """A time for a request that leaves late, as its caller was held up, but has time itself."""
+    end = end_of(until)
+    return Until(min(latest, end), end) if end > until else until

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from redis_lock_decorators.flow.contenders import Contenders
 from redis_lock_decorators.flow.held import Held
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Port(Protocol):
         transacts: the client has WATCH.
         serials: numbers for requests, each given once in this process.
         held: the claims this process holds through this client, by key.
+        contenders: who competes for keys here, in the order in which they began.
         client: the client itself; requests for one client may travel together.
     """
 
@@ -52,6 +54,7 @@ class Port(Protocol):
     transacts: bool
     serials: Iterator[int]
     held: Held
+    contenders: Contenders
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -100,9 +103,6 @@ class Port(Protocol):
 
     def listener(self, key: bytes) -> Listener:
         """Who hears whose turn it is for a key."""
-
-    def awaits(self, key: bytes) -> bool:
-        """Whether others wait here for a key, so that it is of no use to try without waiting."""
 
     def waiter(self) -> Waiter:
         """Who waits now, to be woken."""

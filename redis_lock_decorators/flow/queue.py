@@ -31,6 +31,9 @@ TORN = Refusal(None)
 ENOUGH = 0.3
 #: Seconds that one who waits for others too waits at once.
 STEP = 1.0
+#: Seconds after which a waiter looks first whether all who began before it are gone, while nobody
+#: can line up yet: then twice as many, as very many may wait so.
+PATIENCE = 1.0
 #: Seconds to try to leave a place on a server that has just failed to answer.
 PARTING = 0.25
 
@@ -99,6 +102,7 @@ class _Stand:
         "_former",
         "_is_refused",
         "_key",
+        "_patience",
         "_pauses",
         "_port",
         "_stop",
@@ -116,6 +120,7 @@ class _Stand:
         self._attempt = attempt
         self._stop = stop
         self._pauses = pauses
+        self._patience = PATIENCE
         self._former = ""  # a place in the queue to give up for the next one
         self._is_refused = False  # no place could be had, as the slot of the lock is moving
         self.is_noted = False  # Redis knows that who was handed the lock has entered
@@ -142,7 +147,7 @@ class _Stand:
             self._claim.local.acts(self._port.now())
             left = min(left, STEP)
         is_told = self.listener.is_open and self.turn.stands
-        news = await self.turn.waiter.wait(left if is_told else min(next(self._pauses), left))
+        news = await self.turn.waiter.wait(left if is_told else min(self._pause(), left))
         if news is News.DEAF:
             raise Deaf(self.listener.deaf_until)
         if news is News.TURN:
@@ -152,9 +157,23 @@ class _Stand:
             return await self._ask()
         if news is News.AGAIN:
             self.turn.stands = False
-        if news is None and not self.listener.is_open:
+        if news is None and not self.listener.is_open and self._may_look():
             return await self._look()
         return last
+
+    def _pause(self) -> float:
+        """Seconds to wait for a place to line up, before the next look."""
+        if self._may_look():
+            return next(self._pauses)
+        self._patience *= 2
+        return self._patience / 2
+
+    def _may_look(self) -> bool:
+        """Whether it overtakes nobody here who is about to line up before it."""
+        port = self._port
+        is_last_chance = port.now() >= self._stop
+        is_first = port.contenders.is_first(self._key, self._claim)
+        return is_first or is_last_chance or self.listener.is_failing
 
     async def _look(self) -> Refusal | None:
         """Try past the queue, and leave no place in it."""

@@ -66,6 +66,7 @@ class BlockingPort:
         "_lane",
         "bell",
         "client",
+        "contenders",
         "held",
         "keeper",
         "resends",
@@ -88,6 +89,7 @@ class BlockingPort:
         self.keeper = facts.bell.keeper
         self._facts = facts
         self.held = facts.held
+        self.contenders = facts.contenders
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted
@@ -123,10 +125,6 @@ class BlockingPort:
 
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
-
-    def awaits(self, key: bytes) -> bool:
-        listeners = self._facts.listeners
-        return bool(listeners) and self._facts.listener(self, key).awaits(key)
 
     def waiter(self) -> ThreadWaiter:
         _refuse_here()

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
 from redis_lock_decorators.flow.cohort import Cohort
+from redis_lock_decorators.flow.contenders import Contenders
 from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.held import Held
 from redis_lock_decorators.flow.keeper import Keeper
@@ -61,11 +62,13 @@ class Facts(Generic[T]):
         hearings: whether that could be heard there.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
+        contenders: the claims that compete for keys through it, in their order.
     """
 
     __slots__ = (
         "bell",
         "cohorts",
+        "contenders",
         "hearings",
         "held",
         "lane",
@@ -90,6 +93,7 @@ class Facts(Generic[T]):
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.serials: Iterator[int] = itertools.count(1)
         self.held = Held()
+        self.contenders = Contenders()
 
     def listener(self, port: Port, key: bytes) -> Listener:
         """Who hears, at the node of a key.

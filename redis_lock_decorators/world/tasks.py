@@ -44,6 +44,7 @@ class AsyncioPort:
         "_new_line",
         "bell",
         "client",
+        "contenders",
         "held",
         "keeper",
         "resends",
@@ -72,6 +73,7 @@ class AsyncioPort:
         self.keeper = facts.bell.keeper
         self._facts = facts
         self.held = facts.held
+        self.contenders = facts.contenders
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
         self.transacts = not facts.slotted
@@ -110,10 +112,6 @@ class AsyncioPort:
 
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
-
-    def awaits(self, key: bytes) -> bool:
-        listeners = self._facts.listeners
-        return bool(listeners) and self._facts.listener(self, key).awaits(key)
 
     def waiter(self) -> TaskWaiter:
         return TaskWaiter()

@@ -383,7 +383,7 @@ def standing(direct: redis.Redis) -> Counter[str]:
     found = Counter(
         f"{type(one).__module__}.{type(one).__qualname__}"
         for one in gc.get_objects()
-        if type(one).__module__.startswith(OURS)
+        if str(type(one).__module__).startswith(OURS)
     )
     found["threads"] = threading.active_count()
     found["descriptors"] = len(os.listdir("/dev/fd"))

@@ -210,9 +210,6 @@ class QueuePort(BackgroundPort):
         super().__init__(process.port, process.bell)
         self.process = process
 
-    def awaits(self, key: bytes) -> bool:
-        return self.listener(key).awaits(key)
-
     def listener(self, key: bytes) -> Listener:
         process = self.process
         if process.listener is None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.contenders import Contenders
 from redis_lock_decorators.flow.held import Held
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.world import failures
@@ -71,6 +72,7 @@ class SimulatedPort:
         self.resends = resends
         self.serials: Iterator[int] = itertools.count(1)
         self.held = Held()
+        self.contenders = Contenders()
         self.random = random.Random(seed).random
         self.latency = 0.001
         self.patience = 5.0
@@ -106,9 +108,6 @@ class SimulatedPort:
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
-
-    def awaits(self, key: bytes) -> bool:
-        return False
 
     async def hasten(self, *command: Any, until: float) -> Any:
         return self.exchange(command, until)
@@ -148,7 +147,7 @@ class SimulatedPort:
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await self._tidied(work)
-        except AssertionError:
+        except (AssertionError, GeneratorExit):  # GeneratorExit: the test is over
             raise
         except BaseException:
             await self._tidied(work)

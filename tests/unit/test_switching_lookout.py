@@ -93,20 +93,6 @@ def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
     )
 
 
-@SCENES.add
-def a_lock_is_awaited_while_what_was_handed_in_is_taken_in(switcher: Switcher) -> Scene:
-    """Who comes new asks whether others wait, so as to stand behind them."""
-    _, listener = new_listener()
-    listener.join(new_turn("a"))
-    listener.expect(b"a", Refusal(HOLDER, 60.0), 2.5)
-    found: list[bool] = []
-
-    def check() -> None:
-        assert found == [True]
-
-    return Scene(lambda: found.append(listener.awaits(b"a")), listener.tick, check)
-
-
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
 def test_lock_that_is_waited_for_is_looked_at_whatever_the_order_of_lines(scene: Make) -> None:
     assert SCENES.explore(scene) > 10
