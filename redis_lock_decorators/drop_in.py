@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
+from weakref import ref
 
 import six
 
+from redis_lock_decorators.blocks import Block
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
@@ -43,19 +45,24 @@ def _warn(anchor: Anchor) -> None:
     log.warning("lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_to)
 
 
-class Cell:
-    """The claim that one thread or task holds through a lock, or that all of them share."""
+class Hold:
+    """One acquisition: its claim, and what the renewal of that hangs on.
 
-    __slots__ = ("__weakref__", "anchor", "claim")
+    Attributes:
+        by: a weak reference to the thread or task that acquired it; None for one set by hand.
+        is_gone: its cell has forgotten it. It alone is marked, in one step: whether it is still in
+            its cell need not be asked, which another thread may have filled meanwhile.
+    """
 
-    def __init__(self) -> None:
-        self.claim: Claim | None = None
-        self.anchor: Anchor | None = None
+    __slots__ = ("__weakref__", "_block", "anchor", "by", "claim", "is_gone")
 
-    def put(self, claim: Claim | None) -> None:
-        """Hold a claim, or none, in place of another."""
-        self.anchor = None
+    def __init__(self, claim: Claim, by: object = None) -> None:
         self.claim = claim
+        self.by = by
+        self.anchor: Anchor | None = None
+        self.is_gone = False
+        # The ``with`` block that holds it: the renewal ends once that is gone.
+        self._block: object = None
 
     def keep(self) -> None:
         """Go on with the renewal, after the lock's end was moved, or may have been."""
@@ -69,10 +76,41 @@ class Cell:
         if anchor is not None:
             anchor.keeper.drop(anchor.watch)
 
-    def forget(self, claim: Claim | None) -> None:
-        """Be empty, unless a later claim is here."""
-        if self.claim is claim:
-            self.put(None)
+    def forget(self) -> None:
+        """Be in no cell any more."""
+        self.is_gone = True
+        self.anchor = None
+
+    def _give_up(self, _: object) -> None:
+        """End the renewal, as the block is gone and was not left."""
+        self._block = None
+        self.let_go()
+        self.anchor = None
+
+
+class Cell:
+    """What one thread or task holds through a lock, or what all of them share."""
+
+    __slots__ = ("__weakref__", "_hold")
+
+    def __init__(self) -> None:
+        self._hold: Hold | None = None
+
+    @property
+    def hold(self) -> Hold | None:
+        """The last acquisition, until it is forgotten."""
+        hold = self._hold
+        return None if hold is None or hold.is_gone else hold
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim of that."""
+        hold = self.hold
+        return None if hold is None else hold.claim
+
+    def put(self, hold: Hold | None) -> None:
+        """Hold an acquisition, or none, in place of another."""
+        self._hold = hold
 
 
 class Local:
@@ -97,7 +135,8 @@ class Local:
 
     @token.setter
     def token(self, token: str | bytes | None) -> None:
-        self._own_cell().put(None if token is None else self._claim_of(checked_token(token)))
+        hold = None if token is None else Hold(self._claim_of(checked_token(token)))
+        self._own_cell().put(hold)
 
 
 class DropIn(Generic[C]):
@@ -172,6 +211,31 @@ class DropIn(Generic[C]):
             f"cannot pickle {self!r}, as its client and its token belong to their process: make "
             "one there by the same name, with lock.local.token if it is to let go what is held here"
         )
+
+    def _has_own(self, method: str) -> bool:
+        """Whether a subclass, or somebody who wraps it, has another method in place of ours."""
+        place = getattr(getattr(type(self), method), "__module__", "")
+        return method in vars(self) or not place.startswith(f"{__package__}.")
+
+    def _anchored(self, hold: Hold, port: AsyncioPort | BlockingPort) -> Hold:
+        """The same, renewed from now on if that is wanted."""
+        if self.auto_renew:
+            hold.anchor = Anchor(hold.claim, port)
+        return hold
+
+    def _open(self, hold: Hold | None, block: Block[Hold], has_exit: bool) -> None:
+        """Let the block's own exit, if it has one, release what it has entered."""
+        if block.held is not None or not has_exit:  # its methods are used again and again
+            self._close(block, block.held)
+        elif hold is not None:
+            block.held = hold
+            hold._block = ref(block, hold._give_up)
+
+    def _close(self, block: Block[Hold], hold: Hold | None) -> None:
+        """Know that the block is left."""
+        if hold is not None:
+            hold._block = None
+        block.held = None
 
     def _cells(self) -> Callable[[], Cell]:
         """What finds the cell of the running thread or task."""

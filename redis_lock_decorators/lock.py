@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+from weakref import ref
 
-from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
+from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators.drop_in import Cell, DropIn, Hold
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.background import here
@@ -25,26 +27,57 @@ class Lock(DropIn[BlockingClient]):
 
     _awaited = False
 
-    def __enter__(self) -> Lock:
-        cell = self.local._cell()
-        before = cell.claim
+    def _enter(self, block: Block[Hold]) -> Lock:
+        has_exit, hold = block.begin(), None
         try:
-            if self.acquire():
+            if self._has_own("acquire"):
+                taken = self.acquire()
+                hold = self.local._cell().hold
+            else:
+                wish = self._wish(None, None, None, None)
+                hold = Hold(wish.claim, _running())
+                taken = self._take(hold, wish)
+            if taken:
+                self._open(hold, block, has_exit)
                 return self
         except BaseException:
-            self._abandon(cell, before)
+            self._abandon(hold)
             raise
         raise self._busy()
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def _leave(
+        self,
+        block: Block[Hold],
+        kind: object,
+        error: object,
+        trace: object,
+        hold: Hold | None = None,
+    ) -> None:
+        # ``hold`` is no argument: so it is there at the first line that may be interrupted.
         try:
-            self.release()
+            hold = self._left(block)
+            if self._has_own("release"):
+                self.release()
+            else:
+                self._release(hold)
         except Exception as failure:
             if not self._quiet(failure, kind is not None):
                 raise
         except BaseException:
-            self._abandon(self.local._cell())
+            self._abandon(hold)
             raise
+        finally:
+            self._close(block, hold)
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Lock: ...
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __enter__ = EnterMethod(_enter)
+        __exit__ = ExitMethod(_leave)
 
     def acquire(
         self,
@@ -66,19 +99,17 @@ class Lock(DropIn[BlockingClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wish = self._wish(blocking, blocking_timeout, token, sleep)
+        return self._take(Hold(wish.claim, _running()), wish)
+
+    def _take(self, hold: Hold, wish: Wish) -> bool:
         cell = self.local._cell()
-        before = cell.claim
         try:
             taken = run(flow.acquire(self._port(), wish))
             if taken:
-                cell.put(wish.claim)
-                self._keep(cell, wish.claim)
+                cell.put(self._anchored(hold, self._port()))
             return taken
         except BaseException:
-            if not wish.claim.ended:
-                run(undo(self._port(), wish.claim))
-            if cell.claim is wish.claim:
-                cell.put(before)
+            self._abandon(hold)
             raise
 
     def release(self) -> None:
@@ -89,24 +120,26 @@ class Lock(DropIn[BlockingClient]):
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        cell = self.local._cell()
-        claim = self._held(cell)
-        cell.let_go()
+        self._release(self.local._cell().hold)
+
+    def _release(self, hold: Hold | None) -> None:
+        found = self._held(hold)
+        found.let_go()
         if here() is not None:  # a finalizer: all locks that are renewed would wait for this one
-            return releases.call(lambda: self._let_go_beside(cell, claim))
-        return self._let_go(cell, claim)
+            return releases.call(lambda: self._let_go_beside(found))
+        return self._let_go(found)
 
-    def _let_go(self, cell: Cell, claim: Claim) -> None:
+    def _let_go(self, hold: Hold) -> None:
         try:
-            run(flow.release(self._port(), claim))
+            run(flow.release(self._port(), hold.claim))
         finally:
-            if claim.ended:
-                cell.forget(claim)
+            if hold.claim.ended:
+                hold.forget()
 
-    def _let_go_beside(self, cell: Cell, claim: Claim) -> None:
+    def _let_go_beside(self, hold: Hold) -> None:
         """Let go where nobody can be told what comes of it."""
         try:
-            self._let_go(cell, claim)
+            self._let_go(hold)
         except Exception as error:
             log.warning("%s", error)
 
@@ -119,10 +152,9 @@ class Lock(DropIn[BlockingClient]):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        cell = self.local._cell()
-        claim = self._held(cell)
+        hold = self._held(self.local._cell().hold)
         self._refuse_endless()
-        return self._adjust(cell, claim, change)
+        return self._adjust(hold, change)
 
     def reacquire(self) -> Literal[True]:
         """Let the lock have its timeout again, from now.
@@ -132,10 +164,9 @@ class Lock(DropIn[BlockingClient]):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        cell = self.local._cell()
-        claim = self._held(cell)
+        hold = self._held(self.local._cell().hold)
         change = self._extension(self._refuse_endless(), replace_ttl=True)
-        return self._adjust(cell, claim, change)
+        return self._adjust(hold, change)
 
     def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock."""
@@ -145,17 +176,21 @@ class Lock(DropIn[BlockingClient]):
         """Ask Redis whether this thread holds the lock."""
         return run(flow.is_owned(self._port(), self.local._cell().claim))
 
-    def _adjust(self, cell: Cell, claim: Claim, change: Callable[[float], float]) -> Literal[True]:
+    def _adjust(self, hold: Hold, change: Callable[[float], float]) -> Literal[True]:
         try:
-            run(flow.adjust(self._port(), claim, change))
+            run(flow.adjust(self._port(), hold.claim, change))
         finally:
-            cell.keep()
+            hold.keep()
         return True
 
-    def _keep(self, cell: Cell, claim: Claim) -> None:
-        """Renew the claim from now on, if that is wanted."""
-        if self.auto_renew:
-            cell.anchor = Anchor(claim, self._port())
+    def _left(self, block: Block[Hold]) -> Hold | None:
+        """What is held by the block that is left; by hand, what this thread would release."""
+        entered, hold = block.held, self.local._cell().hold
+        if entered is None:
+            return hold
+        if entered.is_gone and hold is not None and hold.by == entered.by:
+            return hold  # it was let go in the block, and acquired again
+        return entered
 
     def _cells(self) -> Callable[[], Cell]:
         own = _ThreadCell()
@@ -164,19 +199,22 @@ class Lock(DropIn[BlockingClient]):
     def _port(self) -> BlockingPort:
         return DEFAULT.port(self.redis, None)
 
-    def _held(self, cell: Cell) -> Claim:
-        """The claim to release or extend."""
-        claim = cell.claim
-        if claim is None:
+    def _held(self, hold: Hold | None) -> Hold:
+        """What to release or extend."""
+        if hold is None or hold.is_gone:
             run(flow.refuse_unheld(self._port(), self._lock_name, self._key))
-        return claim
+        return hold
 
-    def _abandon(self, cell: Cell, before: Claim | None = None) -> None:
-        """Let go what was acquired since ``before``, after an exception from outside: a Ctrl-C."""
-        claim = cell.claim
-        if claim is not None and claim is not before:
-            cell.put(before)
-            run(undo(self._port(), claim))
+    def _abandon(self, hold: Hold | None) -> None:
+        """Let go what was acquired, if it is held, after an exception from outside: a Ctrl-C."""
+        if hold is not None and not hold.is_gone:
+            hold.forget()
+            if not hold.claim.ended:
+                run(undo(self._port(), hold.claim))
+
+
+def _running() -> ref[threading.Thread]:
+    return ref(threading.current_thread())
 
 
 class _ThreadCell(threading.local):

@@ -7,8 +7,7 @@ import math
 import threading
 from weakref import WeakKeyDictionary, ref
 
-from redis_lock_decorators.drop_in import Cell
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.drop_in import Cell, Hold
 from redis_lock_decorators.world.clock import monotonic
 
 
@@ -17,18 +16,22 @@ class _TaskCell(Cell):
 
     __slots__ = ("_kept", "_runner", "thread")
 
-    def __init__(self, runner: object, kept: dict[_TaskCell, None]) -> None:
+    def __init__(self, owner: object, kept: dict[_TaskCell, None]) -> None:
         super().__init__()
-        self._runner = ref(runner)
+        self._runner = ref(owner)
         self._kept = kept
         self.thread = threading.get_ident()
 
-    def put(self, claim: Claim | None) -> None:
-        super().put(claim)
-        if claim is None:
+    def put(self, hold: Hold | None) -> None:
+        super().put(hold)
+        if hold is None:
             self._kept.pop(self, None)
         else:
             self._kept[self] = None
+
+    def is_empty(self) -> bool:
+        """Whether what it held was let go."""
+        return self.claim is None or self.claim.ended
 
     def is_over(self) -> bool:
         """Whether what it holds is known to have ended."""
@@ -49,35 +52,51 @@ class TaskCells:
     def __init__(self) -> None:
         self._own: WeakKeyDictionary[object, _TaskCell] = WeakKeyDictionary()
         self._kept: dict[_TaskCell, None] = {}
+        #: Something ran out, was not let go, and was forgotten: it may yet be meant.
+        self._forgot = False
 
     def __call__(self) -> Cell:
-        return self._own.get(_runner()) or self._held()
+        return self._own.get(runner()) or self._held()
 
     def own(self) -> Cell:
         """That of the running task."""
-        runner = _runner()
-        cell = self._own.get(runner)
+        running = runner()
+        cell = self._own.get(running)
         if cell is None:
-            for other in list(self._kept):
-                if other.is_over():  # its task keeps it, if that has not ended
-                    self._kept.pop(other, None)
-            cell = self._own[runner] = _TaskCell(runner, self._kept)
+            self._tidy()
+            cell = self._own[running] = _TaskCell(running, self._kept)
         return cell
 
-    def left(self) -> Cell:
-        """The one of the block that the running task leaves."""
-        own = self._own.get(_runner())
-        return self._held() if own is None or own.claim is None else own
+    def released(self, leaving: bool) -> Hold | None:
+        """What the running task releases, or as it leaves a block that it has entered by hand."""
+        cell: Cell | None = self._own.get(runner())
+        if cell is None or (leaving and cell.claim is None):
+            cell = self._held()
+            if cell.hold is None:  # it is refused once, not for ever
+                self._tidy()
+                self._forgot = False
+        return cell.hold
+
+    def _tidy(self) -> None:
+        """Forget what ran out; its task keeps it, if that has not ended."""
+        for cell in list(self._kept):
+            if cell.is_over():
+                self._forgot = self._forgot or not cell.is_empty()
+                self._kept.pop(cell, None)
 
     def _held(self) -> Cell:
-        """That of the only task of this thread that holds the lock; else one that is empty."""
+        """That of the only task of this thread that holds the lock; else one that is empty.
+
+        What ran out counts, for it may be what is meant: another's must not be let go instead.
+        """
         here = threading.get_ident()
-        kept = [cell for cell in list(self._kept) if cell.thread == here]
-        found = [cell for cell in kept if not cell.is_over()] or kept
+        found = [cell for cell in list(self._kept) if cell.thread == here and not cell.is_empty()]
+        if self._forgot and any(not cell.is_over() for cell in found):
+            return Cell()
         return found[0] if len(found) == 1 else Cell()
 
 
-def _runner() -> object:
+def runner() -> object:
     """The running task; outside tasks, the thread."""
     try:
         task = asyncio.current_task()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
 
-from redis_lock_decorators.asyncio.cells import TaskCells
-from redis_lock_decorators.drop_in import Anchor, Cell, DropIn
+from redis_lock_decorators.asyncio.cells import TaskCells, runner
+from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators.drop_in import Cell, DropIn, Hold
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.client_types import AsyncClient
@@ -26,14 +27,32 @@ class Lock(DropIn[AsyncClient]):
     # What is called belongs to the task that calls it, whichever runs the coroutine: before
     # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
 
-    def __aenter__(self) -> Coroutine[Any, Any, Lock]:
-        return self._enter(self.local._own_cell(), self.acquire())
+    def _begin(self, block: Block[Hold]) -> Coroutine[Any, Any, Lock]:
+        cell, has_exit = self.local._own_cell(), block.begin()
+        if self._has_own("acquire"):
+            return self._enter(cell, self.acquire(), block, has_exit)
+        wish = self._wish(None, None, None, None)
+        hold = Hold(wish.claim, _running())
+        return self._enter(cell, self._take(cell, hold, wish), block, has_exit, hold)
 
-    def __aexit__(self, kind: object, error: object, trace: object) -> Coroutine[Any, Any, None]:
-        find = self.local._cell
-        cell = find.left() if isinstance(find, TaskCells) else find()
-        releasing = self.release() if cell is find() else self._release(cell)
-        return self._leave(cell, releasing, kind is not None)
+    def _end(
+        self, block: Block[Hold], kind: object, error: object, trace: object
+    ) -> Coroutine[Any, Any, None]:
+        hold = self._left(block)
+        releasing = self.release() if self._has_own("release") else self._release(hold)
+        return self._leave(block, hold, releasing, kind is not None)
+
+    if TYPE_CHECKING:
+
+        def __aenter__(self) -> Coroutine[Any, Any, Lock]: ...
+
+        def __aexit__(
+            self, kind: object, error: object, trace: object
+        ) -> Coroutine[Any, Any, None]: ...
+
+    else:
+        __aenter__ = EnterMethod(_begin)
+        __aexit__ = ExitMethod(_end)
 
     def acquire(
         self,
@@ -55,7 +74,7 @@ class Lock(DropIn[AsyncClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wish = self._wish(blocking, blocking_timeout, token, sleep)
-        return self._acquire(self.local._own_cell(), wish)
+        return self._take(self.local._own_cell(), Hold(wish.claim, _running()), wish)
 
     def release(self) -> Coroutine[Any, Any, None]:
         """Let the lock go; it can be called again after a broken connection.
@@ -65,7 +84,7 @@ class Lock(DropIn[AsyncClient]):
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        return self._release(self.local._cell())
+        return self._release(self._found())
 
     def extend(
         self, additional_time: float, replace_ttl: bool = False
@@ -78,7 +97,7 @@ class Lock(DropIn[AsyncClient]):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        return self._adjust(self.local._cell(), change)
+        return self._adjust(self.local._cell().hold, change)
 
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
         """Let the lock have its timeout again, from now.
@@ -88,7 +107,7 @@ class Lock(DropIn[AsyncClient]):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        return self._adjust(self.local._cell(), None)
+        return self._adjust(self.local._cell().hold, None)
 
     async def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock."""
@@ -98,67 +117,85 @@ class Lock(DropIn[AsyncClient]):
         """Ask Redis whether this task holds the lock."""
         return self._owned(self.local._cell())
 
-    async def _enter(self, cell: Cell, acquiring: Awaitable[bool]) -> Lock:
-        before = cell.claim
+    async def _enter(
+        self,
+        cell: Cell,
+        acquiring: Awaitable[bool],
+        block: Block[Hold],
+        has_exit: bool,
+        hold: Hold | None = None,
+    ) -> Lock:
         try:
             if await acquiring:
+                self._open(hold or cell.hold, block, has_exit)
                 return self
         except BaseException:
-            await self._abandon(cell, before)
+            await self._abandon(hold)
             raise
         raise self._busy()
 
-    async def _leave(self, cell: Cell, releasing: Awaitable[None], failed: bool) -> None:
+    async def _leave(
+        self, block: Block[Hold], hold: Hold | None, releasing: Awaitable[None], failed: bool
+    ) -> None:
         try:
             await releasing
         except Exception as failure:
             if not self._quiet(failure, failed):
                 raise
         except BaseException:
-            await self._abandon(cell)
+            await self._abandon(hold)
             raise
+        finally:
+            self._close(block, hold)
 
-    async def _acquire(self, cell: Cell, wish: Wish) -> bool:
-        before = cell.claim
+    async def _take(self, cell: Cell, hold: Hold, wish: Wish) -> bool:
         try:
             taken = await flow.acquire(self._port(), wish)
             if taken:
-                cell.put(wish.claim)
-                self._keep(cell, wish.claim)
+                cell.put(self._anchored(hold, self._port()))
             return taken
         except BaseException:
-            if not wish.claim.ended:
-                await undo(self._port(), wish.claim)
-            if cell.claim is wish.claim:
-                cell.put(before)
+            await self._abandon(hold)
             raise
 
-    async def _release(self, cell: Cell) -> None:
-        claim = await self._held(cell)
-        cell.let_go()
+    async def _release(self, hold: Hold | None) -> None:
+        found = await self._held(hold)
+        found.let_go()
         try:
-            await flow.release(self._port(), claim)
+            await flow.release(self._port(), found.claim)
         finally:
-            if claim.ended:
-                cell.forget(claim)
+            if found.claim.ended:
+                found.forget()
 
-    async def _adjust(self, cell: Cell, change: Callable[[float], float] | None) -> Literal[True]:
-        claim = await self._held(cell)
+    async def _adjust(
+        self, hold: Hold | None, change: Callable[[float], float] | None
+    ) -> Literal[True]:
+        found = await self._held(hold)
         timeout = self._refuse_endless()
         change = change or self._extension(timeout, replace_ttl=True)
         try:
-            await flow.adjust(self._port(), claim, change)
+            await flow.adjust(self._port(), found.claim, change)
         finally:
-            cell.keep()
+            found.keep()
         return True
+
+    def _found(self, leaving: bool = False) -> Hold | None:
+        """What this task would release."""
+        find = self.local._cell
+        return find.released(leaving) if isinstance(find, TaskCells) else find().hold
+
+    def _left(self, block: Block[Hold]) -> Hold | None:
+        """What is held by the block that is left; by hand, what this task would release."""
+        entered = block.held
+        if entered is None:
+            return self._found(leaving=True)
+        hold = self.local._cell().hold if entered.is_gone else None
+        if hold is not None and hold.by == entered.by:
+            return hold  # it was let go in the block, and acquired again
+        return entered
 
     async def _owned(self, cell: Cell) -> bool:
         return await flow.is_owned(self._port(), cell.claim)
-
-    def _keep(self, cell: Cell, claim: Claim) -> None:
-        """Renew the claim from now on, if that is wanted."""
-        if self.auto_renew:
-            cell.anchor = Anchor(claim, self._port())
 
     def _cells(self) -> Callable[[], Cell]:
         return TaskCells()
@@ -166,16 +203,19 @@ class Lock(DropIn[AsyncClient]):
     def _port(self) -> AsyncioPort:
         return DEFAULT.async_port(self.redis, None)
 
-    async def _held(self, cell: Cell) -> Claim:
-        """The claim to release or extend."""
-        claim = cell.claim
-        if claim is None:
+    async def _held(self, hold: Hold | None) -> Hold:
+        """What to release or extend."""
+        if hold is None or hold.is_gone:
             await flow.refuse_unheld(self._port(), self._lock_name, self._key)
-        return claim
+        return hold
 
-    async def _abandon(self, cell: Cell, before: Claim | None = None) -> None:
-        """Let go what was acquired since ``before``, after an exception from outside."""
-        claim = cell.claim
-        if claim is not None and claim is not before:
-            cell.put(before)
-            await undo(self._port(), claim)
+    async def _abandon(self, hold: Hold | None) -> None:
+        """Let go what was acquired, if it is held, after an exception from outside."""
+        if hold is not None and not hold.is_gone:
+            hold.forget()
+            if not hold.claim.ended:
+                await undo(self._port(), hold.claim)
+
+
+def _running() -> ref[object]:
+    return ref(runner())

@@ -12,29 +12,47 @@ import pytest
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators import asyncio, redislock
-from redis_lock_decorators.drop_in import Cell
+from redis_lock_decorators.drop_in import Cell, Hold
+from redis_lock_decorators.flow.claim import Claim, claim_on
 
 SCENES = Scenes("redis_lock_decorators/drop_in")
 
 
-def anchored() -> Cell:
-    cell = Cell()
+def claim() -> Claim:
+    return claim_on(b"a", 10)
+
+
+def anchored() -> Hold:
+    hold = Hold(claim())
     keeper = SimpleNamespace(keep=lambda watch: None, drop=lambda watch: None)
     anchor: Any = SimpleNamespace(keeper=keeper, watch=None)
-    cell.anchor = anchor
-    return cell
+    hold.anchor = anchor
+    return hold
 
 
 @SCENES.add
 def one_goes_on_while_another_ends(switcher: Switcher) -> Scene:
-    cell = anchored()
-    return Scene(cell.keep, lambda: cell.put(None))
+    hold = anchored()
+    return Scene(hold.keep, hold.forget)
 
 
 @SCENES.add
 def one_lets_go_while_another_ends(switcher: Switcher) -> Scene:
-    cell = anchored()
-    return Scene(cell.let_go, lambda: cell.put(None))
+    hold = anchored()
+    return Scene(hold.let_go, hold.forget)
+
+
+@SCENES.add
+def one_forgets_while_another_acquires(switcher: Switcher) -> Scene:
+    """It was let go in Redis, so another may hold it before its cell knows."""
+    cell, mine, theirs = Cell(), Hold(claim()), Hold(claim())
+    cell.put(mine)
+
+    def check() -> None:
+        assert cell.hold is theirs
+        assert cell.claim is theirs.claim
+
+    return Scene(mine.forget, lambda: cell.put(theirs), check)
 
 
 @pytest.mark.parametrize("make", list(SCENES), ids=name_of)
