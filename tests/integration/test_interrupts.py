@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.interruptions import Interrupted, interrupt_every_line
+from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
@@ -14,6 +14,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+
+@pytest.fixture(autouse=True, params=[Interrupted, Limited])
+def kind(request, monkeypatch):
+    """What is raised: no Exception, or one."""
+    monkeypatch.setattr(Interruption, "kind", request.param)
 
 
 @pytest.fixture
@@ -43,7 +49,7 @@ def test_an_interrupted_acquire_leaves_no_key(client, name):
         with interruption:
             try:
                 lease = lock.acquire()
-            except Interrupted:
+            except (Interrupted, Limited):
                 assert not client.exists(f"sys:lock:{name}"), interruption.place
                 raise
         lease.release()
@@ -87,7 +93,7 @@ def test_an_interrupted_acquire_lock_leaves_no_key(client, name):
         with interruption:
             try:
                 acquire_lock(client, name)
-            except Interrupted:
+            except (Interrupted, Limited):
                 assert not client.exists(f"sys:lock:{name}"), interruption.place
                 raise
         client.delete(f"sys:lock:{name}"), interruption.place

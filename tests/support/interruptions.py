@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import pathlib
 import sys
@@ -18,8 +17,18 @@ class Interrupted(BaseException):
     """What the signal handler raises."""
 
 
+class Limited(Exception):
+    """What it raises where it ends work that takes too long."""
+
+
 class Interruption:
-    """Raises at the n-th line that runs in the package, once."""
+    """Raises at the n-th line that runs in the package, once.
+
+    Attributes:
+        kind: what it raises.
+    """
+
+    kind: type[BaseException] = Interrupted
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -48,16 +57,22 @@ class Interruption:
             self.left -= 1
             if self.left == -1:
                 self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                raise Interrupted
+                raise self.kind
         return self._line
 
 
 def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
-    """Run ``work(interruption)`` with an interruption at each line; how many there were."""
+    """Run ``work(interruption)`` with an interruption at each line; how many there were.
+
+    It must come out of the work each time.
+    """
     for number in range(2_000):
-        interruption = Interruption(number)
-        with contextlib.suppress(Interrupted):
+        interruption, is_told = Interruption(number), False
+        try:
             work(interruption)
+        except interruption.kind:
+            is_told = True
         if not interruption.happened:
             return number
+        assert is_told, f"it was kept at {interruption.place}"
     raise AssertionError("the work never ends")
