@@ -280,7 +280,7 @@ class DropIn(Generic[C]):
         tried = f"within {self.blocking_timeout} s" if self.blocking else "at the one try"
         return LockError(f"lock {shown(self._lock_name)} was not free {tried}", self._lock_name)
 
-    def _quiet(self, error: Exception, failed: bool) -> bool:
+    def _quiet(self, error: BaseException, failed: bool) -> bool:
         """Whether a release's error is only logged: the body failed, or the lock is told so."""
         if failed or (isinstance(error, LockError) and not self.raise_on_release_error):
             log.warning(

@@ -18,6 +18,7 @@ from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.client_types import BlockingClient
 from redis_lock_decorators.world.crew import releases
+from redis_lock_decorators.world.failures import is_outcome
 
 __all__ = ["Lock"]
 
@@ -60,12 +61,12 @@ class Lock(DropIn[BlockingClient]):
                 self.release()
             else:
                 self._release(hold)
-        except Exception as failure:
+        except BaseException as failure:
+            if not is_outcome(failure):
+                self._abandon(hold)
+                raise
             if not self._quiet(failure, kind is not None):
                 raise
-        except BaseException:
-            self._abandon(hold)
-            raise
         finally:
             self._close(block, hold)
 

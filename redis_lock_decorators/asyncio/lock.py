@@ -14,6 +14,7 @@ from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.client_types import AsyncClient
+from redis_lock_decorators.world.failures import is_outcome
 from redis_lock_decorators.world.tasks import AsyncioPort
 
 __all__ = ["Lock"]
@@ -139,12 +140,12 @@ class Lock(DropIn[AsyncClient]):
     ) -> None:
         try:
             await releasing
-        except Exception as failure:
+        except BaseException as failure:
+            if not is_outcome(failure):
+                await self._abandon(hold)
+                raise
             if not self._quiet(failure, failed):
                 raise
-        except BaseException:
-            await self._abandon(hold)
-            raise
         finally:
             self._close(block, hold)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
 import redis
 from support.fronts import LEGACY, do, wrap
-from support.interruptions import Interrupted, interrupt_every_line
+from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
 from support.proxy import FaultProxy
 
 import redis_lock_decorators.lock
@@ -232,7 +233,11 @@ OPTIONS = pytest.mark.parametrize(
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_thread_interrupted_at_any_line_leaves_no_key(server, direct, name, timeout, token):
+@pytest.mark.parametrize("kind", [Interrupted, Limited])
+def test_a_thread_interrupted_at_any_line_leaves_no_key(
+    server, direct, name, timeout, token, kind, monkeypatch
+):
+    monkeypatch.setattr(Interruption, "kind", kind)
     client = server.client()
     lock = redis_lock_decorators.lock.Lock(client, name, timeout=timeout)
 
@@ -240,7 +245,7 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(server, direct, name, ti
         with interruption:
             try:
                 lock.acquire(token=token)
-            except Interrupted:
+            except kind:
                 assert not client.exists(name), interruption.place
                 assert lock.local.token is None, interruption.place
                 raise
@@ -252,6 +257,13 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(server, direct, name, ti
         try:
             with interruption, lock:
                 pass
+        finally:
+            assert not client.exists(name), interruption.place
+
+    def failing_block(interruption):
+        try:
+            with contextlib.suppress(ValueError), interruption, lock:
+                raise ValueError("of the body")
         finally:
             assert not client.exists(name), interruption.place
 
@@ -269,6 +281,7 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(server, direct, name, ti
     assert interrupt_every_line(release) > 20
     if token is None:
         assert interrupt_every_line(block) > 50
+        assert interrupt_every_line(failing_block) > 50
 
 
 if not LEGACY:
