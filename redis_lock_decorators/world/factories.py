@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MethodType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
 T = TypeVar("T")
 
 
-class _Entry(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
     """What belongs to a factory, and what gives the parts of the factory that are alive."""
 
     parts: tuple[Callable[[], Any], ...]
