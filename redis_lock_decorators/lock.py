@@ -63,7 +63,7 @@ class Lock(DropIn[BlockingClient]):
                 self._release(hold)
         except BaseException as failure:
             if not is_outcome(failure):
-                self._abandon(hold)
+                self._abandon(hold or self._left(block))
                 raise
             if not self._quiet(failure, kind is not None):
                 raise
