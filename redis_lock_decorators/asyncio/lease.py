@@ -14,8 +14,9 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
 from redis_lock_decorators.flow.fallbacks import refuse_unfit
 from redis_lock_decorators.flow.keeper import Watch
+from redis_lock_decorators.flow.leave import leave
 from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.flow.release import end, leave, release
+from redis_lock_decorators.flow.release import end, release
 from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire

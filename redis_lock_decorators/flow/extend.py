@@ -55,11 +55,13 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         raise
 
 
-async def holders(port: Port, names: tuple[bytes, ...]) -> list[str | None]:
-    """The identifiers stored in the keys; None where a key is free."""
+async def holders(
+    port: Port, names: tuple[bytes, ...], seconds: float = OUTAGE
+) -> list[str | None]:
+    """The identifiers stored in the keys; None where a key is free. ``seconds`` are for each."""
     found = []
     for key in names:
-        reply = await persist(port, partial(_value, port, key), port.now() + OUTAGE)
+        reply = await persist(port, partial(_value, port, key), port.now() + seconds)
         found.append(text(reply))
     return found
 

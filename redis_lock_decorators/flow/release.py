@@ -11,13 +11,11 @@ from redis_lock_decorators.errors import (
     LockLostError,
     LockNotOwnedError,
     shortened,
-    shown,
 )
 from redis_lock_decorators.flow import doubt
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.fallbacks import or_otherwise
-from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
     ROUND_TRIP,
@@ -78,33 +76,6 @@ async def _let_go_anyway(port: Port, claim: Claim, method: ReleaseMethod) -> Non
         await port.shield(partial(let_go, port, claim, method, tidying(port, ROUND_TRIP)))
     finally:
         end(port, claim)
-
-
-async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
-    """Let go at the end of a block; never in place of the exception that ``failed`` it.
-
-    Raises:
-        LockLostError: the block succeeded, but its lease had ended.
-    """
-    was_lost = claim.is_lost(port.now())
-    try:
-        await release(port, claim, method)
-    except LockNotOwnedError as error:
-        if not failed:
-            raise
-        log.warning("%s", error)
-    except Exception as error:
-        if not port.is_outcome(error):
-            raise
-        end(port, claim)
-        log.warning(
-            "lock %s could not be let go (%s: %s); it frees itself when its lease ends",
-            *(shown(claim.lock_name), type(error).__name__, error),
-        )
-        if was_lost:
-            claim.lost_to = claim.lost_to or RAN_OUT
-            if not failed:
-                raise LockLostError(claim.lock_name, why=claim.lost_to) from error
 
 
 def let_go(

@@ -30,8 +30,9 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim,
 from redis_lock_decorators.errors import LockError
 from redis_lock_decorators.flow.acquire import PARTING, acquire
 from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.leave import leave
 from redis_lock_decorators.flow.patience import end_of
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP, TIDYING, Refusal
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run

@@ -28,7 +28,8 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.leave import leave
+from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.world.blocking import run

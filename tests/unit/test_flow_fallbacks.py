@@ -14,7 +14,8 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, new
 from redis_lock_decorators.errors import ConfigurationError, LockLostError
 from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.fallbacks import refuse_unfit
-from redis_lock_decorators.flow.release import leave, release
+from redis_lock_decorators.flow.leave import leave
+from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.simple import acquire_lock, release_lock
 from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod

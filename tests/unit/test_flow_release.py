@@ -24,7 +24,8 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
 from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError
 from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.release import leave, let_go, release
+from redis_lock_decorators.flow.leave import leave
+from redis_lock_decorators.flow.release import let_go, release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
 from redis_lock_decorators.rules.keys import slot_of, with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
@@ -968,3 +969,78 @@ def test_lease_that_ran_out_while_its_server_is_away_is_known_to_be_lost(failed:
         run(leave(port, claim, "script", failed=failed))
 
     assert claim.lost_to == "its time ran out"
+
+
+def refusing(words: str, *names: str) -> Any:
+    """The server refuses to run all commands but these."""
+
+    def fate(request: Request) -> Any:
+        if request.command[0] in names:
+            return delivered(request)
+        request.travel()
+        raise ResponseError(words)
+
+    return fate
+
+
+@pytest.mark.parametrize("words", ["MISCONF cannot save", "OOM no memory", "NOPERM no right"])
+@pytest.mark.parametrize("holder", [None, "another"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_loss_is_told_though_the_server_refused_the_release(
+    words: str, holder: str | None, failed: bool
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+    if holder is not None:
+        port.server.put(KEY, holder, 60)
+    port.usual = refusing(words, "GET")
+
+    with contextlib.ExitStack() as stack:
+        if not failed:
+            stack.enter_context(pytest.raises(LockLostError))
+        run(leave(port, claim, "script", failed=failed))
+
+    assert claim.lost_to is not None
+    assert port.held == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"), [("NOPERM no right", "SECURITY.rst"), ("OOM", "memory"), ("MISCONF", "")]
+)
+def test_release_that_was_refused_is_logged_with_what_helps(
+    words: str, cure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.usual = refusing(words, "GET")
+
+    run(leave(port, claim, "script", failed=False))
+
+    assert "it frees itself when its lease ends" in caplog.text
+    assert cure in caplog.text
+    assert claim.lost_to is None
+
+
+def test_nobody_is_asked_for_a_loss_who_has_not_answered() -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.usual = request_lost
+
+    run(leave(port, claim, "script", failed=False))
+
+    assert "GET" not in port.verbs
+
+
+def test_exception_from_outside_while_the_loss_is_looked_for_is_told() -> None:
+    def cut_off(request: Request) -> Any:
+        if request.command[0] == "GET":
+            raise Limit
+        return refusing("MISCONF")(request)
+
+    port = new_port()
+    claim = taken(port, "a")
+    port.usual = cut_off
+
+    with pytest.raises(Limit):
+        run(leave(port, claim, "script", failed=False))
