@@ -12,7 +12,15 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.doubt import resting
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Misheard, Refusal, ask, is_forbidden, noted, text
+from redis_lock_decorators.flow.requests import (
+    OTHER_DATA,
+    Misheard,
+    Refusal,
+    ask,
+    is_forbidden,
+    noted,
+    text,
+)
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
 
@@ -32,7 +40,12 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     done, holder = None, None
     async with port.watch() as watched:
         while done is None and port.now() < until:
-            holder = text(await watched.holder(key))
+            try:
+                holder = text(await watched.holder(key))
+            except Exception as error:
+                if port.lacks(error) != "string":
+                    raise
+                return Refusal(None, why=OTHER_DATA)
             if holder != claim.identifier:
                 break
             _, queue, facts = with_queue((key,))
@@ -66,6 +79,8 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
         deleted, awaited = await _both(port, delete, is_awaited, until)
         if isinstance(deleted, Exception) and port.lacks(deleted) == "command":
             continue
+        if isinstance(deleted, Exception) and port.lacks(deleted) == "string":
+            return Refusal(None, why=OTHER_DATA)
         for failure in (deleted, awaited):
             # Who may not ask whether somebody waits may have it handed on all the same.
             is_known = failure is awaited and is_forbidden(port, failure)

@@ -98,3 +98,15 @@ async def test_value_of_another_that_is_no_text_is_a_loss_all_the_same(
             direct.set(lease.key, b"\xff\xfe\x80", px=60000)
 
     direct.delete(lease.key)
+
+
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
+async def test_other_data_in_the_key_is_a_loss_by_every_method(front, server, direct, name, method):
+    lock = front.package.RedisLock(name, client=front.client(server), release_method=method)
+
+    with pytest.raises(LockLostError, match="other data"):
+        async with front.held(lock) as lease:
+            direct.delete(lease.key)
+            direct.rpush(lease.key, "other data")
+
+    direct.delete(lease.key)
