@@ -36,9 +36,6 @@ class Clock(NamedTuple):
         return self.time + round(1000 * (seconds if self.took else seconds + now - self.sent))
 
 
-#: What is noted of a lease whose end was not moved: no request left before that.
-NOT_MOVED = (-math.inf, 0.0, -math.inf)
-
 #: The longest grant in milliseconds.
 MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
 
@@ -82,7 +79,8 @@ class Claim:
         lost_to: why it was told lost; None if it was not.
         clock: what is known of the server's clock; None if nobody wants to know.
         strays: ends from which a request without an answer may yet move the lock.
-        moved: by when its end was moved last, be it nearer; then what it lasts, and its deadline.
+        moved: by when its end was moved last, be it nearer; then its deadlines as given since, and
+            what it lasts by each: the latest holds.
     """
 
     __slots__ = (
@@ -160,7 +158,7 @@ class Claim:
         self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
-        self.moved = NOT_MOVED
+        self.moved: tuple[float, dict[float, float]] = (-math.inf, {})
         self.clock: Clock | None = None
         self.strays: tuple[int, ...] = ()
 
@@ -195,16 +193,31 @@ class Claim:
 
     def prolong(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
-        moved = self.moved
-        if sent <= moved[0] or term.deadline(sent, seconds) <= self.deadline:
-            return
-        self.hold(sent, seconds)
-        if self.moved is not moved:  # by another thread, between those lines
-            _, self.lasts, self.deadline = self.moved
+        at, ends = self.moved
+        end = term.deadline(sent, seconds)
+        if sent > at and end > self.deadline:
+            ends[end] = seconds
+            self._agree()
 
     def _move(self, at: float, lasts: float, deadline: float) -> None:
-        self.moved = (at, lasts, deadline)  # first: who prolongs looks at it last
-        self.lasts, self.deadline = lasts, deadline
+        self.moved = (at, {deadline: lasts})
+        self._agree()
+
+    def _agree(self) -> None:
+        """Last as long as was given at most since the end was moved.
+
+        Other threads may prolong it meanwhile, or move its end. What each of them gives is noted
+        before this is done, and whoever writes last finds all of it.
+        """
+        while True:
+            ends = self.moved[1].copy()
+            end = max(ends)
+            if self.deadline == end and self.lasts == ends[end]:
+                break
+            self.lasts, self.deadline = ends[end], end
+        for other in ends:
+            if other < end:
+                self.moved[1].pop(other, None)
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""

@@ -203,25 +203,6 @@ def test_only_renewals_that_left_after_the_move_prolong() -> None:
     assert claim.deadline > 134
 
 
-def test_move_between_the_lines_of_a_prolongation_stands() -> None:
-    class Moved(Claim):
-        __slots__ = ()
-
-        def hold(self, sent: float, seconds: float) -> None:
-            if seconds == 30.0:
-                self.move(105.0, 104.0, 2.0)
-            super().hold(sent, seconds)
-
-    claim = new_claim("a", expire=10)
-    claim.take(100.0)
-    claim.__class__ = Moved
-
-    claim.prolong(103.0, 30.0)
-
-    assert claim.deadline < 106
-    assert claim.lasts == 2.0
-
-
 @pytest.mark.parametrize("verb", ["left", "adjust"])
 def test_move_overtaken_by_the_release_is_no_loss(verb: str) -> None:
     def released_meanwhile(request: Request) -> Any:

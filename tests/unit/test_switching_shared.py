@@ -27,6 +27,7 @@ from redis_lock_decorators.world.waiters import ThreadWaiter
 
 HELD = Scenes("flow/held")
 COHORT = Scenes("flow/cohort", "flow/local")
+CLAIM = Scenes("flow/claim")
 WAITER = Scenes("world/waiters")
 CLIENTS = Scenes("world/clients", "world/connections", "world/factories")
 #: Also between the lines of the connections here, where a request waits.
@@ -127,6 +128,61 @@ def a_successor_takes_a_key_while_two_threads_forget(switcher: Switcher) -> Scen
 
 def all_known(held: Held, *claims: Claim) -> None:
     assert [held.get(claim.keys[0]) for claim in claims] == list(claims)
+
+
+# The end of a lease
+
+
+def believed_until(claim: Claim, deadline: float, lasts: float) -> None:
+    assert claim.deadline == pytest.approx(deadline, abs=1.1)
+    assert claim.deadline <= deadline
+    assert claim.lasts == lasts
+
+
+@CLAIM.add
+def a_lease_is_extended_while_it_is_renewed(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+    return Scene(
+        lambda: claim.prolong(1003.0, 10.0),
+        lambda: claim.prolong(1003.0, 100.0),
+        lambda: believed_until(claim, 1103.0, 100.0),
+    )
+
+
+@CLAIM.add
+def a_lease_is_extended_twice_while_it_is_renewed(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+
+    def extend() -> None:
+        claim.prolong(1003.0, 30.0)
+        claim.prolong(1004.0, 100.0)
+
+    return Scene(
+        lambda: claim.prolong(1003.5, 10.0), extend, lambda: believed_until(claim, 1104.0, 100.0)
+    )
+
+
+@CLAIM.add
+def the_end_of_a_lease_is_moved_nearer_while_it_is_renewed(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+    return Scene(
+        lambda: claim.prolong(1003.0, 30.0),
+        lambda: claim.move(1005.0, 1004.0, 2.0),
+        lambda: believed_until(claim, 1006.0, 2.0),
+    )
+
+
+@CLAIM.add
+def a_lease_is_extended_after_its_end_was_moved_while_it_is_renewed(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+
+    def extend() -> None:
+        claim.move(1005.0, 1004.0, 2.0)
+        claim.prolong(1005.5, 50.0)
+
+    return Scene(
+        lambda: claim.prolong(1003.0, 30.0), extend, lambda: believed_until(claim, 1055.5, 50.0)
+    )
 
 
 # The waiters of one process
@@ -467,7 +523,7 @@ def a_connection_breaks_while_a_request_is_sent(switcher: Switcher) -> Scene:
     return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
 
 
-GROUPS = (HELD, COHORT, WAITER, CLIENTS, LANE)
+GROUPS = (HELD, CLAIM, COHORT, WAITER, CLIENTS, LANE)
 ALL = [(scenes, scene) for scenes in GROUPS for scene in scenes]
 
 
