@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from itertools import islice
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
 from typing import Any
+from weakref import ref
 
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.clients import Facts
@@ -17,6 +19,16 @@ from redis_lock_decorators.world.trips import Carrier
 
 #: Seconds for which a port that nobody asks for is kept, with its connection.
 UNUSED = 60.0
+#: Seconds between two looks for those, and for ports to clients that are gone.
+LOOK = 5.0
+
+#: Calls a function after so many seconds.
+Later = Callable[[float, Callable[[], object]], object]
+
+
+def call_later(seconds: float, function: Callable[[], object]) -> object:
+    """Have the running event loop call a function, in no context of a user."""
+    return asyncio.get_running_loop().call_later(seconds, function, context=Context())
 
 
 class Direct(Courier):
@@ -31,19 +43,45 @@ class Direct(Courier):
         return reply
 
 
-class Ports:
-    """A port to each client that is in use: each has a connection, and keeps the client alive."""
+class BesidePort(AsyncioPort):
+    """The port to a blocking client, which it does not keep alive: who uses it here does."""
 
-    def __init__(self) -> None:
-        self._ports: OrderedDict[int, tuple[AsyncioPort, float]] = OrderedDict()
+    __slots__ = ("_client",)
+
+    @property
+    def client(self) -> Any:
+        return self._client()
+
+    @client.setter
+    def client(self, client: Any) -> None:
+        self._client: Callable[[], Any]
+        try:
+            self._client = ref(client)
+        except TypeError:  # of a kind that cannot be referred to so
+            self._client = lambda: client
+
+
+class Ports:
+    """A port to each client that is in use: each has a connection until nobody has asked for long.
+
+    Args:
+        later: calls a function after so many seconds, on the running event loop.
+    """
+
+    def __init__(self, later: Later = call_later) -> None:
+        self._ports: dict[int, tuple[AsyncioPort, float]] = {}
+        self._later = later
+        self._is_watched = False
 
     def beside(self, port: Any) -> AsyncioPort:
         """The port on the running event loop to the client of a blocking port."""
-        now, client = monotonic(), id(port.client)
-        found = self._ports[client][0] if client in self._ports else beside(port)
-        self._ports[client] = found, now
-        self._ports.move_to_end(client)
-        self._close_unused(now)
+        number = id(port.client)
+        found = self._ports[number][0] if number in self._ports else beside(port)
+        if found.client is not port.client:  # one that is gone had the same place in memory
+            found.close()
+            found = beside(port)
+        self._ports[number] = found, monotonic()
+        self._watch()
         return found
 
     def close(self) -> None:
@@ -51,12 +89,20 @@ class Ports:
         while self._ports:
             self._ports.popitem()[1][0].close()
 
-    def _close_unused(self, now: float) -> None:
-        """Close those at the front, which were asked for longest ago."""
-        for client, (port, used) in list(islice(self._ports.items(), 2)):
-            if used < now - UNUSED:
-                del self._ports[client]
+    def _watch(self) -> None:
+        """Look in a while for those that nobody needs any more."""
+        if not self._is_watched and self._ports:
+            self._is_watched = True
+            self._later(LOOK, self._look)
+
+    def _look(self) -> None:
+        self._is_watched = False
+        now = monotonic()
+        for number, (port, used) in list(self._ports.items()):
+            if port.client is None or used < now - UNUSED:
+                del self._ports[number]
                 port.close()
+        self._watch()
 
 
 def beside(port: BlockingPort) -> AsyncioPort:
@@ -66,4 +112,4 @@ def beside(port: BlockingPort) -> AsyncioPort:
     facts.serials = port.serials
     carrier: Carrier
     carrier = ThreadCarrier(client, facts) if port.resends else LineCarrier(client.connection_pool)
-    return AsyncioPort(client, facts, carrier, thread_line)
+    return BesidePort(client, facts, carrier, thread_line)

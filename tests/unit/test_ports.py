@@ -3,62 +3,131 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from redis_lock_decorators.world import ports
-from redis_lock_decorators.world.ports import UNUSED, Ports
+from redis_lock_decorators.world.ports import LOOK, UNUSED, Ports
 
 
-class Known:
+class Client:
+    """A client that can be referred to weakly."""
+
+
+class Known(ports.BesidePort):
     """A port beside a blocking one, that notes when it is closed."""
 
     def __init__(self, port: Any) -> None:
-        self.port = port
+        self.client = port.client
         self.is_closed = False
 
     def close(self) -> None:
         self.is_closed = True
 
 
+class Time:
+    """What an event loop's clock shows, and what it is to call."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+
+    def later(self, seconds: float, function: Callable[[], object]) -> None:
+        self.due.append((self.now + seconds, function))
+
+    def passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.due and min(self.due, key=lambda one: one[0])[0] <= end:
+            first = min(self.due, key=lambda one: one[0])
+            self.due.remove(first)
+            self.now = first[0]
+            first[1]()
+        self.now = end
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    clock = SimpleNamespace(now=1000.0)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
     monkeypatch.setattr(ports, "monotonic", lambda: clock.now)
     monkeypatch.setattr(ports, "beside", Known)
     return clock
 
 
 def blocking_ports(count: int) -> list[Any]:
-    return [SimpleNamespace(client=object()) for _ in range(count)]
+    return [SimpleNamespace(client=Client()) for _ in range(count)]
 
 
-def test_as_many_are_kept_as_are_in_use(clock: SimpleNamespace) -> None:
-    places, clients = Ports(), blocking_ports(500)
+def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
+    places, clients = Ports(clock.later), blocking_ports(500)
     found = [places.beside(port) for port in clients]
 
     for _ in range(5):
-        clock.now += UNUSED / 2
+        clock.passes(UNUSED / 2)
         assert [places.beside(port) for port in clients] == found
 
     assert not any(port.is_closed for port in found)  # type: ignore[attr-defined]
 
 
-def test_those_that_nobody_asks_for_are_closed(clock: SimpleNamespace) -> None:
-    places, clients = Ports(), blocking_ports(10)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> None:
+    places, clients = Ports(clock.later), blocking_ports(500)
     found: list[Any] = [places.beside(port) for port in clients]
 
-    for _ in range(10):
-        clock.now += UNUSED / 4
-        places.beside(clients[0])
+    for _ in range(5):
+        clock.passes(UNUSED / 4)
+        if is_asked:
+            places.beside(clients[0])
 
-    assert [port.is_closed for port in found] == [False] + [True] * 9
+    assert [port.is_closed for port in found] == [not is_asked] + [True] * 499
+    assert len(clock.due) == is_asked, "a timer is left for nothing"
 
 
-def test_all_are_closed_at_the_end(clock: SimpleNamespace) -> None:
-    places = Ports()
+def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: Time) -> None:
+    places, clients = Ports(clock.later), blocking_ports(100)
+    found: list[Any] = [places.beside(port) for port in clients]
+    kept = clients[:3]
+
+    del clients
+    gc.collect()
+    clock.passes(LOOK + 0.1)
+
+    assert [port.is_closed for port in found] == [False] * 3 + [True] * 97
+    assert [places.beside(port) for port in kept] == found[:3]
+
+
+def test_client_at_the_place_of_one_that_is_gone_has_a_port_of_its_own(clock: Time) -> None:
+    places, port = Ports(clock.later), SimpleNamespace(client=Client())
+    before: Any = places.beside(port)
+    number = id(port.client)
+    port.client = Client()
+    places._ports[id(port.client)] = places._ports.pop(number)  # as if it had the same number
+
+    found = places.beside(port)
+
+    assert before.is_closed
+    assert found is not before
+    assert found.client is port.client
+
+
+def test_client_of_any_kind_has_a_port(clock: Time) -> None:
+    class Slotted:
+        __slots__ = ("connection_pool",)
+
+    places, port = Ports(clock.later), SimpleNamespace(client=Slotted())
+
+    found = places.beside(port)
+    clock.passes(UNUSED / 2)
+
+    assert places.beside(port) is found
+    assert found.client is port.client
+
+
+def test_all_are_closed_at_the_end(clock: Time) -> None:
+    places = Ports(clock.later)
     found: list[Any] = [places.beside(port) for port in blocking_ports(3)]
 
     places.close()
