@@ -113,6 +113,14 @@ class Background:
         """Whether it can work with threads as they are now: greenlets may have come after it."""
         raise NotImplementedError
 
+    def lend(self, work: str, function: Callable[[], object]) -> bool:
+        """Have a function called that no thread could be started for; False if nobody is left.
+
+        Args:
+            work: what the thread would have been called.
+        """
+        return False
+
     def works_for(self, other: Background) -> bool:
         """Whether what this place has begun goes on at the other."""
         return other is self

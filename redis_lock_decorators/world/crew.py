@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators.flow import process
+from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.world.background import NAME, here, is_here_unfit
 from redis_lock_decorators.world.clock import monotonic
 
 #: How many losses are told at once: one that takes long keeps no other while there are fewer.
 MOST_TOLD = 32
+#: Seconds after which calls that all take so long are taken to hang: then there are more threads.
+HANGING = 2.0
 #: How many releases, begun by finalizers in the background, are under way at once.
 MOST_RELEASES = 8
 #: Seconds until a thread that could not be started is tried again.
@@ -22,17 +26,20 @@ RETRY = 0.25
 class Crew:
     """Makes calls in the order in which they came, by threads that end when there are none.
 
-    A call stays until a thread begins it. If none can be started, the background tries again. No
-    operation waits for another thread: a finalizer may call between any two lines.
+    A call stays until a thread begins it. If none can be started, the spare one of the background
+    makes it, or the background tries again. No operation waits for another thread: a finalizer may
+    call between any two lines.
 
     Args:
         work: what its threads are called after.
         most: how many threads there are at once, at most.
+        patience: seconds after which there may be as many more, if none of them gets on.
     """
 
-    def __init__(self, work: str, most: int) -> None:
+    def __init__(self, work: str, most: int, patience: float = math.inf) -> None:
         self._name = f"{NAME} {work}"
-        self._most = most
+        self._usual = most
+        self._patience = patience
         self._renew()
 
     def __len__(self) -> int:
@@ -42,7 +49,7 @@ class Crew:
         """Have a function called; from any thread."""
         if self._process != process.number:  # the threads are the parent's
             self._renew()
-        self._calls.append(function)
+        self._calls.append((function, monotonic()))
         place = here()
         # A finalizer may come while this thread starts another, which cannot be done twice at once.
         if place is None or not place._accept(self.begin):
@@ -55,15 +62,10 @@ class Crew:
         try:
             self._free.pop()
         except IndexError:
+            self._grow()
             return
         try:
-            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            Context().run(thread.start)
-        except (RuntimeError, MemoryError):
-            self._free.append(None)
-            place = here()
-            if place is not None:
-                place.ring(monotonic() + RETRY)
+            self._start()
         except BaseException:  # from outside
             self._free.append(None)
             raise
@@ -74,20 +76,48 @@ class Crew:
 
     def is_stuck(self) -> bool:
         """Whether there is something to do, and no thread for it."""
-        return bool(self._calls) and len(self._free) >= self._most
+        is_full = not self._free and self._patience < math.inf
+        return bool(self._calls) and (is_full or len(self._free) >= self._most)
 
     def _renew(self) -> None:
-        self._calls: deque[Callable[[], object]] = deque()
+        self._calls: deque[tuple[Callable[[], object], float]] = deque()
+        self._most = self._usual
         self._free: deque[None] = deque([None] * self._most)
+        self._begun = -math.inf  # when a call was begun last
         self._process = process.number
+
+    def _start(self) -> None:
+        try:
+            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            Context().run(thread.start)
+        except (RuntimeError, MemoryError):
+            place = here()
+            if place is None or not place.lend(self._name, self._serve):
+                self._free.append(None)
+            _look_again()  # the spare one may take long
+
+    def _grow(self) -> None:
+        """In the background: allow more threads, if all those that there are seem to hang."""
+        if self._patience == math.inf or here() is None or not self._calls:
+            return
+        now, (_, since) = monotonic(), self._calls[0]
+        if now >= max(since, self._begun) + self._patience:
+            log.warning("%s calls of %s take long: more are made beside", self._most, self._name)
+            self._begun = now
+            self._most += self._usual
+            self._free.extend([None] * self._usual)
+            for _ in range(self._usual):
+                self.begin()
+        _look_again()
 
     def _serve(self) -> None:
         try:
             while self._process == process.number:
                 try:
-                    function = self._calls.popleft()
+                    function, _ = self._calls.popleft()
                 except IndexError:
                     return
+                self._begun = monotonic()
                 function()
                 del function  # it refers to a lease
         finally:
@@ -96,8 +126,15 @@ class Crew:
                 self.begin()  # something may have come in the last moment
 
 
+def _look_again() -> None:
+    """In the background: begin once more after a while."""
+    place = here()
+    if place is not None:
+        place.ring(monotonic() + RETRY)
+
+
 #: Tells of losses.
-losses = Crew("on_lost", MOST_TOLD)
+losses = Crew("on_lost", MOST_TOLD, HANGING)
 #: Releases what a finalizer lets go in the background.
 releases = Crew("release", MOST_RELEASES)
 #: Logs what is said in the background, in its order.

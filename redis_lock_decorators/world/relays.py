@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators.world import failures, own
+from redis_lock_decorators.world.background import NAME, here
 from redis_lock_decorators.world.calls import replies_of
 from redis_lock_decorators.world.clients import Facts, disconnect
 from redis_lock_decorators.world.clock import monotonic
@@ -19,10 +20,14 @@ from redis_lock_decorators.world.wire import packed
 
 T = TypeVar("T")
 
+#: What the thread of a blocking call is called.
+CALL = f"{NAME} call"
 #: Seconds after which a connection that is being opened may never be.
 OVERDUE = 1.0
 #: The most connections that are being opened at once for one client.
 MOST_OPENINGS = 3
+#: Seconds for which the event loop itself waits for a connection, where no thread can.
+BRIEF = 0.5
 
 
 class LineCarrier:
@@ -103,14 +108,18 @@ class LineCarrier:
         return len(self._openings) < MOST_OPENINGS and monotonic() >= last + OVERDUE
 
     def _open(self) -> None:
-        until = monotonic() + own.PATIENCE
-        connect = partial(
-            own.opened, self.pool.connection_class, self.pool.connection_kwargs, until
-        )
         self._is_closed = False
-        opening = asyncio.ensure_future(in_thread(connect, lambda late: late.disconnect()))
+        opening = asyncio.ensure_future(self._connection())
         self._openings[opening] = monotonic()
         opening.add_done_callback(self._take)
+
+    async def _connection(self) -> Any:
+        connect = partial(own.opened, self.pool.connection_class, self.pool.connection_kwargs)
+        within = partial(connect, monotonic() + own.PATIENCE)
+        try:
+            return await in_thread(within, lambda late: late.disconnect())
+        except NoThread:
+            return connect(monotonic() + BRIEF)
 
     def _take(self, opening: asyncio.Future[Any]) -> None:
         self._openings.pop(opening, None)
@@ -160,10 +169,17 @@ class ThreadCarrier:
         """Nothing is open: connections are the client's."""
 
 
+class NoThread(RuntimeError):
+    """There are as many threads as the system allows, or the interpreter is going down."""
+
+
 async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
     """The result of a blocking call, made on a thread of its own.
 
     If nobody waits for it any more, ``unwanted`` is called with it there.
+
+    Raises:
+        NoThread: none can be started, and there is no spare one.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -189,7 +205,12 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
             if value is not None and unwanted is not None:
                 unwanted(value)
 
-    threading.Thread(target=call, name="redis_lock_decorators call", daemon=True).start()
+    try:
+        threading.Thread(target=call, name=CALL, daemon=True).start()
+    except RuntimeError as error:
+        place = here()
+        if place is None or not place.lend(CALL, call):
+            raise NoThread(str(error)) from error
     return await result
 
 

@@ -9,10 +9,12 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.world.background import Background, Owner, are_threads_green
+from redis_lock_decorators.world.background import NAME, Background, Owner, are_threads_green
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.notes import hand_over
 from redis_lock_decorators.world.ports import Ports
+from redis_lock_decorators.world.relays import CALL
+from redis_lock_decorators.world.spare import Spare
 from redis_lock_decorators.world.tasks import AsyncioPort
 from redis_lock_decorators.world.tasks import start as start_task
 
@@ -89,7 +91,11 @@ class PlacedLoop(asyncio.SelectorEventLoop):
 
 
 class Room(Background):
-    """A thread with an event loop, from its first call until there is nothing to ring for."""
+    """A thread with an event loop, from its first call until there is nothing to ring for.
+
+    With two spare ones: to connect, and to tell of losses. A program that has come to the limit of
+    its threads, or to its end, keeps its locks.
+    """
 
     start = staticmethod(start)
     sleep = staticmethod(asyncio.sleep)
@@ -98,6 +104,10 @@ class Room(Background):
     def __init__(self, owner: Owner, before: Background | None = None) -> None:
         super().__init__(owner, before)
         self._ports = Ports()
+        self._spares = {
+            CALL: Spare(f"{NAME} spare", queues=True),
+            f"{NAME} on_lost": Spare(f"{NAME} spare", queues=False),
+        }
         self._loop = Context().run(PlacedLoop)  # it has a handle of its own
         self._loop.place = self
 
@@ -106,6 +116,10 @@ class Room(Background):
 
     def leave(self) -> None:
         self._accept(self._loop.stop)
+
+    def lend(self, work: str, function: Callable[[], object]) -> bool:
+        spare = self._spares.get(work)
+        return spare is not None and spare.call(function)
 
     def port(self, port: Any) -> AsyncioPort:
         """The port on this event loop to the client of a blocking port."""
@@ -119,9 +133,13 @@ class Room(Background):
         return True
 
     def _work(self) -> None:
+        for spare in self._spares.values():
+            spare.begin()
         self._loop.run_forever()
 
     def _dismantle(self) -> None:
+        for spare in self._spares.values():
+            spare.end()
         try:
             if self._is_working:
                 self._loop.run_until_complete(self._tidy())

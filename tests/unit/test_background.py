@@ -23,6 +23,7 @@ from redis_lock_decorators.world.background import Background
 from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.green import GreenRoom
+from redis_lock_decorators.world.relays import in_thread
 from redis_lock_decorators.world.room import Room
 from redis_lock_decorators.world.waiters import TaskWaiter
 
@@ -244,6 +245,78 @@ def test_loss_is_told_as_soon_as_a_thread_can_be_started(
 
     assert told.wait(PATIENCE)
     waits_for(lambda: PRESENT not in bell.rooms)
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+    """A bell whose thread is there, while no other can be started any more."""
+    bell, there = Bell(), threading.Event()
+    bell.keeper.leases = 1
+    bell.call(there.set)
+    assert there.wait(PATIENCE)
+
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        yield bell
+    bell.ends()
+
+
+def test_loss_is_told_though_no_thread_can_be_started_any_more(limited: Bell) -> None:
+    told = [threading.Event() for _ in range(3)]
+
+    for one in told:
+        limited.call(lambda one=one: crew.losses.call(one.set))  # type: ignore[misc]
+
+    assert all(one.wait(PATIENCE) for one in told)
+
+
+def test_connection_is_opened_though_no_thread_can_be_started_any_more(limited: Bell) -> None:
+    results: list[int] = []
+    done = threading.Event()
+
+    async def work() -> None:
+        for number in range(3):
+            results.append(await in_thread(lambda number=number: number))  # type: ignore[misc]
+        done.set()
+
+    limited.call(lambda: limited.start(work()))
+
+    assert done.wait(PATIENCE)
+    assert results == [0, 1, 2]
+
+
+def test_what_connects_hangs_while_a_loss_is_told_all_the_same(limited: Bell) -> None:
+    hang, told = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        await in_thread(lambda: hang.wait(PATIENCE))
+
+    limited.call(lambda: limited.start(work()))
+    limited.call(lambda: crew.losses.call(told.set))
+
+    assert told.wait(PATIENCE)
+    hang.set()
+
+
+def test_losses_are_told_though_as_many_as_are_told_at_once_hang(bell: Bell) -> None:
+    hanging, told, many = crew.Crew("on_lost", 3, 0.05), threading.Event(), 8
+    begun: list[None] = []
+
+    def hang() -> None:
+        begun.append(None)
+        if len(begun) == many:
+            told.set()
+        told.wait(PATIENCE)
+
+    bell.keeper.at_tick = hanging.begin
+    for _ in range(many):
+        bell.call(lambda: hanging.call(hang))
+
+    assert told.wait(PATIENCE)
+    waits_for(hanging.is_idle)
 
 
 class Slow(logging.Handler):

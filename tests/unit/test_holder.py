@@ -135,7 +135,7 @@ def begin_at_once(work: Coroutine[Any, Any, Any]) -> None:
 
 
 def test_loss_that_a_task_finds_which_the_holder_runs_leaves_nothing_behind() -> None:
-    """Before 3.13, a cancellation of a task in its own step outlasts its being taken back."""
+    """Before Python 3.13, a task that is cancelled in its own step stays so."""
 
     async def finds(holder: Holder) -> None:
         holder.cancel()
