@@ -14,11 +14,11 @@ from redis_lock_decorators.blocks import Block
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.drop_in import PROVISIONAL, Wish
-from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
+from redis_lock_decorators.holds import Anchor, Cell, Hold
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import checked_key
-from redis_lock_decorators.rules.options import Options, checked_switch
+from redis_lock_decorators.rules.options import checked_switch
 from redis_lock_decorators.world.blocking import BlockingPort
 from redis_lock_decorators.world.client_checks import refuse_at_door
 from redis_lock_decorators.world.clients import as_sent
@@ -26,91 +26,6 @@ from redis_lock_decorators.world.tasks import AsyncioPort
 
 #: The kind of client.
 C = TypeVar("C")
-
-
-class Anchor:
-    """What a renewed claim hangs on: once it is gone, nobody can release the claim."""
-
-    __slots__ = ("__weakref__", "keeper", "watch")
-
-    def __init__(self, claim: Claim, port: AsyncioPort | BlockingPort) -> None:
-        options = Options(expire=claim.expire, auto_renew=True)
-        self.watch = Watch(self, _warn, claim, port, options)
-        self.keeper = port.keeper
-        self.keeper.keep(self.watch)
-
-
-def _warn(anchor: Anchor) -> None:
-    claim = anchor.watch.claim
-    log.warning("lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_to)
-
-
-class Hold:
-    """One acquisition: its claim, and what the renewal of that hangs on.
-
-    Attributes:
-        by: a weak reference to the thread or task that acquired it; None for one set by hand.
-        is_gone: its cell has forgotten it. It alone is marked, in one step: whether it is still in
-            its cell need not be asked, which another thread may have filled meanwhile.
-    """
-
-    __slots__ = ("__weakref__", "_block", "anchor", "by", "claim", "is_gone")
-
-    def __init__(self, claim: Claim, by: object = None) -> None:
-        self.claim = claim
-        self.by = by
-        self.anchor: Anchor | None = None
-        self.is_gone = False
-        # The ``with`` block that holds it: the renewal ends once that is gone.
-        self._block: object = None
-
-    def keep(self) -> None:
-        """Go on with the renewal, after the lock's end was moved, or may have been."""
-        anchor = self.anchor  # another thread may end it at any line
-        if anchor is not None:
-            anchor.keeper.keep(anchor.watch)
-
-    def let_go(self) -> None:
-        """End the renewal: it must not outlive the lock."""
-        anchor = self.anchor
-        if anchor is not None:
-            anchor.keeper.drop(anchor.watch)
-
-    def forget(self) -> None:
-        """Be in no cell any more."""
-        self.is_gone = True
-        self.anchor = None
-
-    def _give_up(self, _: object) -> None:
-        """End the renewal, as the block is gone and was not left."""
-        self._block = None
-        self.let_go()
-        self.anchor = None
-
-
-class Cell:
-    """What one thread or task holds through a lock, or what all of them share."""
-
-    __slots__ = ("__weakref__", "_hold")
-
-    def __init__(self) -> None:
-        self._hold: Hold | None = None
-
-    @property
-    def hold(self) -> Hold | None:
-        """The last acquisition, until it is forgotten."""
-        hold = self._hold
-        return None if hold is None or hold.is_gone else hold
-
-    @property
-    def claim(self) -> Claim | None:
-        """The claim of that."""
-        hold = self.hold
-        return None if hold is None else hold.claim
-
-    def put(self, hold: Hold | None) -> None:
-        """Hold an acquisition, or none, in place of another."""
-        self._hold = hold
 
 
 class Local:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
 from typing import TypeVar
 from weakref import ref
 
-from redis_lock_decorators.errors import LockError, LockLostError, LockTimeoutError, shown
+from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
@@ -188,7 +187,7 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
 
 def is_around(claim: Claim) -> bool:
     """Whether a claim's block is around this code, wherever that runs."""
-    return any(lease._claim is claim for lease in _held())
+    return any(lease._claim is claim for lease in held_around())
 
 
 def current(kind: type[L], owner: object) -> L | None:
@@ -196,7 +195,7 @@ def current(kind: type[L], owner: object) -> L | None:
 
     Tasks may share a context: then that of the owner comes first.
     """
-    held = [lease for lease in _held() if isinstance(lease, kind)]
+    held = [lease for lease in held_around() if isinstance(lease, kind)]
     own = [lease for lease in held if lease._claim.is_of(owner)]
     found = own or held
     return found[-1] if found else None
@@ -205,7 +204,7 @@ def current(kind: type[L], owner: object) -> L | None:
 def enter(lease: LeaseFacts) -> None:
     """Make a lease the innermost one of this context."""
     # Those that were left elsewhere would stay here for ever.
-    outer = [ref(other) for other in _held()] if _entered.get() else ()
+    outer = [ref(other) for other in held_around()] if _entered.get() else ()
     _entered.set((*outer, ref(lease)))
 
 
@@ -218,62 +217,7 @@ def forget(lease: LeaseFacts) -> None:
         _entered.set(tuple([other for other in entered if other != own]))
 
 
-def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | None:
-    """The lease whose block is being left by hand, of those that were entered so.
-
-    It is the only one, else the only one of this context, which tasks may share: then that of the
-    one that leaves. None if that does not tell: threads of pools leave what others have entered, so
-    the last one that this thread entered may be another's.
-    """
-    _forget_told(blocks)
-    found = _open(blocks)
-    if len(found) > 1:
-        context, owner = _held(), running()
-        found = [lease for lease in found if lease in context]
-        found = [lease for lease in found if lease._claim.is_of(owner)] or found
-    return found[0] if len(found) == 1 else None
-
-
-def refuse_unclear(lock: object, blocks: dict[L, bool | None], kind: object) -> None:
-    """Refuse to leave a block of which it is not known which it is; none outlives its lease.
-
-    Until then they stay in ``blocks``, so that their holders are told.
-
-    Raises:
-        LockError: the body succeeded.
-    """
-    here = _open(blocks)
-    for lease in here:
-        lease._last_no_longer()
-        blocks[lease] = True
-    names = ", ".join(dict.fromkeys(lease.lock_name for lease in here))
-    problem = "which has no open block"
-    if here:
-        problem = (
-            f"and {len(here)} blocks of it are open: none is renewed any more; leave blocks by "
-            "a with statement or an exit stack, or make a RedisLock for each"
-        )
-    error = LockError(
-        f"{lock!r} is left by a thread or task that did not enter it, {problem}", names or None
-    )
-    if kind is None:
-        raise error
-    log.warning("%s", error)
-
-
-def _open(blocks: dict[L, bool | None]) -> list[L]:
-    """Those that may be left."""
-    return [lease for lease in list(blocks) if not blocks.get(lease) and not lease._claim.ended]
-
-
-def _forget_told(blocks: dict[L, bool | None]) -> None:
-    """Keep those that cannot be left no longer than until their holders are told."""
-    for lease in list(blocks):
-        if lease._claim.ended or (blocks.get(lease) and lease._is_told()):
-            blocks.pop(lease, None)
-
-
-def _held() -> list[LeaseFacts]:
+def held_around() -> list[LeaseFacts]:
     """The leases of this context that are not over, the innermost one last."""
     found = [lease() for lease in _entered.get()]
     return [lease for lease in found if lease is not None and not lease._claim.ended]

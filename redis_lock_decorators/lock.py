@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.drop_in import Cell, DropIn, Hold
+from redis_lock_decorators.drop_in import DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.flow.logs import log
+from redis_lock_decorators.holds import Cell, Hold
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.blocking import BlockingPort, run

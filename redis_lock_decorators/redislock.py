@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators.by_hand import left, refuse_unclear
 from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.force import force
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
-from redis_lock_decorators.lease_facts import enter, left, refuse_unclear
+from redis_lock_decorators.lease_facts import enter
 from redis_lock_decorators.recipe import checked_identifier
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time

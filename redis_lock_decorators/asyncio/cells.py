@@ -7,7 +7,7 @@ import math
 import threading
 from weakref import WeakKeyDictionary, ref
 
-from redis_lock_decorators.drop_in import Cell, Hold
+from redis_lock_decorators.holds import Cell, Hold
 from redis_lock_decorators.world.clock import monotonic
 
 

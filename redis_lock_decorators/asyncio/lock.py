@@ -8,10 +8,11 @@ from weakref import ref
 
 from redis_lock_decorators.asyncio.cells import TaskCells, runner
 from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.drop_in import Cell, DropIn, Hold
+from redis_lock_decorators.drop_in import DropIn
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.drop_in import Wish
+from redis_lock_decorators.holds import Cell, Hold
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.client_types import AsyncClient
 from redis_lock_decorators.world.failures import is_outcome

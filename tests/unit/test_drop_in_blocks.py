@@ -19,9 +19,9 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 import redis_lock_decorators.asyncio.lock
 from redis_lock_decorators import LockError, LockNotOwnedError, lock
 from redis_lock_decorators.asyncio.cells import TaskCells
-from redis_lock_decorators.drop_in import Cell, Hold
 from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.claim import Claim, claim_on
+from redis_lock_decorators.holds import Cell, Hold
 from redis_lock_decorators.world.clock import monotonic
 
 KEY = b"a"

@@ -19,7 +19,7 @@ from redis_lock_decorators.redislock import RedisLock
 
 SCENES = Scenes(
     *("redis_lock_decorators/redislock", "lease_facts", "redis_lock_decorators/lease"),
-    "redis_lock_decorators/blocks",
+    *("redis_lock_decorators/blocks", "by_hand"),
 )
 
 

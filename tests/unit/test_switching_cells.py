@@ -12,10 +12,10 @@ import pytest
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators import asyncio, redislock
-from redis_lock_decorators.drop_in import Cell, Hold
 from redis_lock_decorators.flow.claim import Claim, claim_on
+from redis_lock_decorators.holds import Cell, Hold
 
-SCENES = Scenes("redis_lock_decorators/drop_in")
+SCENES = Scenes("redis_lock_decorators/holds")
 
 
 def claim() -> Claim:
