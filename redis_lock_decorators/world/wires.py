@@ -107,10 +107,22 @@ class BlockingWire:
         except OSError as error:
             if not failures.is_of_socket(error):
                 raise
-            raise self._failure(error) from error
+            data = self._arrived(error)
         if not data:
             raise failures.closed(self.connection)
         return data
+
+    def _arrived(self, error: OSError) -> bytes:
+        """What came though a wait for it ended with an error; that error, if nothing did.
+
+        A wait may end late, after a signal handler that ran for longer than the wait was to last.
+        """
+        try:
+            if isinstance(error, (BlockingIOError, TimeoutError)) and self._readable(0):
+                return self._recv_within(0)
+        except OSError as again:
+            error = again
+        raise self._failure(error) if failures.is_of_socket(error) else error
 
     def _recv(self) -> bytes:
         data: bytes = self._sock.recv(SIZE)

@@ -264,6 +264,59 @@ def test_a_signal_handlers_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatc
             wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
 
 
+class Late:
+    """A socket whose first wait ends too late, as after a signal handler that took long."""
+
+    def __init__(self, sock: Any, error: OSError) -> None:
+        self._sock = sock
+        self._errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def recv(self, size: int) -> bytes:
+        if self._errors:
+            raise self._errors.pop()
+        data: bytes = self._sock.recv(size)
+        return data
+
+
+@pytest.mark.parametrize("seconds", [0.01, 60])
+def test_a_wait_that_ended_late_has_brought_what_came_meanwhile(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        wire = lane._idle.pop()
+        looks: list[float] = []
+        look = wire._readable
+
+        def late(milliseconds: float) -> object:
+            looks.append(milliseconds)
+            return look(milliseconds) if len(looks) > 1 or not milliseconds else []
+
+        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
+        if seconds > 1 or not timeouts.KNOWN:
+            monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
+        monkeypatch.setattr(wire, "_readable", late)
+        pool.ends[0].sendall(b"+2\r\n")
+
+        assert wire.exchange(b"PING\r\n", 1, time.monotonic() + seconds) == [b"2"]
+
+
+def test_a_wait_that_brought_nothing_ends_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peers(b"+1\r\n") as pool:
+        lane = Lane()
+        ask(lane, pool)
+        wire = lane._idle.pop()
+        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
+        monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
+
+        with pytest.raises(client.TimeoutError):
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+
 def test_our_connections_leave_texts_as_they_are_and_send_nothing_by_themselves() -> None:
     with Peers(b"$2\r\n\xff\xfe\r\n", decode_responses=True, health_check_interval=1) as pool:
         lane = Lane()
