@@ -11,7 +11,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.flow.patience import left
+from redis_lock_decorators.flow.patience import left, prolonged
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clock import monotonic
@@ -60,6 +60,7 @@ class Courier:
         "_skipped",
         "_timer",
         "_waiting",
+        "_woken",
         "carrier",
         "kept",
         "trip",
@@ -72,6 +73,7 @@ class Courier:
         self.kept: Any = None
         self.trip: Trip | None = None
         self._answered = 0.0  # when the last reply came
+        self._woken = -math.inf  # when the event loop went on after something had blocked it
         self._quiet = 0  # looks since then
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
@@ -117,12 +119,18 @@ class Courier:
         if self._timer is None or self._timer.when() + SILENT * LOOK < self._loop.time():
             self._heard()
             self._watch(carrier)
+        began = monotonic()
+        if until < began + LEAST:
+            until = prolonged(until, began + LEAST)
         if first or self.is_busy:
             return await self._queue(carrier, command, until, first)
         try:
             self._bearer = trip = carrier.carry([command], until)
             replies = await trip
             self._heard()
+        except Exception as error:
+            left(error, max(began, self._woken))
+            raise
         finally:
             self._go_on(carrier)
         if len(replies) != 1:
@@ -177,9 +185,11 @@ class Courier:
         # After something has blocked the event loop, what came meanwhile is to be read first.
         was_blocked = timer is not None and self._loop.time() > timer.when() + LOOK
         self._skipped = was_blocked and not self._skipped
+        if was_blocked:
+            self._woken = now
         if not self._skipped:
             self._quiet += 1
-            if self.trip is not None and self.trip.until <= now:
+            if self.trip is not None and max(self.trip.until, self._woken + LEAST) <= now:
                 self.trip.end()
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
@@ -196,7 +206,8 @@ class Courier:
     def _is_in_time(self, request: Request, now: float, carrier: Carrier) -> bool:
         """Whether it is still of use; who waited for too long is told."""
         is_silent = self._quiet >= SILENT
-        if now < (request.last(self._answered) if is_silent else request.end):
+        answered = max(self._answered, self._woken)
+        if now < (request.last(answered) if is_silent else request.end):
             return True
         request.tell(failures.unsent(carrier.no_reply()) if is_silent else self._unsent())
         return False
@@ -261,9 +272,10 @@ class Courier:
             if not failures.was_sent(error):
                 self._put_back(load)
             raise
+        began = max(now, self._woken)
         if len(replies) == len(load):  # else nobody knows which reply is whose
             for request, reply in zip(load, replies, strict=True):
-                request.tell(left(reply, now) if isinstance(reply, Exception) else reply)
+                request.tell(left(reply, began) if isinstance(reply, Exception) else reply)
 
     def _tell_rest(self, carrier: Carrier, load: list[Request]) -> None:
         if not self._loop.is_closed():

@@ -1,4 +1,4 @@
-"""Very many tasks that begin at the same moment are all served."""
+"""Very many tasks that begin at the same moment are all served, in the order they began."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ async def assert_served(front: Any, server: Any, tasks: int, locks: int) -> None
     served = await burst(front.client(server), tasks, locks)
 
     assert sum(map(len, served.values())) == tasks
+    assert [order for order in served.values() if order != sorted(order)] == []
     assert server.client().keys("sys:lock:*") == []
 
 
-async def test_all_of_some_thousand_tasks_at_once_are_served(front, frail):
+async def test_all_of_some_thousand_tasks_at_once_are_served_in_order(front, frail):
     await assert_served(front, frail, 5_000, 50)
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="on a busy machine requests are too old before the first one leaves")
 @pytest.mark.timeout(900)
-async def test_all_of_a_hundred_thousand_tasks_at_once_are_served(front, frail):
+async def test_all_of_a_hundred_thousand_tasks_at_once_are_served_in_order(front, frail):
     await assert_served(front, frail, 100_000, 1_000)
