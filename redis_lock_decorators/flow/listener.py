@@ -12,6 +12,7 @@ from redis_lock_decorators.flow.handshake import Unheard, refuse_unheard
 from redis_lock_decorators.flow.hearing import Hearing
 from redis_lock_decorators.flow.lookout import AFTER, SILENCE, Lookout
 from redis_lock_decorators.flow.loop import Alarm, Line, Loop
+from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_torn, is_unknown, persist
@@ -248,7 +249,8 @@ class Listener:
         """Be open, if word can come."""
         line = self._line
         try:
-            until = self._limit_opening()
+            opens_by = self._limit_opening()
+            until = Until(opens_by, opens_by + SILENCE)  # it may be blocked, or others may be first
             await refuse_unheard(self._bell.port(self._port), self.channel, until)
         except Exception as error:
             if line is not None and line is self._line:

@@ -7,19 +7,15 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from redis_lock_decorators import lua
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import disconnect_idle, pipelined, undecoded
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
 from redis_lock_decorators.world.timeouts import cancellations, timeout
-from redis_lock_decorators.world.trips import Trip
+from redis_lock_decorators.world.trips import Trip, begins
 from redis_lock_decorators.world.wire import encoded, packed
 
-#: What begins with a lock, by scripts or without.
-BEGINS = ("acquire", "acquire_fenced", "enqueue")
-_BEGINNINGS = {part for verb in BEGINS for part in lua.script(verb)}
 #: A pool with fewer connections than this needs each of them for its owner's work.
 SPARE = 10
 
@@ -102,7 +98,7 @@ class PoolCarrier:
         if loan is not None and loan.is_closed:
             self._is_closed, self._last = True, None
         if self._is_closed:
-            self._is_closed = not any(map(_begins, commands))
+            self._is_closed = not any(map(begins, commands))
 
     async def _fresh(self, name: str, until: float) -> Loan:
         cancels = cancellations()
@@ -195,11 +191,6 @@ class ClientCarrier:
             await self._client.initialize()
         replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
-
-
-def _begins(command: tuple[Any, ...]) -> bool:
-    """Whether somebody begins with a lock by this."""
-    return command[0] == "SET" or (command[0] in ("EVALSHA", "EVAL") and command[1] in _BEGINNINGS)
 
 
 async def _read(trip: Trip, count: int, replies: list[Any]) -> None:

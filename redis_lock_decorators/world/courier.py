@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextvars import Context
 from functools import partial
@@ -15,7 +14,7 @@ from redis_lock_decorators.flow.patience import left, prolonged
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clock import monotonic
-from redis_lock_decorators.world.trips import Carrier, Request, Trip
+from redis_lock_decorators.world.trips import Backlog, Carrier, Request, Trip
 from redis_lock_decorators.world.wire import check
 
 #: The most requests that one trip takes: while the server works on one load, those whom the last
@@ -37,7 +36,8 @@ class Courier:
     """Carries one request directly, and those that come meanwhile together after it.
 
     Never more than one trip is under way, so a client's tasks share one connection (in a cluster,
-    one for each node, each with its own courier). First come, first served. Of one event loop.
+    one for each node, each with its own courier). First come, first served, but what was begun
+    goes before what begins. Of one event loop.
 
     Anybody may cancel any task, also one of ours before its first step: then what has not left
     travels in another, and what has left is not known. An exception from outside, as from a signal
@@ -78,7 +78,7 @@ class Courier:
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
-        self._waiting: deque[Request] = deque()
+        self._waiting = Backlog()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
 
@@ -145,7 +145,7 @@ class Courier:
         """Have a command travel with others; the future reply."""
         now, reply = monotonic(), self._loop.create_future()
         request = Request(command, reply, until, now, first)
-        (self._waiting.appendleft if first else self._waiting.append)(request)
+        self._waiting.add(request)
         self._first_end = min(self._first_end, request.end)
         if first:
             self._hurry(carrier, request, until - now)
@@ -199,9 +199,9 @@ class Courier:
             self._watch(carrier)
 
     def _drop_late(self, carrier: Carrier) -> None:
-        now, waiting = monotonic(), [one for one in self._waiting if not one.reply.done()]
-        self._waiting = deque([one for one in waiting if self._is_in_time(one, now, carrier)])
-        self._first_end = min([request.end for request in self._waiting], default=math.inf)
+        now = monotonic()
+        self._waiting.keep(lambda one: not one.reply.done() and self._is_in_time(one, now, carrier))
+        self._first_end = self._waiting.first_end()
 
     def _is_in_time(self, request: Request, now: float, carrier: Carrier) -> bool:
         """Whether it is still of use; who waited for too long is told."""
@@ -251,9 +251,10 @@ class Courier:
     def _load(self, carrier: Carrier, load: list[Request]) -> None:
         now = monotonic()
         while self._waiting and len(load) < LOAD:
-            if load and (load[0].alone or self._waiting[0].alone):
+            line = self._waiting.next()
+            if load and (load[0].alone or line[0].alone):
                 break
-            load.append(self._waiting.popleft())  # at once: an interrupt must not lose it
+            load.append(line.popleft())  # at once: an interrupt must not lose it
             if load[-1].reply.done() or not self._is_in_time(load[-1], now, carrier):
                 del load[-1]
 
@@ -285,7 +286,7 @@ class Courier:
     def _put_back(self, load: list[Request], alone: bool = False) -> None:
         for request in load:
             request.alone = request.alone or alone
-        self._waiting.extendleft(reversed(load))
+        self._waiting.put_back(load)
         load.clear()
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.flow.patience import end_of
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.loans import abort
+
+#: What begins with a lock.
+BEGINS = ("acquire", "acquire_fenced", "enqueue")
+_BEGINNINGS = {part for verb in BEGINS for part in lua.script(verb)}
 
 
 class Carrier(Protocol):
@@ -87,6 +93,49 @@ class Request:
             self.reply.set_result(reply)
 
 
+class Backlog:
+    """The requests that wait for a trip: each kind in its order, those that begin last.
+
+    Who waits to let a lock go, or has sent a script by its name in vain, began before those who
+    have not begun. A lease must not end because very many come after its holder.
+    """
+
+    __slots__ = ("_beginning", "_others")
+
+    def __init__(self) -> None:
+        self._others: deque[Request] = deque()
+        self._beginning: deque[Request] = deque()
+
+    def __len__(self) -> int:
+        return len(self._others) + len(self._beginning)
+
+    def next(self) -> deque[Request]:
+        """The line whose head is the next to leave; the caller takes it away."""
+        return self._others or self._beginning
+
+    def add(self, request: Request) -> None:
+        """Have a request wait."""
+        if request.first:
+            self._others.appendleft(request)
+        elif begins(request.command) and request.command[0] != "EVAL":
+            self._beginning.append(request)
+        else:
+            self._others.append(request)
+
+    def put_back(self, load: list[Request]) -> None:
+        """Have those that did not travel leave next."""
+        self._others.extendleft(reversed(load))
+
+    def keep(self, is_kept: Callable[[Request], bool]) -> None:
+        """Leave out the others."""
+        self._others = deque(filter(is_kept, list(self._others)))
+        self._beginning = deque(filter(is_kept, list(self._beginning)))
+
+    def first_end(self) -> float:
+        """When the first of their callers wants to wait no longer; infinity if there is none."""
+        return min([one.end for one in (*self._others, *self._beginning)], default=math.inf)
+
+
 class Trip:
     """An exchange that is under way on a connection.
 
@@ -114,3 +163,9 @@ class Trip:
         """Make the exchange fail, by closing its connection; in no task that could be cancelled."""
         self.cut = True
         abort(self.connection)
+
+
+def begins(command: tuple[Any, ...]) -> bool:
+    """Whether somebody begins with a lock by this, by scripts or without."""
+    name = command[0]
+    return name == "SET" or (name in ("EVALSHA", "EVAL") and command[1] in _BEGINNINGS)

@@ -15,6 +15,7 @@ import redis
 from support.cancelling import CancellingLoop, of_the_package
 from support.virtual_loop import VirtualLoop
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.requests import Unsent
 from redis_lock_decorators.world import courier, failures
@@ -131,6 +132,26 @@ def test_backlog_is_served_in_its_order_while_the_server_answers(loop: VirtualLo
     results = loop.run_until_complete(ask())
 
     assert carrier.sent == results == [(n,) for n in numbers]
+
+
+def test_what_was_begun_leaves_before_what_begins(loop: VirtualLoop) -> None:
+    """A lease must not end because very many line up after its holder."""
+    carrier = SlowCarrier(loop, 0.5)
+    begin, again = ("EVALSHA", lua.script("enqueue").sha), ("EVAL", lua.script("enqueue").text)
+    end = ("EVALSHA", lua.script("release").sha)
+    commands = [(*verb, number) for number in range(3) for verb in (begin, end, again)]
+
+    async def ask() -> list[Any]:
+        lane, until = Courier(), Until(loop.now + 5, loop.now + 3600)
+        under_way = asyncio.ensure_future(lane.exchange(carrier, ("PING",), until))
+        await asyncio.sleep(0)
+        asks = [lane.exchange(carrier, command, until) for command in commands]
+        return await asyncio.gather(under_way, *asks)
+
+    loop.run_until_complete(ask())
+
+    others = [command for command in commands if command[:2] != begin]
+    assert carrier.sent == [("PING",), *others, *[(*begin, number) for number in range(3)]]
 
 
 def test_server_that_falls_silent_is_waited_for_as_long_as_one_that_was(loop: VirtualLoop) -> None:

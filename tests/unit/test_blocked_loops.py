@@ -1,0 +1,150 @@
+"""Something has blocked the event loop for long: that is no silence of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.simulated_queue import Waiting
+from support.simulation import Clock, SimulatedServer
+from support.virtual_loop import VirtualLoop
+
+from redis_lock_decorators.flow.patience import Until
+from redis_lock_decorators.world import courier
+from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.timeouts import timeout
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    monkeypatch.setattr(courier, "monotonic", loop.time)
+    yield loop
+    loop.close()
+
+
+class Connecting:
+    """A server that answers at once, when a connection to it is open, after so many seconds."""
+
+    resends = False
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ends: list[float] = []
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        self.ends.append(until)
+        await asyncio.sleep(0)
+        seconds, self.seconds = self.seconds, 0.0
+        await asyncio.sleep(seconds)
+        return list(commands)
+
+    def no_reply(self) -> Exception:
+        return TimeoutError("no reply")
+
+    def close(self) -> None:
+        pass
+
+    async def distrust(self) -> None:
+        pass
+
+
+def test_requests_of_tasks_whose_first_steps_take_long_are_served(loop: VirtualLoop) -> None:
+    carrier, count = Connecting(1.5), 300
+
+    async def ask(lane: Courier, number: int) -> Any:
+        until = Until(loop.now + 5, loop.now + 3600)
+        loop.now += 0.05
+        return await lane.exchange(carrier, (number,), until)
+
+    async def all_ask() -> list[Any]:
+        lane = Courier()
+        asks = [ask(lane, number) for number in range(count)]
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+    assert loop.run_until_complete(all_ask()) == [(number,) for number in range(count)]
+
+
+def test_request_that_leaves_late_has_time_for_its_reply_if_its_caller_has(
+    loop: VirtualLoop,
+) -> None:
+    carrier = Connecting(0)
+
+    async def ask() -> None:
+        for end in (loop.now + 60, loop.now - 1):
+            await Courier().exchange(carrier, (1,), Until(loop.now - 1, end))
+
+    loop.run_until_complete(ask())
+
+    assert carrier.ends == [1000 + courier.LEAST, 999]
+
+
+def test_time_out_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        async with timeout(1):
+            loop.now += 5
+            await asyncio.sleep(0.8)
+
+    loop.run_until_complete(work())
+
+
+def test_time_out_comes_after_a_block_as_well(loop: VirtualLoop) -> None:
+    async def work() -> None:
+        async with timeout(1):
+            loop.now += 5
+            await asyncio.sleep(60)
+
+    with pytest.raises(asyncio.TimeoutError):
+        loop.run_until_complete(work())
+    assert loop.now <= 1007
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_time_out_comes_in_time_else(loop: VirtualLoop, seconds: float) -> None:
+    async def work() -> None:
+        async with timeout(seconds):
+            await asyncio.sleep(60)
+
+    with pytest.raises(asyncio.TimeoutError):
+        loop.run_until_complete(work())
+    assert loop.now == 1000 + seconds
+
+
+def test_listener_that_is_woken_late_keeps_its_line() -> None:
+    """The answer to its PING has come, and was not read."""
+    process = Waiting(SimulatedServer(Clock()))
+    holder = process.takes("a", expire=60)
+    process.takes("a", wait=60)
+    process.server.clock.advance(1)
+    assert holder.held
+    (line,) = process.lines
+
+    line.late = 5.0  # what comes is read that much later: so is the alarm heard
+    _block(process, 5.0)
+    line.late = 0.0
+    process.server.clock.advance(3)
+
+    assert process.lines == [line]
+
+
+def _block(process: Waiting, seconds: float) -> None:
+    """Let the time pass in one step: what was due meanwhile comes after it."""
+    process.server.clock.now += seconds
+
+
+def test_line_that_is_opened_while_the_loop_is_blocked_is_not_given_up() -> None:
+    process = Waiting(SimulatedServer(Clock()))
+    process.port.latency = 11.0
+    for _ in range(2):
+        process.takes("a", wait=60, expire=60)
+    process.server.clock.advance(0.05)
+    process.port.latency = 0.001
+
+    _block(process, 5.0)
+    process.server.clock.advance(1)
+
+    assert process.listener is not None
+    assert process.listener.is_open
+    assert len(process.lines) == 1
