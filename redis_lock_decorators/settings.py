@@ -12,12 +12,9 @@ from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules.misnamed import refuse_unknown
 from redis_lock_decorators.rules.options import OnLost, Options, ReleaseMethod, Wait
-from redis_lock_decorators.world.background import are_threads_green, hub
 from redis_lock_decorators.world.bells import (
-    MOST_HUBS,
     bell_of_loop,
     bell_of_threads,
-    drop_first,
     forget_closed,
 )
 from redis_lock_decorators.world.blocking import BlockingPort
@@ -29,6 +26,7 @@ from redis_lock_decorators.world.connections import (
     from_environment,
 )
 from redis_lock_decorators.world.courier import Courier
+from redis_lock_decorators.world.hubs import MOST_HUBS, are_threads_green, drop_first, hub
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.tasks import AsyncioPort, port_of
 
@@ -68,7 +66,7 @@ class Settings:
         self.get_redis_connection: ConnectionFactory = from_environment
         self.get_async_redis_connection: ConnectionFactory = async_from_environment
         self._connections = Connections(Lane, bell_of_threads(), awaited=False)
-        self._by_hub: dict[int, Connections[Lane]] = {}
+        self._by_hub: dict[object, Connections[Lane]] = {}
         self._by_loop: dict[AbstractEventLoop, Connections[Courier]] = {}
 
     def configure(

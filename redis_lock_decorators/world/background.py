@@ -6,11 +6,9 @@ import _thread
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from types import BuiltinFunctionType
 from typing import Any, Protocol
 
 from redis_lock_decorators.errors import ConfigurationError
@@ -18,11 +16,14 @@ from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Alarm
+from redis_lock_decorators.world.hubs import is_in_hub
 
 #: What the thread is called.
 NAME = "redis_lock_decorators"
 #: Seconds between two looks whether the thread before has ended.
 MOMENT = 0.001
+#: What the first thread of a place is noted under.
+FIRST = "first"
 
 
 class Owner(Protocol):
@@ -69,8 +70,9 @@ class Background:
         self._process = process.number
         self._is_working = False
         self._has_complained = False
-        # Whoever takes it is the thread: of several that were started the others end at once.
-        self._ticket = deque([None])
+        # Whoever is the first there is the thread: of several that were started the others end at
+        # once. To come there is one step, so who is interrupted after it still knows that it is he.
+        self._first: dict[str, object] = {}
 
     def call(self, function: Callable[[], object]) -> bool:
         """Call a function in the background, from any thread; False if the place has ended."""
@@ -88,7 +90,10 @@ class Background:
 
     def begin(self) -> None:
         """Have a thread, if there is none yet."""
-        if not self._ticket or is_here_unfit():
+        if self._first or is_here_unfit():
+            return
+        if is_in_hub():  # to start a thread is to wait for it
+            _thread.start_new_thread(self.begin, ())
             return
         try:
             Context().run(Worker(self, self._be).start)
@@ -100,9 +105,7 @@ class Background:
 
     def dismiss(self) -> bool:
         """End it, from any thread; whether its thread had not begun."""
-        try:
-            self._ticket.pop()
-        except IndexError:
+        if not self._is_first(object()):
             self.leave()
             return False
         self._dismantle()
@@ -149,17 +152,18 @@ class Background:
 
     def _be(self) -> None:
         """Be the thread, if no other is."""
+        mine = object()
         try:
-            self._ticket.pop()
-        except IndexError:
-            return
-        self._is_working = True
-        try:
-            self._follow()
-            self._work()
+            if self._is_first(mine):
+                self._is_working = True
+                self._follow()
+                self._work()
         finally:
-            if self._process == process.number:
+            if self._first.get(FIRST) is mine and self._process == process.number:
                 self._end()
+
+    def _is_first(self, mine: object) -> bool:
+        return self._first.setdefault(FIRST, mine) is mine
 
     def _follow(self) -> None:
         """Take over from the place before, when it has ended."""
@@ -195,26 +199,20 @@ class Background:
         time.sleep(seconds)
 
 
-def are_threads_green() -> bool:
-    """Whether new threads are greenlets, or something else that stands for threads."""
-    return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
-
-
-def hub() -> int:
-    """What tells apart the hubs that run greenlets, one to a native thread; 0 for real threads.
-
-    A job that a greenlet library runs on a native thread has a hub of its own, which runs only
-    while the job waits.
-    """
-    return threading.get_native_id() if are_threads_green() else 0
-
-
 def here() -> Background | None:
     """The place that the current thread, or its event loop, works for."""
     # Where greenlets were put in the place of threads meanwhile, threads are not what they were.
     loop = asyncio._get_running_loop()
     found: Background | None = getattr(loop, "place", None)
     return found or getattr(threading.current_thread(), "place", None)
+
+
+def is_waiting_refused() -> bool:
+    """Whether others, who would end a wait, cannot go on while the running code waits.
+
+    It is a finalizer, or a hook of a client, that runs in the background or where greenlets switch.
+    """
+    return here() is not None or is_in_hub()
 
 
 def is_here_unfit() -> bool:

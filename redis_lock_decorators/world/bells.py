@@ -17,20 +17,17 @@ from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.world import crew
 from redis_lock_decorators.world.background import (
     Background,
-    are_threads_green,
     here,
-    hub,
     refuse_threadless,
 )
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.green import GreenRoom
+from redis_lock_decorators.world.hubs import MOST_HUBS, are_threads_green, drop_first, hub
 from redis_lock_decorators.world.room import LoopAlarm, Room, start
 from redis_lock_decorators.world.tasks import AsyncioPort
 
 #: The place of the one thread.
 PRESENT = "present"
-#: Of so many hubs the last are known, and the first, mostly the program's own: others end.
-MOST_HUBS = 64
 
 
 class LoopBell:
@@ -192,12 +189,12 @@ class _Bells:
     """The bells of this process."""
 
     def __init__(self) -> None:
-        self.threads: dict[int, ThreadBell] = {}
+        self.threads: dict[object, ThreadBell] = {}
         self.loops: dict[asyncio.AbstractEventLoop, LoopBell] = {}
         self._process = process.number
-        self._inherited: list[dict[int, ThreadBell]] = []
+        self._inherited: list[dict[object, ThreadBell]] = []
 
-    def of(self, number: int) -> ThreadBell:
+    def of(self, number: object) -> ThreadBell:
         """The bell of a hub."""
         if self._process != process.number:
             self._renew()
@@ -216,12 +213,6 @@ class _Bells:
 
 
 _bells = _Bells()
-
-
-def drop_first(found: dict[int, Any], most: int) -> None:
-    """Forget what came before so many others, but the very first; what uses it keeps it."""
-    for number in list(found)[1:-most]:
-        found.pop(number, None)
 
 
 def forget_closed(found: dict[asyncio.AbstractEventLoop, Any]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import _thread
 import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.world.background import NAME, here, is_here_unfit
 from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators.world.hubs import MOST_HUBS, drop_first, hub, is_in_hub
 
 #: How many losses are told at once: one that takes long keeps no other while there are fewer.
 MOST_TOLD = 32
@@ -28,7 +31,8 @@ class Crew:
 
     A call stays until a thread begins it. If none can be started, the spare one of the background
     makes it, or the background tries again. No operation waits for another thread: a finalizer may
-    call between any two lines.
+    call between any two lines. Each hub of greenlets has threads of its own, as these end with it,
+    and so has a forked child.
 
     Args:
         work: what its threads are called after.
@@ -37,27 +41,65 @@ class Crew:
     """
 
     def __init__(self, work: str, most: int, patience: float = math.inf) -> None:
-        self._name = f"{NAME} {work}"
-        self._usual = most
-        self._patience = patience
-        self._renew()
+        self._new = partial(Team, f"{NAME} {work}", most, patience)
+        self._teams: dict[tuple[int, object], Team] = {}
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._team().calls)
 
     def call(self, function: Callable[[], object]) -> None:
         """Have a function called; from any thread."""
-        if self._process != process.number:  # the threads are the parent's
-            self._renew()
-        self._calls.append((function, monotonic()))
+        self._team().call(function)
+
+    def begin(self) -> None:
+        """Start a thread, if there is something to do and there may be one more."""
+        self._team().begin()
+
+    def is_idle(self) -> bool:
+        """Whether nothing is to be done, nor being done."""
+        return self._team().is_idle()
+
+    def is_stuck(self) -> bool:
+        """Whether there is something to do, and no thread for it."""
+        return self._team().is_stuck()
+
+    def _team(self) -> Team:
+        key = process.number, hub()
+        team = self._teams.get(key)
+        if team is None:
+            team = self._teams.setdefault(key, self._new())
+            drop_first(self._teams, MOST_HUBS)
+        return team
+
+
+class Team:
+    """The threads of one hub, or all real ones, that work for a crew.
+
+    Attributes:
+        calls: those to be made, and when they came.
+    """
+
+    def __init__(self, name: str, most: int, patience: float) -> None:
+        self._name = name
+        self._usual = self._most = most
+        self._patience = patience
+        self.calls: deque[tuple[Callable[[], object], float]] = deque()
+        self._free: deque[None] = deque([None] * most)
+        self._begun = -math.inf  # when a call was begun last
+        self._process = process.number
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.calls.append((function, monotonic()))
         place = here()
         # A finalizer may come while this thread starts another, which cannot be done twice at once.
         if place is None or not place._accept(self.begin):
             self.begin()
 
     def begin(self) -> None:
-        """Start a thread, if there is something to do and there may be one more."""
-        if self._process != process.number or not self._calls or is_here_unfit():
+        if self._process != process.number or not self.calls or is_here_unfit():
+            return
+        if is_in_hub():  # to start a thread is to wait for it
+            _thread.start_new_thread(self.begin, ())
             return
         try:
             self._free.pop()
@@ -71,20 +113,11 @@ class Crew:
             raise
 
     def is_idle(self) -> bool:
-        """Whether nothing is to be done, nor being done."""
-        return not self._calls and len(self._free) >= self._most
+        return not self.calls and len(self._free) >= self._most
 
     def is_stuck(self) -> bool:
-        """Whether there is something to do, and no thread for it."""
         is_full = not self._free and self._patience < math.inf
-        return bool(self._calls) and (is_full or len(self._free) >= self._most)
-
-    def _renew(self) -> None:
-        self._calls: deque[tuple[Callable[[], object], float]] = deque()
-        self._most = self._usual
-        self._free: deque[None] = deque([None] * self._most)
-        self._begun = -math.inf  # when a call was begun last
-        self._process = process.number
+        return bool(self.calls) and (is_full or len(self._free) >= self._most)
 
     def _start(self) -> None:
         try:
@@ -98,9 +131,9 @@ class Crew:
 
     def _grow(self) -> None:
         """In the background: allow more threads, if all those that there are seem to hang."""
-        if self._patience == math.inf or here() is None or not self._calls:
+        if self._patience == math.inf or here() is None or not self.calls:
             return
-        now, (_, since) = monotonic(), self._calls[0]
+        now, (_, since) = monotonic(), self.calls[0]
         if now >= max(since, self._begun) + self._patience:
             log.warning("%s calls of %s take long: more are made beside", self._most, self._name)
             self._begun = now
@@ -114,7 +147,7 @@ class Crew:
         try:
             while self._process == process.number:
                 try:
-                    function, _ = self._calls.popleft()
+                    function, _ = self.calls.popleft()
                 except IndexError:
                     return
                 self._begun = monotonic()

@@ -9,8 +9,9 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators.world.background import NAME, Background, Owner, are_threads_green
+from redis_lock_decorators.world.background import NAME, Background, Owner
 from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators.world.hubs import are_threads_green
 from redis_lock_decorators.world.notes import hand_over
 from redis_lock_decorators.world.ports import Ports
 from redis_lock_decorators.world.relays import CALL

@@ -100,9 +100,10 @@ def waits_for(condition: Callable[[], bool]) -> None:
 def bell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
     """A bell with each kind of place: on an event loop, and without."""
     is_green = request.param is GreenRoom
-    for name in ("bells", "background", "room"):
+    for name in ("bells", "hubs", "room"):
         module = f"redis_lock_decorators.world.{name}.are_threads_green"
         monkeypatch.setattr(module, lambda: is_green)
+    monkeypatch.setattr(crew, "hub", lambda: 0)  # these are real threads, and have none
     bell = Bell()
     yield bell
     bell.ends()
@@ -426,8 +427,6 @@ def test_several_that_start_it_make_one_thread(bell: Bell) -> None:
     bell.call(lambda: None)
     place, calls = bell.place, []
     done = threading.Event()
-    place._ticket.append(None)
-    place._ticket.clear()
 
     place._be()  # as the second of two threads would
     place.call(lambda: calls.append(1))
@@ -436,6 +435,42 @@ def test_several_that_start_it_make_one_thread(bell: Bell) -> None:
     assert done.wait(PATIENCE)
     assert calls == [1]
     assert not place.has_ended
+
+
+class Dying:
+    """Ends the thread of a place at the so-manieth line of what it does as such."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.count = at, 0
+        self.dead: list[threading.Thread] = []
+
+    def __call__(self, frame: Any, event: str, _: object) -> Any:
+        if frame.f_code is not Background._be.__code__:
+            return None
+        self.count += event == "line"
+        if event == "line" and self.count == self.at:
+            self.dead.append(threading.current_thread())
+            raise SystemExit
+        return self
+
+
+def test_place_whose_thread_is_interrupted_at_any_line_has_another(bell: Bell) -> None:
+    """Between becoming the place's thread and knowing it, too."""
+    for at in range(1, 20):
+        first, second, dying = threading.Event(), threading.Event(), Dying(at)
+        threading.settrace(dying)
+        bell.call(first.set)
+        waits_for(lambda: bool(dying.dead) or first.is_set())  # noqa: B023  # in this turn
+        threading.settrace(None)  # type: ignore[arg-type]
+        dying.at = 0
+        for thread in dying.dead:
+            thread.join(PATIENCE)
+        bell.call(second.set)
+        assert second.wait(PATIENCE), at
+        bell.ends()
+        if not dying.dead:
+            break
+    assert at > 2
 
 
 def test_call_that_came_to_a_place_that_ends_is_not_lost(bell: Bell) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.leftovers import PATIENCE, own_threads
 
 from redis_lock_decorators.flow import process
+from redis_lock_decorators.world import crew as crews
 from redis_lock_decorators.world.crew import Crew
 
 
@@ -118,9 +119,32 @@ def test_child_makes_its_own_calls_alone(crew: Crew, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(process, "number", process.number + 1)
         crew.begin()
-        assert len(crew) == 1
+        assert len(crew) == 0
         crew.call(done.set)
         assert done.wait(PATIENCE)
         waits_for(lambda: not any("test" in name for name in own_threads()))
 
     assert made == []
+
+
+def test_threads_that_ended_with_their_hub_are_no_others(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A greenlet that waits is gone with its native thread, and says nothing."""
+    here, hang = threading.local(), threading.Event()
+    monkeypatch.setattr(crews, "hub", lambda: getattr(here, "hub", "main"))
+
+    def job() -> None:
+        here.hub = "that of a job"
+        for _ in range(3):
+            crew.call(lambda: hang.wait(PATIENCE))
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    told = threading.Event()
+    crew.call(told.set)
+
+    assert told.wait(PATIENCE)
+    assert not crew.is_stuck()
+    hang.set()
