@@ -25,7 +25,7 @@ from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, en
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.background import here
+from redis_lock_decorators.world.background import is_waiting_refused
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.crew import losses, releases
 
@@ -75,7 +75,7 @@ class Lease(LeaseFacts):
         """
         self._unwatch()
         self._stay()
-        if here() is not None:  # a finalizer: all other leases would wait for this one's server
+        if is_waiting_refused():  # a finalizer: all other leases would wait for this one's server
             return releases.call(self._let_go_beside)
         return self._let_go()
 
@@ -93,6 +93,12 @@ class Lease(LeaseFacts):
         except Exception as error:
             log.warning("%s", error)
 
+    def _undo(self) -> None:
+        """Let go beside, unless that was done meanwhile."""
+        with self._alone():
+            if not self._claim.ended:
+                run(undo(self._port, self._claim))
+
     def __enter__(self) -> Lease:
         self.check()
         self._enter()
@@ -105,7 +111,7 @@ class Lease(LeaseFacts):
             self._unwatch()
             if not failed:
                 self._stay()
-            if here() is not None:  # a generator that is thrown away
+            if is_waiting_refused():  # a generator that is thrown away
                 return releases.call(self._let_go_beside)
             with self._alone():
                 run(leave(self._port, self._claim, method, failed))
@@ -210,7 +216,11 @@ def abandon(lease: Lease | None) -> None:
     if lease is not None:
         forget(lease)
         lease._unwatch()
-        if not lease._claim.ended:
+        if lease._claim.ended:
+            return
+        if is_waiting_refused():
+            releases.call(lease._undo)
+        else:
             run(undo(lease._port, lease._claim))
 
 

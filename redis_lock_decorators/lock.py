@@ -15,7 +15,7 @@ from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.holds import Cell, Hold
 from redis_lock_decorators.settings import DEFAULT
-from redis_lock_decorators.world.background import here
+from redis_lock_decorators.world.background import is_waiting_refused
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.client_types import BlockingClient
 from redis_lock_decorators.world.crew import releases
@@ -127,7 +127,7 @@ class Lock(DropIn[BlockingClient]):
     def _release(self, hold: Hold | None) -> None:
         found = self._held(hold)
         found.let_go()
-        if here() is not None:  # a finalizer: all locks that are renewed would wait for this one
+        if is_waiting_refused():  # a finalizer: all locks that are renewed would wait for this one
             return releases.call(lambda: self._let_go_beside(found))
         return self._let_go(found)
 
@@ -212,7 +212,11 @@ class Lock(DropIn[BlockingClient]):
         if hold is not None and not hold.is_gone:
             hold.forget()
             if not hold.claim.ended:
-                run(undo(self._port(), hold.claim))
+                claim = hold.claim
+                if is_waiting_refused():
+                    releases.call(lambda: run(undo(self._port(), claim)))
+                else:
+                    run(undo(self._port(), claim))
 
 
 def _running() -> ref[threading.Thread]:

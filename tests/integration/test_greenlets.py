@@ -74,3 +74,14 @@ def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail,
         "waited and renewed": True,
         "renewed meanwhile": True,
     }
+
+
+@pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_lock_that_is_let_go_where_greenlets_switch_is_free(frail, library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+
+    found = facts_of("support.hub_works", library, str(frail.port))
+
+    assert found == {"left": [], "said": [], "rests": True}

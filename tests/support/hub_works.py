@@ -1,0 +1,68 @@
+"""A program whose greenlets leave a lock to the collector, which runs where they switch.
+
+Run by tests as a program of its own: ``python -m support.hub_works LIBRARY PORT``.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from support.greenlets import patch
+
+
+def in_hub(library: str, function: Callable[[], object]) -> None:
+    """Have a function called by what runs all greenlets."""
+    if library == "gevent":
+        import gevent
+
+        gevent.get_hub().loop.run_callback(function)
+    else:
+        import eventlet
+
+        eventlet.hubs.get_hub().schedule_call_global(0, function)
+
+
+def main(library: str, port: int) -> None:
+    patch(library, "all")
+    import redis
+
+    from redis_lock_decorators import RedisLock, redis_lock
+
+    client = redis.Redis(port=port)
+
+    @redis_lock("generator", client=client, expire=60)
+    def generate() -> Any:
+        yield 1
+        yield 2
+
+    gc.disable()
+    box: dict[str, Any] = {"generator": generate()}
+    box["box"] = box
+    next(box["generator"])
+    lease = RedisLock("lease", client=client, expire=60, min_hold=1.5).acquire()
+    del box
+    time.sleep(0.05)
+    said: list[str] = []
+
+    def collect() -> None:
+        try:
+            gc.collect()
+            lease.release()
+        except BaseException as error:
+            said.append(repr(error))
+
+    in_hub(library, collect)
+    time.sleep(0.5)
+    left = [key for key in client.keys("*") if key == b"sys:lock:generator"]
+    rests = 0 < client.pttl("sys:lock:lease") <= 1500
+    print(repr({"left": left, "said": said, "rests": rests}), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
