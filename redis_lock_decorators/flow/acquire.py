@@ -96,12 +96,24 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     if not claim.is_of_this_process():
         return
     cohort.settle(claim)
-    end(port, claim)
     if not claim.identifier:  # it was passed on
+        end(port, claim)
         return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
     until = tidying(port, PARTING if cut else ROUND_TRIP)
-    await port.shield(partial(let_go, port, claim, "script", until))
+    await port.shield(partial(_end_and_let_go, port, claim, until))
+
+
+async def _end_and_let_go(port: Port, claim: Claim, until: float) -> None:
+    """Be over; unless an exception from outside cuts that short, so that it is done again."""
+    try:
+        end(port, claim)
+        await let_go(port, claim, "script", until)
+    except Exception:
+        raise
+    except BaseException:
+        claim.ended = False
+        raise
 
 
 async def _compete(

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import redis
+from support.faults import raising
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
-from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.acquire import acquire, undo
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import (
     LOOK,
@@ -886,3 +887,21 @@ def test_leader_that_waits_for_long_stays_the_only_one(world: World) -> None:
     assert "enqueue" not in process.port.verbs
     assert "acquire" not in process.port.verbs
     assert not any(taking.held for taking in crowd)
+
+
+def test_heir_interrupted_once_more_while_it_lets_go_can_be_undone_again(world: World) -> None:
+    holder, (heir,) = held_with(world, 1)
+    holder.ends()
+    world.passes(SOON)
+    assert heir.held
+    port: Any = heir.process.port
+    port.faults = [raising(KeyboardInterrupt())]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(undo(port, heir.claim))
+    again = not heir.claim.ended
+    run(undo(port, heir.claim))
+
+    assert again, "nobody would let go what it holds"
+    assert heir.claim.ended
+    assert world.server.value(KEY) is None
