@@ -10,6 +10,7 @@ from typing import Any
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import disconnect_idle, pipelined, undecoded
 from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators.world.closing import close_unused, is_closed
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.loans import Loan, lent
 from redis_lock_decorators.world.timeouts import cancellations, timeout
@@ -149,7 +150,10 @@ class PoolCarrier:
 
 
 class ClientCarrier:
-    """By the client's own methods: a cluster's, or one that somebody wrapped."""
+    """By the client's own methods: a cluster's, or one that somebody wrapped.
+
+    What is let go after the client was closed leaves it closed.
+    """
 
     __slots__ = ("_client",)
 
@@ -159,6 +163,14 @@ class ClientCarrier:
         self._client = client
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        was_closed = is_closed(self._client) and not any(map(begins, commands))
+        try:
+            return await self._carry(commands, until)
+        finally:
+            if was_closed:
+                await close_unused(self._client)
+
+    async def _carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
             async with timeout(until - monotonic()):
                 if len(commands) == 1:

@@ -5,11 +5,24 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.fronts import LEGACY
 from support.leftovers import TIDY_FRONTS, connections, until
 
 from redis_lock_decorators.asyncio import RedisLock
+from redis_lock_decorators.testing import LocalCluster
 
 FRONTS = TIDY_FRONTS[1:]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster() as cluster:
+        yield cluster
+
+
+def locks_of(direct, name):
+    """The locks there, but not what is noted of who let them go."""
+    return [key for key in direct.keys(f"sys:lock:{name}*") if not key.endswith(b":waiters")]
 
 
 @pytest.mark.parametrize("size", [100, 3])
@@ -38,3 +51,47 @@ async def test_closed_client_that_is_used_again_keeps_its_connection(front, serv
             await asyncio.sleep(0)
 
     assert int(direct.info("stats")["total_connections_received"]) <= before + 2
+
+
+async def test_release_leaves_no_connection_in_a_closed_client_that_was_wrapped(
+    front, server, direct, name
+):
+    client = front.client(server)
+    plain, before = client.execute_command, connections(direct)
+
+    async def traced(*args, **options):
+        return await plain(*args, **options)
+
+    client.execute_command = traced
+    async with RedisLock(name, client=client, expire=30):
+        await client.aclose()
+
+    assert locks_of(direct, name) == []
+    await until(front, lambda: connections(direct) <= before)
+
+
+@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
+async def test_release_leaves_no_connection_in_a_closed_client_of_a_cluster(front, cluster, name):
+    client, directs = front.cluster(cluster.nodes[0]), [one.client() for one in cluster.nodes]
+    await client.initialize()
+    await client.aclose()
+    before = [connections(direct) for direct in directs]
+
+    locks = [RedisLock(f"{name}:{number}", client=client, expire=30) for number in range(3)]
+    async with locks[0], locks[1], locks[2]:
+        await client.aclose()
+
+    for direct, known in zip(directs, before, strict=True):
+        assert locks_of(direct, name) == []
+        await until(front, lambda direct=direct, known=known: connections(direct) <= known)
+    assert client._initialize
+
+
+@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
+async def test_client_of_a_cluster_that_is_used_again_stays_open(front, cluster, name):
+    client = front.cluster(cluster.nodes[0])
+    async with RedisLock(f"{name}:1", client=client, expire=30):
+        await client.aclose()
+        async with RedisLock(f"{name}:2", client=client, expire=30):
+            assert not client._initialize
+        assert not client._initialize

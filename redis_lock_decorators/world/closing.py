@@ -1,0 +1,43 @@
+"""Asyncio clients that were closed, told by what their libraries keep of their connections."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+def is_closed(client: Any) -> bool:
+    """Whether a client has been open, and has no connection any more."""
+    nodes = _nodes(client)
+    if nodes is not None:
+        return bool(nodes) and bool(getattr(client, "_initialize", False))
+    connections = [*_idle(client), *_used(client)]
+    return bool(connections) and not any(map(_is_open, connections))
+
+
+async def close_unused(client: Any) -> None:
+    """Close a client, unless somebody uses it."""
+    nodes = _nodes(client)
+    with contextlib.suppress(Exception):
+        if nodes is None:
+            await client.connection_pool.disconnect(inuse_connections=False)
+        elif not any(len(node._free) < len(node._connections) for node in nodes):
+            await getattr(client, "aclose", client.close)()
+
+
+def _nodes(client: Any) -> list[Any] | None:
+    """The nodes that a cluster's client knows; None if it is no cluster's."""
+    manager = getattr(client, "nodes_manager", None)
+    return None if manager is None else list(manager.nodes_cache.values())
+
+
+def _idle(client: Any) -> list[Any]:
+    return list(getattr(client.connection_pool, "_available_connections", ()))
+
+
+def _used(client: Any) -> list[Any]:
+    return list(getattr(client.connection_pool, "_in_use_connections", ()))
+
+
+def _is_open(connection: Any) -> bool:
+    return getattr(connection, "_reader", None) is not None
