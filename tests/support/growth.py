@@ -209,8 +209,17 @@ async def _take_by_functions(use: Use) -> Any:
     return taken
 
 
+async def _take_and_forget(use: Use) -> Any:
+    package = use.front.package
+    return await do(package.acquire_lock(use.client, use.name, use.wait, use.expire)) or None
+
+
 async def _release_by_function(use: Use, identifier: Any) -> None:
     await do(use.front.package.release_lock(use.client, use.name, identifier))
+
+
+async def _let_go_by_force(use: Use, _: Any) -> None:
+    await do(use.front.package.force_release(use.name, client=use.client))
 
 
 def _drop_ins(token: bool = False, **options: Any) -> Operation:
@@ -246,6 +255,7 @@ OPERATIONS = {
     "functions": Operation(
         ("acquire_lock", "extend_lock", "release_lock"), _take_by_functions, _release_by_function
     ),
+    "lease let go by force": Operation(("force_release",), _take_and_forget, _let_go_by_force),
     "stand-in": _drop_ins(),
     "stand-in with a token": _drop_ins(token=True),
     "renewed stand-in": _drop_ins(auto_renew=True),
@@ -415,27 +425,33 @@ async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict
     return found
 
 
-async def _uses(use: Use, way: Way, count: int) -> None:
-    """Use each operation so often, some side by side, each time another lock."""
-    for name, operation in OPERATIONS.items():
+async def _uses(use: Use, ways: tuple[Way, ...], count: int) -> None:
+    """Use each operation so often in each way, some side by side, each time another lock."""
+    for way, (name, operation) in itertools.product(ways, OPERATIONS.items()):
         for first in range(0, count, BESIDE):
             beside = range(first, min(count, first + BESIDE))
             own = [replace(use, name=f"{use.name}:{next(_numbers)}") for _ in beside]
             found = await use.front.elsewhere(*[partial(way, operation, one) for one in own])
             failures = [one for one in found if one is not None]
-            assert failures == [], f"{name}: {failures}"
+            assert failures == [], f"{name}, {way.__name__}: {failures}"
 
 
-async def assert_nothing_is_left(front: Any, server: Any, way: Way, count: int) -> None:
-    """After so many uses of each operation there is no more of anything than after a few."""
+async def assert_nothing_is_left(
+    front: Any, server: Any, ways: tuple[Way, ...], count: int
+) -> None:
+    """After so many uses of each operation in each way there is no more of anything than before.
+
+    That is: than after a few of each.
+    """
     direct = server.client()
-    use = Use(front, front.client(server), server, direct, f"growth:{way.__name__}:{front.name}")
+    use = Use(front, front.client(server), server, direct, f"growth:{front.name}")
     # All that there is once, such as connections and threads, is there after this.
-    await _uses(use, way, BESIDE)
+    await _uses(use, ways, BESIDE)
     await front.sleep(2.0)
     before = standing(direct)
 
-    await _uses(use, way, count)
+    await _uses(use, ways, count)
 
     found = await settled(front, before, direct)
-    assert found == {}, f"left after {count * len(OPERATIONS)} uses: {found}"
+    uses = count * len(OPERATIONS) * len(ways)
+    assert found == {}, f"left after {uses} uses: {found}"
