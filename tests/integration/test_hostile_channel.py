@@ -38,6 +38,7 @@ class Liar:
         self._reads = "+@read" in rights
         self._name = name
         self._heard: dict[bytes, None] = {}
+        self._own: set[bytes] = set()
         self._channels: dict[bytes, None] = {}
         self._identifiers: dict[bytes, None] = {}
         self.said = 0
@@ -61,12 +62,13 @@ class Liar:
 
     def heard(self) -> bytes:
         """All that was said by others."""
-        return b" ".join(self._heard)
+        return b" ".join([word for word in self._heard if word not in self._own])
 
     def _lie(self) -> None:
         while not self.ended.is_set():
             self._hear()
             for word, channel in itertools.product(list(self._words()), list(self._channels)):
+                self._own.add(word)
                 self._client.publish(channel, word)
                 self.said += 1
 
