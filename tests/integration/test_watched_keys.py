@@ -1,7 +1,7 @@
 """Letting go by WATCH, GET, MULTI and EXEC, whose connection may break at each of them."""
 
 import pytest
-from support.fronts import LEGACY, do
+from support.fronts import LEGACY, do, wrap
 
 from redis_lock_decorators import LockLostError
 from redis_lock_decorators.lua import script
@@ -85,13 +85,17 @@ async def test_key_that_is_lost_before_a_message_is_told(front, proxy, direct, n
         await do(lease.release())
 
 
+@pytest.mark.parametrize("method", ["script", "transaction", "native"])
 @pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("kind", ["plain", "wrapped"])
 async def test_value_of_another_that_is_no_text_is_a_loss_all_the_same(
-    front, server, direct, name, protocol
+    front, server, direct, name, protocol, kind, method
 ):
     options = {} if LEGACY else {"protocol": protocol}
     client = front.client(server, decode_responses=True, **options)
-    lock = front.package.RedisLock(name, client=client, release_method="transaction")
+    if kind == "wrapped":
+        wrap(client)
+    lock = front.package.RedisLock(name, client=client, release_method=method)
 
     with pytest.raises(LockLostError):
         async with front.held(lock) as lease:
