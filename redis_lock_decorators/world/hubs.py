@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import _thread
 import importlib
+import socket
 import sys
 import threading
+import time
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -16,6 +18,16 @@ MOST_HUBS = 64
 def are_threads_green() -> bool:
     """Whether new threads are greenlets, or something else that stands for threads."""
     return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
+
+
+def are_only_pauses_green() -> bool:
+    """Whether greenlets switch in pauses and at sockets, but not at locks: ``thread=False``.
+
+    Who waits for a lock of Python's then stops all greenlets.
+    """
+    if are_threads_green() or isinstance(time.sleep, BuiltinFunctionType):
+        return False
+    return socket.socket.__module__.partition(".")[0] in ("gevent", "eventlet")
 
 
 def hub() -> object:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators.world.hubs import are_only_pauses_green
 
 #: The longest single wait: eventlet cannot wait for as long as Python's own locks.
 LONGEST = 86_400.0
+#: Seconds between two looks for news where waiting for them would stop all greenlets.
+LOOK = 0.005
 
 
 class Gate:
@@ -58,7 +62,10 @@ class ThreadWaiter:
         end = monotonic() + seconds
         while not self._news and (left := end - monotonic()) > 0:
             self._begin()
-            self._gate.wait(left)
+            if are_only_pauses_green():
+                time.sleep(min(left, LOOK))
+            else:
+                self._gate.wait(left)
         return self._news.popleft() if self._news else None
 
 

@@ -85,3 +85,14 @@ def test_lock_that_is_let_go_where_greenlets_switch_is_free(frail, library):
     found = facts_of("support.hub_works", library, str(frail.port))
 
     assert found == {"left": [], "said": [], "rests": True}
+
+
+@pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, library):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+
+    found = facts_of("support.half_green", library, str(frail.port))
+
+    assert found == {"entered": 3, "renewed": [True]}

@@ -1,0 +1,49 @@
+"""A program whose sockets and pauses are those of greenlets, while its threads and locks are real.
+
+Run by tests as a program of its own: ``python -m support.half_green LIBRARY PORT``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+
+def main(library: str, port: int) -> None:
+    if library == "gevent":
+        from gevent import monkey, spawn
+
+        monkey.patch_all(thread=False)
+        join: Any = "join"
+    else:
+        import eventlet
+
+        eventlet.monkey_patch(thread=False)
+        spawn, join = eventlet.spawn, "wait"
+    import redis
+
+    from redis_lock_decorators import RedisLock
+
+    client, entered, renewed = redis.Redis(port=port), [], []
+
+    def waits(number: int) -> None:
+        with RedisLock("awaited", client=client, acquire_time=20, expire=30):
+            time.sleep(0.1)
+            entered.append(number)
+
+    def holds() -> None:
+        with RedisLock("held", client=client, expire=1.5) as lease:
+            time.sleep(3)
+            renewed.append(not lease.lost)
+
+    works = [spawn(holds), *[spawn(waits, number) for number in range(3)]]
+    for work in works:
+        getattr(work, join)()
+    print(repr({"entered": len(entered), "renewed": renewed}), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
