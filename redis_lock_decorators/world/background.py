@@ -44,6 +44,9 @@ class Owner(Protocol):
     def go_on(self) -> None:
         """Have done what a place that ended has left."""
 
+    def present(self) -> Background | None:
+        """The place that has the work done now."""
+
 
 class Worker(threading.Thread):
     """A thread that works for a place."""
@@ -65,7 +68,7 @@ class Background:
     def __init__(self, owner: Owner, before: Background | None = None) -> None:
         self.has_ended = False
         self._owner = owner
-        self._alarm = self.alarm(owner.keeper.tick)
+        self._alarm = self.alarm(self._tick)
         self._before = before
         self._process = process.number
         self._is_working = False
@@ -183,6 +186,9 @@ class Background:
                     self._owner.go_on()
             finally:
                 self.has_ended = True
+
+    def _tick(self) -> None:
+        self._owner.keeper.tick()
 
     def _accept(self, function: Callable[[], object]) -> bool:
         """Have a function called by the thread; False if there will be none any more."""

@@ -143,6 +143,10 @@ class ThreadBell:
         """Whether nothing is to be done in the background."""
         return not self.wanted and not len(self.keeper) and not crew.is_stuck()
 
+    def present(self) -> Background | None:
+        """The place, if there is one."""
+        return self.rooms.get(PRESENT)
+
     def retire(self, place: Background) -> None:
         """By a place itself: send nothing more to it."""
         if self.rooms.get(PRESENT) is place:

@@ -23,6 +23,8 @@ from redis_lock_decorators.world.tasks import start as start_task
 PARTING = 1.0
 #: Seconds after which what an interrupted ring has left is done.
 AGAIN = 0.25
+#: Seconds between two looks whether the greenlets of a thread have ended.
+LOOK = 0.05
 
 
 class LoopAlarm:
@@ -96,6 +98,9 @@ class Room(Background):
 
     With two spare ones: to connect, and to tell of losses. A program that has come to the limit of
     its threads, or to its end, keeps its locks.
+
+    If greenlets are put in the place of threads meanwhile, its leases are looked after by greenlets
+    of this same thread, unless those of the program's own have taken over before.
     """
 
     start = staticmethod(start)
@@ -109,6 +114,7 @@ class Room(Background):
             CALL: Spare(f"{NAME} spare", queues=True),
             f"{NAME} on_lost": Spare(f"{NAME} spare", queues=False),
         }
+        self._becomes_green = False
         self._loop = Context().run(PlacedLoop)  # it has a handle of its own
         self._loop.place = self
 
@@ -132,6 +138,25 @@ class Room(Background):
         except RuntimeError:  # the event loop is closed
             return False
         return True
+
+    def _tick(self) -> None:
+        if self.is_fit():
+            super()._tick()
+        else:
+            self._becomes_green = True
+            self.leave()
+
+    def _end(self) -> None:
+        super()._end()
+        if self._becomes_green and not self._owner.is_idle():
+            self._owner.go_on()
+            while (place := self._owner.present()) is not None:
+                self._outlast(place)
+
+    def _outlast(self, place: Background) -> None:
+        """Let the greenlets of this thread run, which end with it."""
+        while not place.has_ended:
+            self._pause(LOOK)
 
     def _work(self) -> None:
         for spare in self._spares.values():

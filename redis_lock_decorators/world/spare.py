@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators.flow.logs import log
+from redis_lock_decorators.world.hubs import are_threads_green
 from redis_lock_decorators.world.waiters import LONGEST, Gate
 
 
@@ -48,9 +49,14 @@ class Spare:
         return True
 
     def end(self) -> None:
-        """Let the thread end, when it has made the calls that came."""
-        self._has_ended = True
-        self._gate.open()
+        """Let the thread end, when it has made the calls that came.
+
+        Where greenlets came in the place of threads it stays, asleep: Python would look for it
+        among those, and complain.
+        """
+        if not are_threads_green():
+            self._has_ended = True
+            self._gate.open()
 
     def _serve(self) -> None:
         while self._calls or not self._has_ended:

@@ -96,3 +96,12 @@ def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, li
     found = facts_of("support.half_green", library, str(frail.port))
 
     assert found == {"entered": 3, "renewed": [True]}
+
+
+@pytest.mark.timeout(SECONDS + 90)
+def test_lease_is_kept_though_greenlets_come_before_its_first_renewal(frail):
+    pytest.importorskip("gevent")
+
+    found = facts_of("support.late_green", str(frail.port))
+
+    assert found == {"renewed": True, "told": ["lost"], "renewed anew": True}

@@ -1,0 +1,44 @@
+"""A program that puts greenlets in the place of threads while it holds a lock, and then works.
+
+Run by tests as a program of its own: ``python -m support.late_green PORT``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+
+def main(port: int) -> None:
+    import redis
+
+    from redis_lock_decorators import RedisLock
+
+    told: list[str] = []
+
+    def on_lost(lease: Any, why: str) -> None:
+        told.append(lease.lock_name)
+
+    options: Any = {"client": redis.Redis(port=port), "expire": 1.5, "on_lost": on_lost}
+    kept, lost = (RedisLock(name, **options).acquire() for name in ("kept", "lost"))
+    time.sleep(0.05)
+    from gevent import monkey
+
+    monkey.patch_all()
+    time.sleep(2.5)
+    facts: dict[str, Any] = {"renewed": not kept.lost}
+    redis.Redis(port=port).delete(lost.key)
+    time.sleep(1.5)
+    facts["told"] = told
+    kept.release()
+    with RedisLock("new", **options) as lease:
+        time.sleep(2.5)
+        facts["renewed anew"] = not lease.lost
+    print(repr(facts), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
