@@ -145,6 +145,8 @@ class BlockingPort:
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await _tidied(work)
+        except GeneratorExit:  # the flow is thrown away, and may not begin to wait again
+            raise
         except BaseException:
             await _tidied(work)  # it was interrupted from outside, at any line
             raise

@@ -55,3 +55,12 @@ def test_error_of_the_work_is_nobodys() -> None:
     shielded(work)
 
     assert work.begun == 1
+
+
+def test_work_of_a_flow_that_is_thrown_away_is_left() -> None:
+    work = Work(GeneratorExit())
+
+    with pytest.raises(GeneratorExit):
+        shielded(work)
+
+    assert work.begun == 1
