@@ -70,7 +70,8 @@ async def test_ten_thousand_leases_are_kept_by_one_with_few_requests(front, serv
             tasks.append(len(other_tasks()))
 
     assert scripts_run(direct) - requests < 1_000
-    assert own_threads() == (["redis_lock_decorators"] if front is BLOCKING else [])
+    awake = [name for name in own_threads() if not name.endswith("spare")]
+    assert awake == (["redis_lock_decorators"] if front is BLOCKING else [])
     assert len(connections(direct) - before) <= (2 if front is BLOCKING else 1)
     assert max(tasks) < 50  # twenty scripts renew them all
     assert not any(lease.lost for lease in leases)
