@@ -49,7 +49,7 @@ class Soak:
         use = Use(front, client, self.server, self.direct, f"soak:{next(self.numbers)}")
         try:
             await way(operation, use)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # a loss cancels its task
             self.failures[f"{way.__name__}: {error!r:.100}"] += 1
         self.uses += 1
 
