@@ -262,8 +262,10 @@ def test_a_client_may_be_given_in_place_of_a_hook(server, name):
 
 
 def test_an_asyncio_client_may_be_given_in_place_of_a_hook(server, name):
+    library = pytest.importorskip("redis.asyncio")
+
     async def main():
-        client = redis.asyncio.Redis(port=server.port)
+        client = library.Redis(port=server.port)
         async with client, Locks(client=client).async_lock(name) as lease:
             return await client.get(lease.key), lease.identifier.encode()
 

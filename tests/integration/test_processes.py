@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -38,12 +39,9 @@ def test_a_child_neither_holds_nor_lets_go_its_parents_lease(client, name):
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_leaves_its_parents_block_is_told_and_frees_nothing(client, name):
-    def leave():
-        lock.__exit__(None, None, None)
-
-    lock = RedisLock(name, client=client)
-    with lock as lease:
-        told = in_child(leave)
+    with contextlib.ExitStack() as block:
+        lease = block.enter_context(RedisLock(name, client=client))
+        told = in_child(block.close)
 
         assert told.startswith(LockNotOwnedError.__name__)
         assert lease.owned()
