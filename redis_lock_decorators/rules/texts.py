@@ -16,8 +16,10 @@ from redis_lock_decorators.errors import LockNameError
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|<[^<>]*0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])[^<>]*>")
 #: The text of these says their value and nothing else.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-#: In so many objects within another one is looked for what changes.
-MOST_PARTS = 1000
+#: What holds other objects, and shows them in its text.
+_CONTAINERS = (list, tuple, deque, Set, Mapping)
+#: Not more of an object is looked at; a container that has more is refused.
+MOST_PARTS = 5000
 
 
 def as_text(value: object) -> str:
@@ -82,16 +84,24 @@ def _addresses(value: object) -> tuple[str, str, str]:
 
 
 def _shown(value: object) -> Iterator[object]:
-    """An object and what its text may be made of, each once; not all of a huge one."""
+    """An object and what its text may be made of, each once.
+
+    Raises:
+        LockNameError: they are too many.
+    """
     found = {id(value): value}
     waiting = [value]
-    while waiting and len(found) < MOST_PARTS:
+    while waiting and len(found) <= MOST_PARTS:
         yield (whole := waiting.pop())
         for part in _parts(whole):
             if id(part) not in found:
                 found[id(part)] = part
                 waiting.append(part)
-    yield from waiting
+    if waiting and isinstance(value, _CONTAINERS):
+        raise LockNameError(
+            f"a lock's name would hold a {type(value).__name__} of very many parts, of which "
+            'nobody knows that they are the same in every process: name a field of it ("{x.id}")'
+        )
 
 
 def _differs(text: str) -> LockNameError:
@@ -113,18 +123,25 @@ def _parts(value: object) -> Iterable[object]:
         return (value.func, *value.args, *value.keywords.values())
     if isinstance(value, slice):
         return (value.start, value.stop, value.step)
+    kept = _fields(value)
     if is_dataclass(value) or _is_described(value):
-        return _fields(value)
-    return ()
+        return kept
+    return [part for part in kept if isinstance(part, _CONTAINERS)]
 
 
 def _fields(value: object) -> list[object]:
     """What an object keeps in its attributes."""
     slots = (name for kind in type(value).__mro__ for name in _slots(kind))
-    kept: dict[str, object] = getattr(value, "__dict__", {})
-    return [*kept.values(), *(getattr(value, name, None) for name in slots)]
+    kept = getattr(value, "__dict__", {})
+    return [*dict(kept).values(), *(getattr(value, name, None) for name in slots)]
 
 
-def _slots(kind: type) -> tuple[str, ...]:
-    names = kind.__dict__.get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
+def _slots(kind: type) -> list[str]:
+    """The attributes of a class that are no items of a ``__dict__``, as Python calls them."""
+    found = kind.__dict__.get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    own = kind.__name__.lstrip("_")
+    return [
+        f"_{own}{name}" if name.startswith("__") and not name.endswith("__") else name
+        for name in names
+    ]

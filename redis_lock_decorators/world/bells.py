@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.flow.keeper import Keeper
@@ -20,6 +19,7 @@ from redis_lock_decorators.world.background import (
     here,
     refuse_threadless,
 )
+from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.hubs import MOST_HUBS, are_threads_green, drop_first, hub
@@ -43,7 +43,7 @@ class LoopBell:
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
-        self.clients: MutableMapping[Any, Any] = WeakKeyDictionary()
+        self.clients: ByClient[Any] = ByClient()
         self._alarm = LoopAlarm(self.keeper.tick)
 
     def ring(self, when: float) -> None:
@@ -85,7 +85,7 @@ class ThreadBell:
         self.phase = random.random()
         self.keeper = Keeper(self)
         self.wanted: set[Any] = set()
-        self.clients: MutableMapping[Any, Any] = WeakKeyDictionary()
+        self.clients: ByClient[Any] = ByClient()
         self.rooms: dict[str, Background] = {}
         self._last: Background | None = None
         self._has_threads = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import secrets
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
@@ -20,6 +20,7 @@ from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules.keys import slot_of
 from redis_lock_decorators.rules.rights import CHANNEL
+from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.failures import part_of
 from redis_lock_decorators.world.wire import encoded, words_of
 
@@ -38,7 +39,7 @@ class Bell(ListenerBell, Protocol):
     """
 
     keeper: Keeper
-    clients: MutableMapping[Any, Any]
+    clients: ByClient[Any]
 
     def check(self) -> None:
         """Refuse to work in the background where that cannot be: ConfigurationError."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
+from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.client_checks import refuse_unfit
 from redis_lock_decorators.world.clients import Bell, Facts
 from redis_lock_decorators.world.factories import ByFactory
@@ -119,12 +120,12 @@ class Connections(Generic[T]):
 
         All projects share it: it has connections, which would be left when a project ends.
         """
-        known: MutableMapping[Any, Facts[T]] = self._bell.clients
-        try:
-            return known[client]
-        except (KeyError, TypeError):
+        known: ByClient[Facts[T]] = self._bell.clients
+        facts = known.get(client)
+        if facts is None:
             refuse_unfit(client, self._awaited)
-        return known.setdefault(client, Facts(client, self._lane(), self._bell))
+            facts = known.setdefault(client, Facts(client, self._lane(), self._bell))
+        return facts
 
 
 def from_environment() -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from redis_lock_decorators.flow.requests import OUTAGE
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clock import monotonic
 
-#: The longest wait for a reply, in seconds, where the client itself would wait for ever.
-PATIENCE = 5.0
+#: The longest wait for a reply, in seconds: half of an outage, so that there is time for another
+#: try on another connection.
+PATIENCE = OUTAGE / 2
 #: What redis-py 8 adds to be told of maintenance; it needs RESP3 and a pool.
 _OTHERS = ("maint_", "orig_", "oss_cluster_maint_")
 #: What redis-py tells the server about itself, in a round trip each.

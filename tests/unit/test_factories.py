@@ -15,6 +15,7 @@ import redis
 
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.world import connections, factories
+from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.connections import Connections
 from redis_lock_decorators.world.factories import ByFactory
 from redis_lock_decorators.world.lane import Lane
@@ -27,7 +28,7 @@ class NoBell:
     keeper = wanted = None
 
     def __init__(self) -> None:
-        self.clients: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.clients: ByClient[Any] = ByClient()
 
 
 @pytest.fixture
@@ -228,3 +229,38 @@ def test_projects_share_what_is_known_of_a_client_and_its_connections() -> None:
     one, other = (Connections(Lane, bell, awaited=False) for _ in range(2))
 
     assert one.facts(client) is other.facts(client)
+
+
+def test_clients_that_are_equal_are_told_apart() -> None:
+    known: ByClient[str] = ByClient()
+    one, other = Equal(), Equal()
+
+    assert known.setdefault(one, "one") == "one"
+    assert known.get(other) is None
+    assert known.setdefault(other, "other") == "other"
+    assert (known.get(one), known.setdefault(one, "again")) == ("one", "one")
+
+
+def test_what_is_known_of_a_client_goes_with_it() -> None:
+    known: ByClient[str] = ByClient()
+    client = Equal()
+    known.setdefault(client, "value")
+
+    del client
+
+    assert len(known) == 0
+
+
+def test_client_that_cannot_be_referred_to_weakly_or_hashed_is_known() -> None:
+    known: ByClient[str] = ByClient()
+    client: Any = []
+
+    assert known.setdefault(client, "value") == "value"
+    assert known.get(client) == "value"
+
+
+class Equal:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]

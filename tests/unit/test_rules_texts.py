@@ -155,6 +155,52 @@ def test_set_or_dict_is_refused_wherever_it_is(value: object) -> None:
         as_text(value)
 
 
+class Model:
+    """Prints its fields, as pydantic's models do."""
+
+    def __init__(self, **fields: object) -> None:
+        self.__dict__.update(fields)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={field!r}" for name, field in vars(self).items())
+
+
+class Private:
+    __slots__ = ("__tags",)
+
+    def __init__(self, tags: object) -> None:
+        self.__tags = tags
+
+    def __str__(self) -> str:
+        return f"Private({self.__tags})"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(Model(tags={"a", "b"}), Model(facts={"a": 1}), Model(rows=[(1, {"a"})]), Private({"a"})),
+        [Model(tags={"a"})],
+    ],
+    ids=["set", "dict", "nested", "private", "listed"],
+)
+def test_set_that_an_object_prints_by_its_own_text_is_refused(value: object) -> None:
+    with pytest.raises(LockNameError, match="order"):
+        as_text(value)
+
+
+def test_object_that_does_not_print_what_it_holds_may_hold_anything() -> None:
+    value = Spoken()
+    value.__dict__["all"] = {"a", "b"}
+    value.__dict__["many"] = [{number} for number in range(20_000)]
+
+    assert as_text(value) == "order 7"
+
+
+def test_container_of_very_many_parts_is_refused() -> None:
+    with pytest.raises(LockNameError, match="very many parts"):
+        as_text([(number,) for number in range(10_000)])
+
+
 def tagged(kind: type, **attributes: object) -> object:
     value = kind()
     for name, attribute in attributes.items():

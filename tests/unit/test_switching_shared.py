@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 import redis
@@ -20,6 +19,7 @@ from redis_lock_decorators.flow.local import Local
 from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.world import lane as lanes
 from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.clients import Facts
 from redis_lock_decorators.world.connections import Connections, Making
 from redis_lock_decorators.world.lane import KEPT, Lane
@@ -29,7 +29,7 @@ HELD = Scenes("flow/held")
 COHORT = Scenes("flow/cohort", "flow/local")
 CLAIM = Scenes("flow/claim")
 WAITER = Scenes("world/waiters")
-CLIENTS = Scenes("world/clients", "world/connections", "world/factories")
+CLIENTS = Scenes("world/clients", "world/connections", "world/factories", "world/by_client")
 #: Also between the lines of the connections here, where a request waits.
 LANE = Scenes("world/lane", "unit/test_switching_shared")
 
@@ -372,7 +372,7 @@ class NoBell:
     keeper = wanted = None
 
     def __init__(self) -> None:
-        self.clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.clients: ByClient[Any] = ByClient()
 
     @staticmethod
     def now() -> float:
