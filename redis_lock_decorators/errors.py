@@ -10,6 +10,9 @@ import redis.exceptions
 #: Why a lease is lost of which Redis knows nothing any more.
 KEY_GONE = "its key is gone"
 
+#: How the sentences begin of what is not held.
+_BEGINNINGS = ("lock '", 'lock "', "the lease of lock ")
+
 
 class LockError(redis.exceptions.LockError):
     """Something is wrong with a lock: the root of this package's errors.
@@ -44,11 +47,15 @@ class LockTimeoutError(LockError, TimeoutError):
         self,
         lock_name: str,
         *,
-        waited: float,
+        waited: float | None = None,
         holder: str | None = None,
         free_in: float | None = None,
         why: str = "",
     ) -> None:
+        if waited is None:  # made anew from its arguments, as task queues do: the sentence alone
+            self.waited, self.holder, self.free_in = 0.0, None, None
+            super().__init__(lock_name)
+            return
         self.waited = waited
         self.holder = shortened(holder)
         self.free_in = free_in
@@ -75,6 +82,9 @@ class LockNotOwnedError(LockError, redis.exceptions.LockNotOwnedError):
 
     def __init__(self, lock_name: str, *, holder: str | None = None, why: str = "") -> None:
         self.holder = shortened(holder)
+        if not why and holder is None and lock_name.startswith(_BEGINNINGS):
+            super().__init__(lock_name)  # made anew from its arguments, as task queues do
+            return
         super().__init__(self._sentence(lock_name, why), lock_name)
 
     def _sentence(self, lock_name: str, why: str) -> str:

@@ -99,7 +99,7 @@ class Settings:
         if connections.process != process.number:  # a forked child connects for itself
             connections = self._connections = Connections(Lane, bell_of_threads(), awaited=False)
         if client is None:
-            client = connections.client(factory or self.get_redis_connection)
+            client = connections.client(factory or self._factory())
         return BlockingPort(client, connections.facts(client))
 
     def _of_hub(self) -> Connections[Lane]:
@@ -121,6 +121,16 @@ class Settings:
         if client is None:
             client = connections.client(factory or self._async_factory())
         return port_of(client, connections.facts(client))
+
+    def _factory(self) -> ConnectionFactory:
+        hooked = self.get_async_redis_connection is not async_from_environment
+        if hooked and self.get_redis_connection is from_environment:
+            raise ConfigurationError(
+                "this code is not async, but only an asyncio client is configured: configure "
+                "get_redis_connection=… with a function that returns a blocking client of the "
+                "same server"
+            )
+        return self.get_redis_connection
 
     def _async_factory(self) -> ConnectionFactory:
         hooked = self.get_redis_connection is not from_environment

@@ -33,3 +33,10 @@ def script(verb: str) -> Script:
     begin = b"local KEPT = %d\n" % KEPT if parts[0] == "promote" else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+@cache
+def load() -> None:
+    """Read what ends a lease before one is acquired: at the interpreter's end it cannot be read."""
+    for verb in ("release", "rest", "unlock", "cancel", "left"):
+        script(verb)

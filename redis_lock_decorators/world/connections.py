@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
+from redis_lock_decorators import lua
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.world.by_client import ByClient
@@ -124,6 +125,7 @@ class Connections(Generic[T]):
         facts = known.get(client)
         if facts is None:
             refuse_unfit(client, self._awaited)
+            lua.load()
             facts = known.setdefault(client, Facts(client, self._lane(), self._bell))
         return facts
 

@@ -283,3 +283,15 @@ def test_a_client_and_a_hook_are_refused(server, hook):
 def test_what_is_no_client_is_refused_in_place_of_a_hook(client):
     with pytest.raises(ConfigurationError, match="no Redis client"):
         Locks(client=client)
+
+
+@pytest.mark.parametrize("given", ["hook", "client"])
+def test_blocking_code_of_an_asyncio_project_looks_for_no_server_of_its_own(server, given):
+    library = pytest.importorskip("redis.asyncio")
+    client = library.Redis(port=server.port)
+    options = (
+        {"get_async_redis_connection": lambda: client} if given == "hook" else {"client": client}
+    )
+
+    with pytest.raises(ConfigurationError, match="get_redis_connection=… with a function"):
+        Locks(**options).lock("x").acquire()

@@ -280,3 +280,21 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
 
 def test_shorter_work_is_no_cure_for_a_key_that_was_deleted() -> None:
     assert "shorter" not in str(LockLostError("r", why=KEY_GONE))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
+        LockLostError("report", holder=IDENTIFIER),
+        LockLostError("it's", why=KEY_GONE),
+        LockNotOwnedError("report", why="this lease of it was released"),
+        LockNotOwnedError("report"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_error_made_anew_of_its_arguments_says_the_same(error: LockError) -> None:
+    """Task queues send errors as a class and arguments."""
+    again = type(error)(*error.args)
+
+    assert (type(again), str(again), again.args) == (type(error), str(error), error.args)
