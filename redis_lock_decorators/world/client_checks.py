@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from redis_lock_decorators.errors import ConfigurationError
 
 _MADE = ("redis.Redis.from_url(…)", "redis.asyncio.Redis.from_url(…)")
+_LIBRARIES = frozenset(("redis", "valkey"))
 _WORLDS = ("a blocking", "an asyncio")
 _INSTEAD = (
     "give one of redis.Redis, or use it in an async function or with redis_lock_decorators.asyncio",
@@ -30,11 +31,14 @@ def refuse_at_door(client: Any, awaited: bool | None) -> None:
         ConfigurationError: it cannot be used, with the cure.
     """
     kind: Any = type(client)
-    found = _is_awaited(kind)
-    if found is None:
-        if client is not None and not hasattr(kind, "__getattr__"):
+    found = _world_of(kind)
+    if found is None or found == "untold":
+        if client is None or hasattr(kind, "__getattr__"):
+            return
+        if found is None:
             refuse_unfit(client, bool(awaited))
-    elif awaited is not None and found is not awaited:
+        found = _world_by_pool(client)
+    if awaited is not None and found is (not awaited):
         _refuse_world(client, awaited)
 
 
@@ -70,7 +74,11 @@ def refuse_unfit(client: Any, awaited: bool) -> None:
 
 def is_awaited(client: Any) -> bool:
     """Whether this is an asyncio client."""
-    return inspect.iscoroutinefunction(getattr(client, "execute_command", None))
+    if _is_coroutine_function(getattr(client, "execute_command", None)):
+        return True
+    kind: Any = type(client)
+    found = _world_of(kind)
+    return found if isinstance(found, bool) else bool(_world_by_pool(client))
 
 
 def refuse_misplaced(lock_name: object, get_lock_name: object) -> None:
@@ -81,7 +89,7 @@ def refuse_misplaced(lock_name: object, get_lock_name: object) -> None:
     """
     for thing in (lock_name, get_lock_name):
         kind: Any = thing if isinstance(thing, type) else type(thing)
-        if _is_awaited(kind) is not None:
+        if _world_of(kind) is not None:
             raise ConfigurationError(
                 f"{_named(thing)} was given where a lock's name belongs: give the name first and "
                 'the client by keyword, as in RedisLock("name", client=client)'
@@ -89,12 +97,40 @@ def refuse_misplaced(lock_name: object, get_lock_name: object) -> None:
 
 
 @lru_cache(maxsize=64)
-def _is_awaited(kind: type) -> bool | None:
-    """Whether the clients of a class are asyncio's; None if its objects are no clients."""
-    execute = getattr(kind, "execute_command", None)
-    if not callable(execute) or hasattr(kind, "master_for"):
+def _world_of(kind: type) -> bool | Literal["untold"] | None:
+    """Whether the clients of a class are asyncio's, as far as the class tells it.
+
+    An ``execute_command`` that is no coroutine function may return an awaitable all the same, so
+    the class that it overrides is asked as well.
+
+    Returns:
+        "untold" if only a client itself can tell; None if the objects of the class are no clients.
+    """
+    if not callable(getattr(kind, "execute_command", None)) or hasattr(kind, "master_for"):
         return None
-    return inspect.iscoroutinefunction(execute)
+    if any(_is_coroutine_function(vars(base).get("execute_command")) for base in kind.__mro__):
+        return True
+    libraries = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    # Tracing may have replaced the method in the library's own asyncio class.
+    is_blocking = hasattr(kind, "__enter__") and not hasattr(kind, "__aenter__")
+    return False if is_blocking and not _LIBRARIES.isdisjoint(libraries) else "untold"
+
+
+def _world_by_pool(client: Any) -> bool | None:
+    """Whether a client's connections are asyncio's; None if it has none, or none yet."""
+    try:
+        disconnect = client.connection_pool.disconnect
+    except Exception:  # what the client is made of may come later
+        return None
+    return _is_coroutine_function(disconnect)
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    """Whether it, or what it wraps by ``functools.wraps``, is an ``async def``."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    wraps = inspect.isroutine(function) and hasattr(function, "__wrapped__")
+    return wraps and inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def _refuse_world(client: object, awaited: bool) -> NoReturn:

@@ -13,7 +13,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis_lock_decorators import LockError, LockTimeoutError
-from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease
+from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease, release_lock
 
 FRONTS = [AsyncioFront()]
 
@@ -163,3 +163,51 @@ async def test_another_program_of_the_loop_is_not_held_up(front, server, name):
 
     assert identifier
     assert ticks > 10
+
+
+def returning(execute):
+    return lambda *args, **options: execute(*args, **options)
+
+
+class Wrapper:
+    """A client in a user's own clothes, whose plain function returns the awaitable."""
+
+    def __init__(self, client):
+        self.client = client
+        self.connection_pool = client.connection_pool
+        self.pipeline = client.pipeline
+
+    def execute_command(self, *args, **options):
+        return self.client.execute_command(*args, **options)
+
+
+def overriding(client):
+    method = returning(type(client).execute_command)
+    kind = type("Overriding", (type(client),), {"execute_command": method})
+    return kind(connection_pool=client.connection_pool)
+
+
+def patched(client):
+    client.execute_command = returning(client.execute_command)
+    return client
+
+
+@pytest.mark.parametrize("dress", [Wrapper, overriding, patched])
+async def test_a_client_whose_plain_function_returns_the_awaitable_works(
+    dress, front, server, direct, name
+):
+    client, order = dress(front.client(server)), []
+
+    async def work():
+        async with RedisLock(name, client=client, acquire_time=30) as lease:
+            order.append("in")
+            assert await lease.extend(30)
+            order.append("out")
+
+    await asyncio.gather(*[work() for _ in range(3)])
+    identifier = await acquire_lock(client, name)
+    assert await acquire_lock(client, name, acquire_time=0) is False
+    assert await release_lock(client, name, identifier)
+
+    assert order == ["in", "out"] * 3
+    assert not direct.exists(f"sys:lock:{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import redis
 
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, acquire_lock, redis_lock
 from redis_lock_decorators.lock import Lock
+from redis_lock_decorators.world.client_checks import refuse_unfit
 
 aredis = pytest.importorskip("redis.asyncio")  # not in redis-py 3.5
 
@@ -113,3 +115,77 @@ def test_an_async_factory_is_told_with_its_cure() -> None:
         return ASYNC
 
     told("give a plain one", RedisLock("x", get_redis_connection=connect).acquire)
+
+
+def returning(execute: Any) -> Any:
+    """A tracer's plain function, which returns what the method gives."""
+    return lambda *args, **options: execute(*args, **options)
+
+
+class Wrapper:
+    """A client in a user's own clothes: its pool tells its world."""
+
+    def __init__(self, client: Any) -> None:
+        self.connection_pool = client.connection_pool
+        self.execute_command = returning(client.execute_command)
+
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+
+def dressed(client: Any) -> list[Any]:
+    """Clients whose ``execute_command`` is no coroutine function, though it may give awaitables."""
+    kind = type(client)
+    overriding = type("Overriding", (kind,), {"execute_command": returning(kind.execute_command)})
+    traced = functools.wraps(kind.execute_command)(returning(kind.execute_command))
+    tracing = type("Tracing", (kind,), {"execute_command": traced})
+    patched = kind()
+    patched.execute_command = returning(patched.execute_command)
+    return [overriding(), tracing(), patched, Wrapper(client)]
+
+
+@pytest.mark.parametrize("client", dressed(ASYNC))
+def test_an_asyncio_client_may_have_a_plain_function_return_the_awaitable(client: Any) -> None:
+    asynchronous()("x", client=client)
+    redis_lock("x", client=client)(later)
+    Locks(client=client)
+    refuse_unfit(client, awaited=True)
+    told("asyncio client, but this", lambda: RedisLock("x", client=client))
+    told("asyncio client, but this", lambda: refuse_unfit(client, awaited=False))
+
+
+@pytest.mark.parametrize("client", dressed(BLOCKING))
+def test_a_blocking_client_with_a_function_of_its_own_is_known(client: Any) -> None:
+    RedisLock("x", client=client)
+    refuse_unfit(client, awaited=False)
+    told("blocking client, but this", lambda: asynchronous()("x", client=client))
+    told("blocking client, but this", lambda: refuse_unfit(client, awaited=True))
+
+
+def test_a_method_that_a_tracer_replaced_in_the_library_is_seen_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Client(aredis.Redis):  # type: ignore[name-defined,misc]
+        """Made now, for the answer about a class is kept."""
+
+    monkeypatch.setattr(aredis.Redis, "execute_command", returning(aredis.Redis.execute_command))
+
+    asynchronous()("x", client=Client())
+    told("asyncio client, but this", lambda: RedisLock("x", client=Client()))
+
+
+def test_a_wrapper_that_has_no_pool_yet_is_checked_at_its_use() -> None:
+    class Later:
+        client: Any = None
+
+        @property
+        def connection_pool(self) -> Any:
+            return self.client.connection_pool
+
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+    wrapper = Later()
+    asynchronous()("x", client=wrapper)
+    lock = RedisLock("x", client=wrapper)
+
+    wrapper.client = ASYNC
+    told("asyncio client", lock.acquire)
