@@ -147,24 +147,28 @@ async def _queue(
         try:
             return await wait_in_queue(port, claim, attempt, last, stop, pauses)
         except Deaf as deaf:
-            await persist(port, partial(step_out, port, claim), stop)
+            await _step_out(port, claim, stop)
             last = await _poll(port, attempt, last, min(stop, deaf.until), pauses)
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
-            await _leave_queue(port, claim, error, stop)
+            _tell_unqueued(claim, error)
+            await _step_out(port, claim, stop)
             last = await _poll(port, attempt, last, stop, pauses)
         if port.now() >= stop:
             break
     return last
 
 
-async def _leave_queue(port: Port, claim: Claim, error: Exception, stop: float) -> None:
-    """Wait outside a queue that this user may not use."""
+def _tell_unqueued(claim: Claim, error: Exception) -> None:
     log.info(
         "lock %s is looked for from time to time, as its queue may not be used (%s: %s)",
         *(shown(claim.lock_name), type(error).__name__, error),
     )
+
+
+async def _step_out(port: Port, claim: Claim, stop: float) -> None:
+    """Wait outside the queue, also where this user may not even leave it."""
     try:
         await persist(port, partial(step_out, port, claim), stop)
     except Exception as failure:

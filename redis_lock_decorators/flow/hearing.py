@@ -22,13 +22,13 @@ class Hearing:
         deaf_until: when to try again, in monotonic seconds.
     """
 
-    __slots__ = ("_has_warned", "_rest", "_unheard", "deaf_until")
+    __slots__ = ("_has_warned", "_is_barred", "_rest", "_unheard", "deaf_until")
 
     def __init__(self) -> None:
         self.deaf_until = -math.inf
         self._rest = FIRST_REST
         self._unheard = 0
-        self._has_warned = False
+        self._has_warned = self._is_barred = False
 
     def is_deaf(self, error: Exception, channel: str, now: float) -> bool:
         """Note why a line was of no use; whether that is enough to try no other for a while."""
@@ -36,22 +36,40 @@ class Hearing:
             self._unheard += 1
             if self._unheard < UNHEARD_LINES:
                 return False
-        self._unheard = 0
-        self.deaf_until = now + self._rest
-        self._rest = min(2 * self._rest, LAST_REST)
+        self._be_deaf(now)
         self.warn(error, channel)
         return True
 
+    def bar(self, error: Exception, now: float) -> None:
+        """Note that locks may not be handed on: nothing is told though the line is in order."""
+        self._is_barred = True
+        self._be_deaf(now)
+        self._warn(error, "locks may not be handed on")
+
+    def tells(self) -> None:
+        """Note that a lock was handed on to a waiter."""
+        self._is_barred = False
+
     def works(self) -> None:
         """Note that a line is in use, and answered."""
-        self._rest, self._unheard, self._has_warned = FIRST_REST, 0, False
+        self._unheard = 0
+        if not self._is_barred:  # else its answers say nothing of whether anything will be told
+            self._rest, self._has_warned = FIRST_REST, False
 
     def warn(self, error: Exception, channel: str) -> None:
         """Tell why nothing is heard, once until it works again."""
+        self._warn(error, f"channel {channel} cannot be used")
+
+    def _be_deaf(self, now: float) -> None:
+        self._unheard = 0
+        self.deaf_until = now + self._rest
+        self._rest = min(2 * self._rest, LAST_REST)
+
+    def _warn(self, error: Exception, why: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
                 "waiters of locks look for them from time to time instead of being told: "
-                "channel %s cannot be used (%s: %s)",
-                *(channel, type(error).__name__, error),
+                "%s (%s: %s)",
+                *(why, type(error).__name__, error),
             )

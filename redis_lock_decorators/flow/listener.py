@@ -15,7 +15,15 @@ from redis_lock_decorators.flow.loop import Alarm, Line, Loop
 from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.places import Ear, Entered, Left, Places
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.requests import Refusal, cancel, enter, is_torn, is_unknown, persist
+from redis_lock_decorators.flow.requests import (
+    Refusal,
+    cancel,
+    enter,
+    is_forbidden,
+    is_torn,
+    is_unknown,
+    persist,
+)
 from redis_lock_decorators.flow.turn import News, Turn
 from redis_lock_decorators.rules import delays, words
 
@@ -274,8 +282,12 @@ class Listener:
         if not isinstance(error, Unheard) and not self._port.is_answer(error):
             self._hearing.warn(error, self.channel)  # no thread could be started, or the like
         elif self._hearing.is_deaf(error, self.channel, self._bell.now()):
-            self._is_deaf = True
-            self._tell_all(News.DEAF)
+            self._be_deaf()
+
+    def _be_deaf(self) -> None:
+        """Have all who wait here look by themselves."""
+        self._is_deaf = True
+        self._tell_all(News.DEAF)
 
     def _hear(self, message: Any) -> None:
         """Heed what came on the line; what is odd about it is no reason to hear no more."""
@@ -293,10 +305,17 @@ class Listener:
             self._hearing.works()
             self._evidence = max(self._evidence, self._sent(message[-1]))
         elif message[:1] == [b"message"]:
-            ear = Ear(self.session, self._run_id, self._evidence, self._bell.now())
-            left = self._places.hear(message[-1], ear)
-            if left is not None:
-                self._bell.start(self._hand_on(left))
+            self._hear_word(message[-1])
+
+    def _hear_word(self, data: bytes) -> None:
+        """Heed a word of our channel."""
+        word = words.parsed(data)
+        if word is not None and word.kind == b"turn":
+            self._hearing.tells()
+        ear = Ear(self.session, self._run_id, self._evidence, self._bell.now())
+        left = self._places.hear(data, ear)
+        if left is not None:
+            self._bell.start(self._hand_on(left))
 
     def _sent(self, pong: Any) -> float:
         """When the PING left that this answers."""
@@ -342,10 +361,25 @@ class Listener:
 
     async def _poke(self, key: bytes, turns: list[Turn]) -> None:
         line = self._line
-        is_heard = await self._lookout.poke(key, turns)
+        try:
+            is_heard = await self._lookout.poke(key, turns)
+        except Exception as error:
+            if not is_forbidden(self._port, error):
+                raise
+            self._give_up(error)
+            return
         if not is_heard and line is not None and line is self._line:
             self._mishear(line, turns)
         self._ring()
+
+    def _give_up(self, error: Exception) -> None:
+        """Hear no more: nobody here may have a lapsed lock handed on, so no word of it may come."""
+        if self._is_deaf:
+            return
+        self._hearing.bar(error, self._bell.now())
+        self._be_deaf()
+        if self._line is not None:
+            self._close(self._line)
 
     def _mishear(self, line: Line, turns: list[Turn]) -> None:
         """Move to where the lock is: the server that has it knows of no listener here."""

@@ -258,6 +258,22 @@ async def test_without_rights_to_a_queue_waiters_look_for_the_lock(place, front,
         await wait()(front, place.client(front), name)
 
 
+@pytest.mark.parametrize("missing", ["+zpopmin", "+hget"])
+async def test_without_the_right_to_hand_on_waiters_look_for_the_lock(place, front, name, missing):
+    allowed = [rule for rule in rights.rules(PREFIX, uses_of(place, QUEUE)) if rule != missing]
+    with place.user(*allowed):
+        client = place.client(front)
+        lock = front.package.RedisLock(name, client=client, expire=0.5, acquire_time=20)
+
+        async def one() -> None:
+            async with front.held(lock):
+                await front.sleep(0.1)
+
+        assert await front.elsewhere(one, one) == [None] * 2
+
+    assert place.left(f"{PREFIX}{name}") == 0
+
+
 @pytest.mark.parametrize("missing", [("~",), ("+del",), ("+exists",), ("+hget", "+exists")])
 async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
     key = f"{PREFIX}{name}"

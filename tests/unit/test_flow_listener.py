@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import weakref
 from typing import Any
 
 import pytest
-from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 from redis.exceptions import ConnectionError as Disconnected
 from support.faults import Fate, delivered, raising, swallowed
 from support.simulated_queue import Taking, Waiting
@@ -251,6 +252,53 @@ def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(
     assert 2 <= tries[15] <= 3
     assert 6 <= tries[-1] <= 9
     assert len(caplog.records) == 1
+
+
+def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
+    server: SimulatedServer,
+    process: Waiting,
+    holder: Taking,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refuse_scripts(process, "poke", "cancel")
+    waiters = [process.takes(wait=math.inf) for _ in range(2)]
+    server.clock.advance(0.1)
+
+    with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
+        server.drop(holder.claim.keys[0])  # nobody is told of that
+        server.clock.advance(3)
+        first = [waiter for waiter in waiters if waiter.held]
+        first[0].claim.deadline = -math.inf
+        server.drop(holder.claim.keys[0])
+        server.clock.advance(3)
+
+    assert len(first) == 1
+    assert all(waiter.held for waiter in waiters)
+    assert process.bell.failures == []
+    assert len(caplog.records) == 1
+    assert "may not be handed on" in caplog.text
+
+
+def test_refusal_to_hand_on_is_met_more_and_more_rarely(
+    server: SimulatedServer, process: Waiting, holder: Taking
+) -> None:
+    refuse_scripts(process, "poke")
+    for _ in range(30):
+        process.takes(wait=10)
+        server.clock.advance(10)
+
+    assert 4 <= process.port.verbs.count("poke") <= 9
+
+
+def refuse_scripts(process: Waiting, *verbs: str) -> None:
+    """Refuse what some scripts contain."""
+
+    def usual(request: Any) -> Any:
+        if process.port.verbs[-1] in verbs:
+            raise ResponseError("ACL failure in script: User u has no permissions")
+        return delivered(request)
+
+    process.port.usual = usual
 
 
 def test_deaf_listener_keeps_no_client_alive() -> None:
