@@ -72,12 +72,12 @@ class EnterMethod:
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
         of, newest = kind if lock is None else lock, _newest.block
         block = None if newest is None else newest()
-        if block is not None and block._of is of and block._seen == EXIT:
-            block._seen = PAIR
-        else:
+        if block is None or block._seen != EXIT or (block._of is not of and block._of is not kind):
             block = _offered(of, ENTER)
+        else:
+            block._of, block._seen = of, PAIR
         if lock is None:
-            return _of_class(self._function, block)
+            return lambda lock: self._function(lock, _entered(lock, block))
         return partial(self._function, lock, block)
 
 
@@ -100,7 +100,7 @@ class ExitMethod:
         else:
             block = _offered(of, EXIT) if self._may_be_first(lock, kind) else Block(of, EXIT)
         if lock is None:
-            return _of_class(self._function, block)
+            return lambda lock, *failure: self._function(lock, _left(lock, block), *failure)
         return partial(self._function, lock, block)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:
@@ -118,6 +118,21 @@ def _offered(of: object, method: int) -> Block[Any]:
     return block
 
 
-def _of_class(function: Callable[..., Any], block: Block[Any]) -> Callable[..., Any]:
-    """A method that was looked up at the class, and is called with the lock."""
-    return lambda lock, *arguments: function(lock, block, *arguments)
+def _entered(lock: object, block: Block[Any]) -> Block[Any]:
+    """The block of a first method that was looked up at the class, and is called with the lock.
+
+    A subclass's own may call it so. Then the block's last method was looked up before.
+    """
+    outer = None if block._outer is None or block._seen != ENTER else block._outer()
+    if outer is not None and outer._seen == EXIT and outer._of in (lock, type(lock)):
+        _newest.block, outer._seen, block = block._outer, PAIR, outer
+    block._of = lock
+    return block
+
+
+def _left(lock: object, block: Block[Any]) -> Block[Any]:
+    """The block of a last method that was looked up at the class, and is called with the lock.
+
+    Meanwhile a subclass's own first method may have entered another lock of the class with it.
+    """
+    return block if block._of is lock or isinstance(block._of, type) else Block(lock, EXIT)

@@ -238,6 +238,57 @@ def test_the_block_of_a_subclass_with_an_entry_of_its_own_has_its_own_exit(world
     run(test)
 
 
+@pytest.mark.parametrize("by_class", [False, True], ids=["super", "base"])
+def test_an_exit_stack_leaves_what_a_subclass_has_entered(world: Any, by_class: bool) -> None:
+    """It looks up the last method at the class, and the subclass the first at the lock."""
+
+    async def test() -> None:
+        def enter(lock: Any) -> Any:
+            place, first = (base, (lock,)) if by_class else (super(kind, lock), ())
+            return getattr(place, world.enter)(*first)
+
+        base = world.module.RedisLock
+        kind = type("Own", (base,), {world.enter: enter})
+        scene = Scene(world, kind)
+        async with world.stack() as (_, push, close):
+            lost = lose(await scene.do(push(scene.lock)))
+            async with world.stack() as (_, push_other, close_other):
+                held = await scene.do(push_other(scene.lock))
+
+                with pytest.raises(LockLostError):
+                    await scene.do(close())
+
+                assert is_inside(held)
+                await scene.do(close_other())
+                assert held._claim.ended
+        assert lost._claim.lost_to == "test"
+        assert scene.lock._blocks == {}
+
+    run(test)
+
+
+def test_a_lock_that_another_enters_first_has_not_its_exit(world: Any) -> None:
+    async def test() -> None:
+        def enter(lock: Any) -> Any:
+            others.append(getattr(base, world.enter)(inner))
+            return getattr(super(kind, lock), world.enter)()
+
+        base = world.module.RedisLock
+        kind = type("Own", (base,), {world.enter: enter})
+        others: list[Any] = []
+        scene, inner = Scene(world, kind), Scene(world, kind).lock
+        async with world.stack() as (_, push, close):
+            lease = await scene.do(push(scene.lock))
+            other = await scene.do(others[0])
+
+            await scene.do(close())
+
+            assert lease._claim.ended
+            assert is_inside(other)
+
+    run(test)
+
+
 def test_a_subclass_with_methods_of_its_own_lets_go(world: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
