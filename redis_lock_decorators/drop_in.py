@@ -144,6 +144,7 @@ class DropIn(Generic[C]):
             self._close(block, block.held)
         elif hold is not None:
             block.held = hold
+            hold.in_block = True
             hold._block = ref(block, hold._give_up)
 
     def _close(self, block: Block[Hold], hold: Hold | None) -> None:

@@ -33,19 +33,28 @@ class Hold:
 
     Attributes:
         by: a weak reference to the thread or task that acquired it; None for one set by hand.
+        in_block: it is acquired by a ``with`` block, which has an exit of its own to release it.
         is_gone: its cell has forgotten it. It alone is marked, in one step: whether it is still in
             its cell need not be asked, which another thread may have filled meanwhile.
     """
 
-    __slots__ = ("__weakref__", "_block", "anchor", "by", "claim", "is_gone")
+    __slots__ = ("__weakref__", "_block", "anchor", "by", "claim", "in_block", "is_gone")
 
-    def __init__(self, claim: Claim, by: object = None) -> None:
+    def __init__(self, claim: Claim, by: object = None, in_block: bool = False) -> None:
         self.claim = claim
         self.by = by
+        self.in_block = in_block
         self.anchor: Anchor | None = None
         self.is_gone = False
         # The ``with`` block that holds it: the renewal ends once that is gone.
         self._block: object = None
+
+    def is_again(self, entered: Hold) -> bool:
+        """Whether who let go what his block had entered has acquired it again for the block.
+
+        What another block of his has entered, that one releases.
+        """
+        return self.by == entered.by and not self.in_block
 
     def keep(self) -> None:
         """Go on with the renewal, after the lock's end was moved, or may have been."""

@@ -37,7 +37,7 @@ class Lock(DropIn[BlockingClient]):
                 hold = self.local._cell().hold
             else:
                 wish = self._wish(None, None, None, None)
-                hold = Hold(wish.claim, _running())
+                hold = Hold(wish.claim, _running(), in_block=has_exit)
                 taken = self._take(hold, wish)
             if taken:
                 self._open(hold, block, has_exit)
@@ -190,7 +190,7 @@ class Lock(DropIn[BlockingClient]):
         entered, hold = block.held, self.local._cell().hold
         if entered is None:
             return hold
-        if entered.is_gone and hold is not None and hold.by == entered.by:
+        if entered.is_gone and hold is not None and hold.is_again(entered):
             return hold  # it was let go in the block, and acquired again
         return entered
 

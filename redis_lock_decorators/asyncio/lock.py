@@ -34,7 +34,7 @@ class Lock(DropIn[AsyncClient]):
         if self._has_own("acquire"):
             return self._enter(cell, self.acquire(), block, has_exit)
         wish = self._wish(None, None, None, None)
-        hold = Hold(wish.claim, _running())
+        hold = Hold(wish.claim, _running(), in_block=has_exit)
         return self._enter(cell, self._take(cell, hold, wish), block, has_exit, hold)
 
     def _end(
@@ -192,7 +192,7 @@ class Lock(DropIn[AsyncClient]):
         if entered is None:
             return self._found(leaving=True)
         hold = self.local._cell().hold if entered.is_gone else None
-        if hold is not None and hold.by == entered.by:
+        if hold is not None and hold.is_again(entered):
             return hold  # it was let go in the block, and acquired again
         return entered
 

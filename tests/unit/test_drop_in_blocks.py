@@ -117,6 +117,17 @@ def run(test: Any) -> None:
     asyncio.run(test())
 
 
+def own_world(world: Any, **methods: Any) -> Any:
+    """The world of a subclass with methods of its own."""
+    return type("Own", (world,), {"kind": type("Own", (world.kind,), methods)})
+
+
+def running(scene: Scene) -> Any:
+    """Who runs, as holds name it."""
+    blocking = scene.world is Threads
+    return (lock if blocking else redis_lock_decorators.asyncio.lock)._running()
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, redis.ResponseError])
 def test_waiter_that_fails_lets_nothing_of_another_go(scene: Scene, error: Any) -> None:
     async def test() -> None:
@@ -195,6 +206,53 @@ def test_what_was_let_go_in_a_block_is_not_let_go_for_another_at_its_end(scene: 
             await scene.leave(block)
 
         assert scene.is_inside(other)
+
+    run(test)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["ours", "subclass"])
+def test_block_that_was_let_go_early_lets_no_other_block_go(scene: Scene, own: bool) -> None:
+    async def test() -> None:
+        def acquire(one: Any) -> Any:
+            return kind.acquire(one)
+
+        kind = scene.world.kind
+        if own:
+            scene.world = own_world(scene.world, acquire=acquire)
+            scene.lock = scene.make()
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        await scene.do(scene.lock.release())
+        await scene.enter(two)
+        held = scene.lock.local._cell().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_block_that_was_let_go_early_lets_no_block_go_that_begins(scene: Scene) -> None:
+    """Another thread may leave it just as this one has acquired the lock for the next block."""
+
+    async def test() -> None:
+        early = Hold(claim_on(KEY, 10), running(scene))
+        early.is_gone = True
+        left: list[Hold | None] = []
+        opening = scene.world.kind._open
+
+        def opened(one: Any, *arguments: Any) -> None:
+            left.append(one._left(SimpleNamespace(held=early)))
+            opening(one, *arguments)
+
+        scene.patch(scene.world.kind, "_open", opened)
+        await scene.enter(scene.world.block(scene.lock))
+
+        assert left == [early]
 
     run(test)
 
