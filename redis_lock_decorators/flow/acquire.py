@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from redis_lock_decorators.errors import ConfigurationError, LockError, shown
 from redis_lock_decorators.flow import cohort
 from redis_lock_decorators.flow.claim import Claim, Clock
 from redis_lock_decorators.flow.logs import log
+from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.queue import Attempt, Deaf, step_out
 from redis_lock_decorators.flow.queue import wait as wait_in_queue
@@ -27,6 +28,7 @@ from redis_lock_decorators.flow.requests import (
     is_unknown,
     persist,
     refusal_of,
+    tidy,
     tidying,
 )
 from redis_lock_decorators.rules import delays, durations
@@ -101,14 +103,18 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
         return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
     until = tidying(port, PARTING if cut else ROUND_TRIP)
-    await port.shield(partial(_end_and_let_go, port, claim, until))
+    once = partial(let_go, port, claim, "script")
+    leave = once if cut else partial(tidy, port, once)  # if cut it was asked again and again
+    await port.shield(partial(_end_and_let_go, port, claim, leave, until))
 
 
-async def _end_and_let_go(port: Port, claim: Claim, until: float) -> None:
+async def _end_and_let_go(
+    port: Port, claim: Claim, leave: Callable[[Until], Awaitable[object]], until: Until
+) -> None:
     """Be over; unless an exception from outside cuts that short, so that it is done again."""
     try:
         end(port, claim)
-        await let_go(port, claim, "script", until)
+        await leave(until)
     except Exception:
         raise
     except BaseException:

@@ -335,7 +335,9 @@ class Listener:
         port = self._bell.port(self._port)
         claim = claim_on(entered.key, 1.0, entered.identifier)
         try:
-            await enter(port, claim, entered.place, 0, self._bell.now() + SILENCE)
+            await persist(
+                port, partial(enter, port, claim, entered.place, 0), self._bell.now() + SILENCE
+            )
         except Exception as error:
             if not is_torn(port, error):  # while its slot is moving nobody is handed it
                 raise

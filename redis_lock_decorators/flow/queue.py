@@ -10,6 +10,7 @@ from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.listener import Listener
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
+    ROUND_TRIP,
     Refusal,
     ask,
     cancel,
@@ -17,6 +18,7 @@ from redis_lock_decorators.flow.requests import (
     is_torn,
     persist,
     refusal_of,
+    tidy,
     tidying,
 )
 from redis_lock_decorators.flow.turn import News, Turn
@@ -179,7 +181,8 @@ class _Stand:
         """Try past the queue, and leave no place in it."""
         refusal = await persist(self._port, self._attempt, self._stop)
         if refusal is None:
-            await self._port.shield(self._clear)
+            until = tidying(self._port, min(self._claim.grant / 1000, ROUND_TRIP))
+            await self._port.shield(partial(tidy, self._port, self._clear, until))
         return refusal
 
     async def give_up(self) -> None:
@@ -191,7 +194,8 @@ class _Stand:
         if former:
             claim = claim_on(self._key, 1.0, former.split("|")[1])
             until = tidying(self._port, PARTING)
-            await self._port.shield(partial(cancel, self._port, claim, former, until))
+            leave = partial(cancel, self._port, claim, former)
+            await self._port.shield(partial(tidy, self._port, leave, until))
 
     def _follow(self) -> None:
         """Go to the listener of today, if that is another."""
@@ -262,10 +266,9 @@ class _Stand:
         keys = with_queue(claim.keys)
         return ask(self._port, "enqueue", claim, keys, *details, until=until, read=placed)
 
-    async def _clear(self) -> None:
+    async def _clear(self, until: float) -> None:
         """Leave no place in the queue of a lock that was taken past it."""
         claim, place = self._claim, self.turn.place or self._former
-        until = self._port.now() + claim.grant / 1000
         if not place or await enter(self._port, claim, place, 0, until) is None:
             self.is_noted, self._former = True, ""
             return

@@ -26,6 +26,7 @@ from redis_lock_decorators.flow.requests import (
     groups,
     noted,
     persist,
+    tidy,
     tidying,
 )
 from redis_lock_decorators.flow.ways import native, transaction
@@ -73,7 +74,8 @@ async def _let_go_anyway(port: Port, claim: Claim, method: ReleaseMethod) -> Non
     """Let go after an exception from outside, which came at any line."""
     claim.doubtful = claim.keys  # it may have been sent
     try:
-        await port.shield(partial(let_go, port, claim, method, tidying(port, ROUND_TRIP)))
+        work = partial(let_go, port, claim, method)
+        await port.shield(partial(tidy, port, work, tidying(port, ROUND_TRIP)))
     finally:
         end(port, claim)
 

@@ -98,6 +98,21 @@ async def persist(
         return await _repeat(port, attempt, until, end, error, failed)
 
 
+async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Until) -> T:
+    """Repeat ``attempt(until)``, which leaves nothing behind, while its outcome is unknown.
+
+    No longer than ``until`` (see ``tidying``) on a server that is silent or away: what stays there
+    ends by itself.
+    """
+    started = port.now()
+    try:
+        return await attempt(until)
+    except Exception as error:
+        if not is_unknown(port, error):
+            raise
+        return await _repeat(port, attempt, until, until.end, error, None, until - started)
+
+
 def tidying(port: Port, seconds: float) -> Until:
     """How long to try to leave nothing behind: on a server that is silent, so many seconds."""
     now = port.now()
@@ -243,9 +258,13 @@ async def _repeat(
     end: float,
     error: Exception,
     failed: Failed | None,
+    outage: float = OUTAGE,
 ) -> T:
-    """Attempt again after an ``error`` for which the outcome is unknown."""
-    until = extended(until, end, error, OUTAGE)
+    """Attempt again after an ``error`` for which the outcome is unknown.
+
+    A server that does not answer is given up after ``outage`` seconds.
+    """
+    until = extended(until, end, error, outage)
     stop = min(end, until)
     for pause in delays.recovering(port.random):
         now = port.now()

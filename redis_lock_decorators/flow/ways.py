@@ -14,12 +14,15 @@ from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import (
     OTHER_DATA,
+    ROUND_TRIP,
     Misheard,
     Refusal,
     ask,
     is_forbidden,
     noted,
     text,
+    tidy,
+    tidying,
 )
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_queue
@@ -57,7 +60,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
         why = "its key changes faster than it can be read"
         raise LockNotOwnedError(claim.lock_name, why=why)
     if done[-1]:
-        await _nudge(port, claim, key, until)
+        await _nudge(port, claim, key)
     return None
 
 
@@ -94,7 +97,7 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
             return await _found(port, claim, key, holder, until)
         await _tidy(port, claim, key, until)
         if awaited:
-            await _nudge(port, claim, key, until)
+            await _nudge(port, claim, key)
         return None
     if claim.deadline > -math.inf:  # it was taken, so it must be let go
         return await by_script(port, claim, key, until)
@@ -124,7 +127,7 @@ async def _found(
     if port.resends:
         refusal = await _confirmed(port, claim, key, holder, until)
     if holder is None and (key in claim.doubtful or port.resends):
-        await _nudge(port, claim, key, until)  # an earlier request may have come only so far
+        await _nudge(port, claim, key)  # an earlier request may have come only so far
     return refusal
 
 
@@ -161,10 +164,17 @@ def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
     return "SET", key, resting(claim), "PX", durations.milliseconds(left)
 
 
-async def _nudge(port: Port, claim: Claim, key: bytes, until: float) -> None:
-    """Have a lock that was deleted handed to those who wait in its queue."""
-    keys, read = with_queue((key,)), lambda *facts: None
-    await port.shield(partial(ask, port, "poke", claim, keys, until=until, read=read))
+async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
+    """Have a lock that was deleted handed to those who wait in its queue.
+
+    They would find it by themselves after seconds only.
+    """
+    keys = with_queue((key,))
+
+    def poke(until: float) -> Awaitable[Refusal | None]:
+        return ask(port, "poke", claim, keys, until=until, read=lambda *facts: None)
+
+    await port.shield(partial(tidy, port, poke, tidying(port, ROUND_TRIP)))
 
 
 async def _both(

@@ -511,9 +511,19 @@ def test_failed_acquisition_leaves_the_holder_alone() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_failure_to_tidy_up_does_not_hide_the_error() -> None:
+def test_lock_of_one_who_was_interrupted_is_let_go_though_that_is_cut_once() -> None:
     port = SimulatedPort()
     port.faults = [interrupted(KeyboardInterrupt()), request_lost]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(port, new_claim("a"))
+
+    assert port.server.value(b"sys:lock:a") is None
+
+
+def test_failure_to_tidy_up_does_not_hide_the_error() -> None:
+    port = SimulatedPort()
+    port.faults, port.usual = [interrupted(KeyboardInterrupt())], request_lost
 
     with pytest.raises(KeyboardInterrupt):
         attempt(port, new_claim("a"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -466,6 +467,47 @@ def test_deletion_without_a_reply_is_made_up_for_to_those_who_wait(
     by_script = resends and method == "native"  # which hands it on
     assert port.verbs[-1] == ("release" if by_script else "poke")
     assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("method", ["transaction", "native"])
+@pytest.mark.parametrize("fate", [reply_lost, request_lost, refused])
+@pytest.mark.parametrize("times", [1, 3])
+def test_waiters_are_told_of_a_deleted_lock_though_that_is_cut_at_first(
+    method: ReleaseMethod, fate: Any, times: int
+) -> None:
+    def with_waiters(request: Request) -> Any:
+        port.faults = [fate] * times
+        return delivered(request)
+
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    queue = with_queue((KEY,))[1]
+    place = f"a-channel|{claim.identifier}x|2500"
+    port.server._stored[queue] = ({place: 1}, math.inf)
+    port.server.hearers["a-channel"] = [lambda word: None]
+    port.faults = [with_waiters] if method == "native" else [None, with_waiters]
+
+    run(release(port, claim, method))
+
+    assert port.verbs.count("poke") == times + 1
+    assert port.server.value(KEY) == f"{claim.identifier}x"
+    assert port.now() < 1000 + ROUND_TRIP
+
+
+@pytest.mark.parametrize("method", ["transaction", "native"])
+def test_waiters_of_a_server_that_is_gone_keep_nobody_who_let_go(method: ReleaseMethod) -> None:
+    def with_waiters(request: Request) -> Any:
+        port.usual = refused
+        return delivered(request)
+
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.server._stored[with_queue((KEY,))[1]] = ({f"x|{claim.identifier}x|2500": 1}, math.inf)
+    port.faults = [with_waiters] if method == "native" else [None, with_waiters]
+
+    run(release(port, claim, method))
+
+    assert port.now() < 1000 + ROUND_TRIP + 0.1
 
 
 def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
