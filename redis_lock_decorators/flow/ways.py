@@ -126,7 +126,8 @@ async def _found(
     refusal: Refusal | None = Refusal(holder)
     if port.resends:
         refusal = await _confirmed(port, claim, key, holder, until)
-    if holder is None and (key in claim.doubtful or port.resends):
+    may_be_ours = key in claim.doubtful or port.resends
+    if may_be_ours and holder in (None, resting(claim)):
         await _nudge(port, claim, key)  # an earlier request may have come only so far
     return refusal
 

@@ -522,6 +522,24 @@ def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
     assert not claim.is_lost(port.now())
 
 
+@pytest.mark.parametrize("resends", [False, True])
+def test_waiters_are_told_of_a_rest_though_the_reply_to_its_transaction_is_lost(
+    resends: bool,
+) -> None:
+    heard: list[str] = []
+    port = new_port(resends=resends)
+    claim = taken(port, "a", expire=60)
+    claim.rest = port.now() + 5
+    port.server._stored[with_queue((KEY,))[1]] = ({"a-channel|waiter|2500": 1}, math.inf)
+    port.server.hearers["a-channel"] = [heard.append]
+    port.faults = [None, reply_lost]
+
+    run(release(port, claim, "transaction"))
+
+    assert [word.partition("|")[0] for word in heard] == ["again"]
+    assert port.server.value(KEY) == f"{claim.identifier}:rest"
+
+
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
 @pytest.mark.parametrize("method", ["script", "transaction"])
 def test_lock_that_was_left_standing_for_longer_than_it_had_to_is_not_lost(
