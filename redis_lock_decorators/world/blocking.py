@@ -152,4 +152,4 @@ class BlockingPort:
             raise
 
     def watch(self) -> BlockingWatch:
-        return BlockingWatch(self.client)
+        return BlockingWatch(self.client, self._facts)

@@ -64,12 +64,14 @@ class Facts(Generic[T]):
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
         contenders: the claims that compete for keys through it, in their order.
+        has_transacted: MULTI and EXEC were allowed when they were last sent through it.
     """
 
     __slots__ = (
         "bell",
         "cohorts",
         "contenders",
+        "has_transacted",
         "hearings",
         "held",
         "lane",
@@ -95,6 +97,7 @@ class Facts(Generic[T]):
         self.serials: Iterator[int] = itertools.count(1)
         self.held = Held()
         self.contenders = Contenders()
+        self.has_transacted = False
 
     def listener(self, port: Port, key: bytes) -> Listener:
         """Who hears, at the node of a key.

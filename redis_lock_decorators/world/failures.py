@@ -33,8 +33,10 @@ _NO_COMMAND = ("unknown command", "command doesn't exist")
 #: What pipelines say of a key that has changed, and before an error reply to one of their commands.
 _CHANGED = "variable changed"
 _IN_PIPELINE = "of pipeline caused error: "
+#: What is said of EXEC where it is not allowed itself, and where its MULTI was not.
+_ABORTED, _NO_MULTI = "discarded because of: noperm", "exec without multi"
 #: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
-_NO_RIGHT = ("acl failure in script", "the user executing the script can't")
+_NO_RIGHT = ("acl failure in script", "the user executing the script can't", _ABORTED)
 #: What a server replies that is no master, not any more, or not yet.
 _ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"})
 #: What passes by itself in seconds, as when a failover is over or a replica is back. Not OOM and
@@ -148,6 +150,11 @@ def keeps_connection(reply: Any) -> bool:
 def is_change(error: Exception) -> bool:
     """Whether EXEC did nothing as a key had changed that was watched."""
     return "WatchError" in _client_names(error) and _CHANGED in str(error)
+
+
+def is_no_transaction(error: Exception) -> bool:
+    """Whether commands were run one by one, as the MULTI before them was refused."""
+    return _is_clients(error) and _NO_MULTI in str(error).lower()
 
 
 def meant(client: object, error: Exception) -> Exception:

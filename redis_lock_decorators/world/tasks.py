@@ -139,7 +139,7 @@ class AsyncioPort:
         self._carrier.close()
 
     def watch(self) -> TaskWatch:
-        return TaskWatch(self.client)
+        return TaskWatch(self.client, self._facts)
 
 
 class _PortAhead(AsyncioPort):

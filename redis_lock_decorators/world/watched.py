@@ -2,24 +2,38 @@
 
 A pipeline tells a connection that breaks while it watches in the words of a key that has changed,
 though what it had sent may have been run. And it keeps its connection whatever came over it.
+
+It also sends MULTI, the commands and EXEC in one go: where MULTI is refused, they are run one by
+one, whatever became of the key. So MULTI goes ahead alone until it and EXEC were allowed once.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clients import disconnect, disconnect_idle, undecoded
 from redis_lock_decorators.world.wire import encoded
 
 
+class Facts(Protocol):
+    """What is known of the client.
+
+    Attributes:
+        has_transacted: MULTI and EXEC were allowed when they were last sent.
+    """
+
+    has_transacted: bool
+
+
 class BlockingWatch:
     """A key watched by a blocking client."""
 
-    __slots__ = ("_client", "_options", "_pipeline")
+    __slots__ = ("_client", "_facts", "_options", "_pipeline")
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, facts: Facts) -> None:
         self._client = client
+        self._facts = facts
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
 
@@ -47,14 +61,54 @@ class BlockingWatch:
             raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        if not self._facts.has_transacted:
+            return self._execute_first(commands)
         _queue(self._pipeline, commands)
         try:
             replies: list[Any] = self._pipeline.execute()
         except Exception as error:
             if failures.is_change(error):
                 return None
-            failure = failures.meant(self._client, error)
+            failure = _meant(self._client, self._facts, error)
             raise failure from failure.__cause__
+        return replies
+
+    def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
+        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        try:
+            self._pipeline.immediate_execute_command("MULTI")
+        except Exception as error:
+            # Nothing was asked for yet that changes anything.
+            failure = failures.unsent(failures.meant(self._client, error))
+            raise failure from failure.__cause__
+        try:
+            replies = self._exchange([*map(encoded, commands), ("EXEC",)])
+        except BaseException:
+            self._drop()
+            raise
+        for reply in replies:
+            if isinstance(reply, Exception):
+                self._drop()  # older servers are still in the transaction if EXEC is refused
+                raise reply
+        self._facts.has_transacted = True
+        self._pipeline.watching = False
+        done: list[Any] | None = replies[-1]
+        for reply in done or ():
+            if isinstance(reply, Exception):
+                raise reply
+        return done
+
+    def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The replies to commands that leave together; an error reply is an item."""
+        connection, replies = self._pipeline.connection, []
+        connection.send_packed_command(connection.pack_commands(commands))
+        for _ in commands:
+            try:
+                replies.append(self._pipeline.parse_response(connection, "_"))
+            except Exception as error:
+                if not failures.is_reply(error):
+                    raise
+                replies.append(error)
         return replies
 
     def _drop(self) -> None:
@@ -66,10 +120,11 @@ class BlockingWatch:
 class TaskWatch:
     """A key watched by an asyncio client."""
 
-    __slots__ = ("_client", "_options", "_pipeline")
+    __slots__ = ("_client", "_facts", "_options", "_pipeline")
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, facts: Facts) -> None:
         self._client = client
+        self._facts = facts
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
 
@@ -95,20 +150,70 @@ class TaskWatch:
             raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        if not self._facts.has_transacted:
+            return await self._execute_first(commands)
         _queue(self._pipeline, commands)
         try:
             replies: list[Any] = await self._pipeline.execute()
         except Exception as error:
             if failures.is_change(error):
                 return None
-            failure = failures.meant(self._client, error)
+            failure = _meant(self._client, self._facts, error)
             raise failure from failure.__cause__
+        return replies
+
+    async def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
+        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        try:
+            await self._pipeline.immediate_execute_command("MULTI")
+        except Exception as error:
+            # Nothing was asked for yet that changes anything.
+            failure = failures.unsent(failures.meant(self._client, error))
+            raise failure from failure.__cause__
+        try:
+            replies = await self._exchange([*map(encoded, commands), ("EXEC",)])
+        except BaseException:
+            await self._drop()
+            raise
+        for reply in replies:
+            if isinstance(reply, Exception):
+                await self._drop()  # older servers are still in the transaction if EXEC is refused
+                raise reply
+        self._facts.has_transacted = True
+        self._pipeline.watching = False
+        done: list[Any] | None = replies[-1]
+        for reply in done or ():
+            if isinstance(reply, Exception):
+                raise reply
+        return done
+
+    async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The replies to commands that leave together; an error reply is an item."""
+        connection, replies = self._pipeline.connection, []
+        await connection.send_packed_command(connection.pack_commands(commands))
+        for _ in commands:
+            try:
+                replies.append(await self._pipeline.parse_response(connection, "_"))
+            except Exception as error:
+                if not failures.is_reply(error):
+                    raise
+                replies.append(error)
         return replies
 
     async def _drop(self) -> None:
         connection = _given_up(self._pipeline)
         if connection is not None:
             await connection.disconnect(nowait=True)
+
+
+def _meant(client: Any, facts: Facts, error: Exception) -> Exception:
+    """What an error means that MULTI, commands and EXEC in one go ended with."""
+    if failures.is_no_transaction(error):
+        facts.has_transacted = False
+        return failures.caused(failures.closed(client, "MULTI is refused now"), error)
+    if failures.lacks(error) == "right":
+        facts.has_transacted = False
+    return failures.meant(client, error)
 
 
 def _queue(pipeline: Any, commands: tuple[tuple[Any, ...], ...]) -> None:

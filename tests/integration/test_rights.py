@@ -15,8 +15,10 @@ from support.fronts import LEGACY, do, wrap
 from support.leftovers import TIDY_FRONTS
 from support.limited import Place
 
+from redis_lock_decorators import LockLostError
 from redis_lock_decorators.rules import rights
 from redis_lock_decorators.testing import LocalCluster, LocalServer
+from redis_lock_decorators.world.watched import BlockingWatch, TaskWatch
 
 FRONTS = TIDY_FRONTS
 SECURITY = pathlib.Path(__file__).parents[2] / "SECURITY.rst"
@@ -284,6 +286,64 @@ async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
     await front.sleep(0.01)
 
     assert place.left(key) == 0
+
+
+@pytest.mark.parametrize("missing", ["+multi", "+exec"])
+async def test_lock_is_let_go_where_transactions_are_forbidden(place, front, name, missing, caplog):
+    skip_unfit(place, TRANSACTION)
+    uses = uses_of(place, TRANSACTION)
+    with place.user(*[rule for rule in rights.rules(PREFIX, uses) if rule != missing]):
+        client = place.client(front)
+        for _ in range(2):
+            await hold(release_method="transaction")(front, client, name)
+            assert place.left(f"{PREFIX}{name}") == 0
+        # The client's own connections are as they were.
+        assert await do(client.get(f"{PREFIX}{name}")) is None
+
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
+@pytest.mark.parametrize("missing", ["-multi", "-exec"])
+async def test_lock_is_let_go_where_transactions_become_forbidden(
+    place, front, name, missing, caplog
+):
+    skip_unfit(place, TRANSACTION)
+    with place.user(*rights.rules(PREFIX, uses_of(place, TRANSACTION))):
+        client = place.client(front)
+        await hold(release_method="transaction")(front, client, name)
+        place.change(missing)
+        for _ in range(2):
+            await hold(release_method="transaction")(front, client, name)
+            assert place.left(f"{PREFIX}{name}") == 0
+
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
+@pytest.mark.parametrize("missing", ["+multi", "+exec"])
+async def test_lock_of_another_is_left_to_it_where_transactions_are_forbidden(
+    place, front, name, missing, monkeypatch
+):
+    """It is lost between the look at its key and the commands."""
+    skip_unfit(place, TRANSACTION)
+    key, admin = f"{PREFIX}{name}", place.admins[0]
+    watch = TaskWatch if front.name == "asyncio" else BlockingWatch
+    holder = watch.holder
+
+    async def overtaken(self: Any, asked: bytes) -> Any:
+        found = await holder(self, asked)
+        admin.set(key, "another", px=60_000)
+        return found
+
+    monkeypatch.setattr(watch, "holder", overtaken)
+    uses = uses_of(place, TRANSACTION)
+    with place.user(*[rule for rule in rights.rules(PREFIX, uses) if rule != missing]):
+        lock = front.package.RedisLock(
+            name, client=place.client(front), release_method="transaction"
+        )
+        with pytest.raises(LockLostError):
+            await do((await do(lock.acquire())).release())
+
+    assert admin.getdel(key) == b"another"
 
 
 async def test_without_scripts_nothing_is_taken_that_lasts(place, front, name):

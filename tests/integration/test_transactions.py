@@ -9,16 +9,30 @@ from support.leftovers import TIDY_FRONTS
 FRONTS = TIDY_FRONTS
 
 
+#: How often the client has let go so before: the first time MULTI goes ahead.
+earlier = pytest.mark.parametrize("earlier", [0, 1])
+
+
 def of(verb):
     return lambda command: command[0].upper() == verb
 
 
-@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"EXEC"])
+async def transact(front, client, name, times):
+    """Take a lock and let it go so many times."""
+    for _ in range(times):
+        identifier = await do(front.package.acquire_lock(client, name, 0, 30))
+        released = front.package.release_lock(client, name, identifier, method="transaction")
+        assert await do(released) is True
+
+
+@earlier
+@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"MULTI", b"EXEC"])
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 async def test_a_lock_is_let_go_though_the_connection_breaks(
-    front, proxy, direct, name, verb, fate
+    front, proxy, direct, name, verb, fate, earlier
 ):
     client = front.client(proxy)
+    await transact(front, client, name, earlier)
     identifier = await do(front.package.acquire_lock(client, name, 0, 30))
     getattr(proxy, fate)(of(verb))
 
@@ -28,12 +42,15 @@ async def test_a_lock_is_let_go_though_the_connection_breaks(
     assert not direct.exists(f"sys:lock:{name}")
 
 
-@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"EXEC"])
+@earlier
+@pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"MULTI", b"EXEC"])
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 async def test_a_block_ends_well_though_the_connection_breaks(
-    front, proxy, direct, name, verb, fate, caplog
+    front, proxy, direct, name, verb, fate, earlier, caplog
 ):
-    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
+    client = front.client(proxy)
+    await transact(front, client, name, earlier)
+    lock = front.package.RedisLock(name, client=client, release_method="transaction")
 
     async with front.held(lock):
         getattr(proxy, fate)(of(verb))

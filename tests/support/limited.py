@@ -66,6 +66,11 @@ class Place:
             for admin in self.admins:
                 admin.execute_command("ACL", "DELUSER", self._name)
 
+    def change(self, *rules: str) -> None:
+        """Change what the user of now may do."""
+        for admin in self.admins:
+            admin.execute_command("ACL", "SETUSER", self._name, *rules)
+
     @contextmanager
     def half_moved(self, key: str | None) -> Iterator[None]:
         """Let the slot of a key be on its way to another node; None: nothing moves."""

@@ -303,6 +303,8 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
 
 # What the server lacks
 
+NO_EXEC = "discarded because of: NOPERM User u has no permissions to run the 'exec' command"
+
 
 @pytest.mark.parametrize(
     ("error", "missing"),
@@ -320,6 +322,9 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
         (client.ResponseError("ACL failure in script: User u has no permissions"), "right"),
         (client.ResponseError("ACL failure in script: No permissions to access a key"), "right"),
         (client.ResponseError("The user executing the script can't run this command"), "right"),
+        (client.ExecAbortError(f"Transaction {NO_EXEC}"), "right"),
+        (client.ResponseError(f"EXECABORT Transaction {NO_EXEC}"), "right"),
+        (client.ExecAbortError("Transaction discarded because of previous errors."), ""),
         (client.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), "memory"),
     ],
 )
