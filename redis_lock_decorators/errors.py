@@ -9,6 +9,8 @@ import redis.exceptions
 
 #: Why a lease is lost of which Redis knows nothing any more.
 KEY_GONE = "its key is gone"
+#: How the reason of a loss begins where the server refused to renew the lease.
+UNRENEWED = "its time ran out, as its renewal was refused"
 
 #: How the sentences begin of what is not held.
 _BEGINNINGS = ("lock '", 'lock "', "the lease of lock ")
@@ -102,6 +104,8 @@ class LockLostError(LockNotOwnedError):
         cure = "check what the protected code did meanwhile"
         if lost == KEY_GONE:
             lost = f"{lost} (deleted, evicted, or lost by the server)"
+        elif lost.startswith(UNRENEWED):
+            cure = f"allow the renewal, and {cure}"
         else:
             cure = f"make the work shorter or expire longer, and {cure}"
         return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"

@@ -12,7 +12,7 @@ from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.keeper import Watch
 from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.flow.release import RAN_OUT, refuse_over
+from redis_lock_decorators.flow.release import ran_out, refuse_over
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.clock import monotonic
@@ -169,7 +169,7 @@ class LeaseFacts:
 def loss(lease: LeaseFacts) -> LockLostError:
     """The error for a lease that is lost."""
     claim = lease._claim
-    why = claim.lost_to or RAN_OUT
+    why = claim.lost_to or ran_out(claim)
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
     return LockLostError(claim.lock_name, why=why)

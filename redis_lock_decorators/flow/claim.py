@@ -77,6 +77,7 @@ class Claim:
         freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
+        unrenewed: why its last renewal was refused; None if that was done, or is not known.
         clock: what is known of the server's clock; None if nobody wants to know.
         strays: ends from which a request without an answer may yet move the lock.
         moved: by when its end was moved last, be it nearer; then its deadlines as given since, and
@@ -119,6 +120,7 @@ class Claim:
         "strays",
         "ttl",
         "unique",
+        "unrenewed",
     )
 
     def __init__(
@@ -158,6 +160,7 @@ class Claim:
         self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
+        self.unrenewed: str | None = None
         self.moved: tuple[float, dict[float, float]] = (-math.inf, {})
         self.clock: Clock | None = None
         self.strays: tuple[int, ...] = ()

@@ -209,7 +209,9 @@ class Keeper:
         claim, now = watch.claim, self._bell.now()
         if isinstance(outcome, Refusal):
             self._lose(watch, refused(outcome))
-        elif now >= claim.deadline:  # known too late: somebody may have seen that it is lost
+            return
+        claim.unrenewed = _refused_for(watch, outcome)
+        if now >= claim.deadline:  # known too late: somebody may have seen that it is lost
             self._lose(watch, watch.why_over())
         elif outcome is None:
             claim.prolong(sent, renewal.seconds)
@@ -258,3 +260,10 @@ class Keeper:
         self._wheel.drop(watch, watch.due)
         watch.due = -math.inf
         self._gone.discard(watch)
+
+
+def _refused_for(watch: Watch, outcome: Exception | None) -> str | None:
+    """Why the server refused a renewal for as long as nobody changes that; None if it did not."""
+    if outcome is None or watch.port.lacks(outcome) not in ("right", "command", "memory"):
+        return None
+    return f"{type(outcome).__name__}: {outcome}"

@@ -8,7 +8,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import RAN_OUT, end, refused, release
+from redis_lock_decorators.flow.release import end, ran_out, refused, release
 from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, is_unknown
 from redis_lock_decorators.rules.options import ReleaseMethod
 
@@ -36,7 +36,7 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     except Exception as error:
         if not port.is_outcome(error):
             raise
-        why = RAN_OUT if was_lost else await _why_lost(port, claim, error)
+        why = ran_out(claim) if was_lost else await _why_lost(port, claim, error)
         end(port, claim)
         log.warning(
             "lock %s could not be let go (%s: %s); %s",

@@ -8,6 +8,7 @@ from functools import partial
 
 from redis_lock_decorators.errors import (
     KEY_GONE,
+    UNRENEWED,
     LockLostError,
     LockNotOwnedError,
     shortened,
@@ -223,8 +224,13 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
 def run_out(port: Port, claim: Claim) -> LockLostError:
     """The error for a lease whose deadline has passed, which is remembered."""
     forget(port, claim)
-    claim.lost_to = claim.lost_to or RAN_OUT
+    claim.lost_to = claim.lost_to or ran_out(claim)
     return LockLostError(claim.lock_name, why=claim.lost_to)
+
+
+def ran_out(claim: Claim) -> str:
+    """Why a lease is lost whose deadline has passed."""
+    return RAN_OUT if claim.unrenewed is None else f"{UNRENEWED} ({claim.unrenewed})"
 
 
 def refused(refusal: Refusal) -> str:

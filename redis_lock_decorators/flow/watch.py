@@ -11,7 +11,7 @@ from redis_lock_decorators.errors import shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import RAN_OUT
+from redis_lock_decorators.flow.release import ran_out
 from redis_lock_decorators.flow.renew import Renewal
 from redis_lock_decorators.rules import term
 from redis_lock_decorators.rules.options import Options
@@ -103,7 +103,7 @@ class Watch:
         """Why the lease ended, where Redis did not say."""
         if term.is_last(self.claim.deadline, self.options.lease, self._last):
             return f"its max_hold of {self.options.max_hold:.3g} s is over"
-        return RAN_OUT
+        return ran_out(self.claim)
 
     def _is_renewed(self, end: float, expire: float) -> bool:
         return self.options.auto_renew and not term.is_last(end, expire, self._last)

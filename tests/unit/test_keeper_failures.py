@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.faults import paused, request_lost
+from redis.exceptions import NoPermissionError
+from support.faults import delivered, paused, request_lost
 from support.simulated_bell import Kept, SimulatedBell, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
+from redis_lock_decorators.errors import LockLostError
 from redis_lock_decorators.flow.keeper import Keeper, Watch
 
 HOUR = 3600.0
@@ -59,6 +61,45 @@ def until_work(bell: SimulatedBell) -> None:
 
 def renewals(port: SimulatedPort) -> list[float]:
     return [sent.at for sent in port.log if sent.verb == "renew"]
+
+
+# What is refused
+
+
+def refuse_renewals(port: SimulatedPort) -> None:
+    def usual(request: Any) -> Any:
+        if port.verbs[-1] == "renew":
+            raise NoPermissionError("no permissions to run the 'pexpire' command")
+        return delivered(request)
+
+    port.usual = usual
+
+
+def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
+    _, port = new_bell()
+    refuse_renewals(port)
+    lease = Kept(port, "a", expire=10)
+
+    port.clock.advance(20)
+
+    ((_, why),) = lease.told
+    assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
+    assert "shorter" not in str(LockLostError("a", why=why))
+
+
+def test_refusal_that_passed_is_not_told() -> None:
+    _, port = new_bell()
+    refuse_renewals(port)
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(8)
+    port.usual = delivered
+    port.clock.advance(20)
+    port.usual = request_lost
+
+    port.clock.advance(20)
+
+    ((_, why),) = lease.told
+    assert why == "its time ran out"
 
 
 # What one lease raises
