@@ -35,7 +35,7 @@ from redis_lock_decorators.world.client_types import (
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
     from redis_lock_decorators.rules.options import OnLost, ReleaseMethod, Wait
@@ -55,6 +55,19 @@ class Decorating:
     # Every option is written out once, for editors, which complete no keywords from a TypedDict.
     @overload
     def redis_lock(self, function: Wrapped, /) -> Wrapped: ...
+
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Never],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[..., Any, RedisLock]: ...
 
     @overload
     def redis_lock(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, final, overload
 
 if TYPE_CHECKING:
+    from typing_extensions import Never
+
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
     from redis_lock_decorators.redislock import RedisLock
 
@@ -97,11 +99,18 @@ class Locked(Protocol[P, R_co, L_co]):
     def __get__(self: Me, instance: object, owner: Any, /) -> Me: ...
 
 
+# mypy takes a type variable, which a generic function returns, for whatever is asked of it first.
+# Never is asked first, so that its calls take and give anything. pyright passes that over, if it
+# is asked with the parameters too.
+
+
 class Raising(Protocol):
     """The decorator whose busy calls raise."""
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...
+    @overload
+    def __call__(self, function: Callable[Q, Never], /) -> Locked[..., Any, RedisLock]: ...
     @overload
     def __call__(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...
     @overload
@@ -121,6 +130,8 @@ class Skipping(Protocol):
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...
+    @overload
+    def __call__(self, function: Callable[Q, Never], /) -> Locked[..., Any, RedisLock]: ...
     @overload
     def __call__(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...
     @overload
@@ -142,6 +153,8 @@ class Answering(Generic[Answer_co]):
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...
+    @overload
+    def __call__(self, function: Callable[Q, Never], /) -> Locked[..., Any, RedisLock]: ...
     @overload
     def __call__(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...
     @overload

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Generator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Generator, Hashable, Iterator, Sequence
+from typing import Any, AnyStr, TypeVar
 
 import redis
 import redis.asyncio
@@ -17,6 +17,9 @@ from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 from redis_lock_decorators.asyncio.lock import Lock as AsyncLock
 from redis_lock_decorators.lock import Lock
 from redis_lock_decorators.testing import LocalServer
+
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 conn = redis.Redis()
 aconn = redis.asyncio.Redis()
@@ -240,6 +243,80 @@ Untyped().work(1)
 Untyped.work(Untyped(), 1)
 Untyped.work.lock_for(Untyped(), 1)
 Store.under_class.lock_for(Store, 1)
+
+
+# Generic functions; mypy knows the result if more than a type variable is returned.
+
+
+@redis_lock("first:{n}")
+def first(n: int, items: Sequence[T]) -> T:
+    return items[n]
+
+
+@redis_lock("first:{n}", on_busy="skip")
+def skipped_first(n: int, items: Sequence[T]) -> T:
+    return items[n]
+
+
+@redis_lock("first:{n}", on_busy=lambda n, items: n)
+def answered_first(n: int, items: Sequence[T]) -> T:
+    return items[n]
+
+
+@redis_lock("first:{n}")
+async def async_first(n: int, items: Sequence[T]) -> T:
+    return items[n]
+
+
+@redis_lock("only:{n}", on_busy="skip")
+def only(n: int, items: Sequence[T]) -> list[T]:
+    return [items[n]]
+
+
+def fallback_of(thing: T) -> T:
+    return thing
+
+
+@redis_lock
+def same(thing: Key) -> Key:
+    return thing
+
+
+@redis_lock("text:{text}")
+def same_text(text: AnyStr) -> AnyStr:
+    return text
+
+
+class Shelf:
+    @redis_lock("shelf:{key}")
+    def get(self, key: str, default: T) -> T:
+        return default
+
+    @classmethod
+    @redis_lock("shelf:{key}")
+    def of_class(cls, key: str, default: T) -> T:
+        return default
+
+    @staticmethod
+    @redis_lock("shelf:{key}")
+    def of_nothing(key: str, default: T) -> T:
+        return default
+
+
+async def generic() -> None:
+    number: int = first(0, [1])
+    maybe: int | None = skipped_first(0, [1])
+    answer: int | str = answered_first(0, ["x"])
+    number = Shelf().get("a", 1)
+    number = Shelf.of_class("a", 1)
+    number = Shelf.of_nothing("a", 1)
+    number = same(1)
+    number = redis_lock(fallback_of, expire=3)(1)
+    text: bytes = same_text(b"")
+    print(number, maybe, answer, text)
+    assert_type(first.lock_for(0, [1]), RedisLock)
+    assert_type(await async_first(0, [1]), int)
+    assert_type(only(0, [1]), list[int] | None)
 
 
 # Locks and leases
