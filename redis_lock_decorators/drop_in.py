@@ -132,6 +132,17 @@ class DropIn(Generic[C]):
         place = getattr(getattr(type(self), method), "__module__", "")
         return method in vars(self) or not place.startswith(f"{__package__}.")
 
+    def _would_release(self, block: Block[Hold], hold: Hold | None) -> bool:
+        """Whether ``release`` would let go what is left, or nothing where that is over.
+
+        It knows of no block, and lets go what the lock object has found last: with one token for
+        all, what another has acquired meanwhile.
+        """
+        found = self.local._cell().hold
+        if found is None:
+            return block.held is None or block.held.is_gone
+        return hold is None or found is hold
+
     def _anchored(self, hold: Hold, port: AsyncioPort | BlockingPort) -> Hold:
         """The same, renewed from now on if that is wanted."""
         if self.auto_renew:

@@ -58,7 +58,7 @@ class Lock(DropIn[BlockingClient]):
         # ``hold`` is no argument: so it is there at the first line that may be interrupted.
         try:
             hold = self._left(block)
-            if self._has_own("release"):
+            if self._has_own("release") and self._would_release(block, hold):
                 self.release()
             else:
                 self._release(hold)

@@ -41,7 +41,8 @@ class Lock(DropIn[AsyncClient]):
         self, block: Block[Hold], kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
         hold = self._left(block)
-        releasing = self.release() if self._has_own("release") else self._release(hold)
+        own = self._has_own("release") and self._would_release(block, hold)
+        releasing = self.release() if own else self._release(hold)
         return self._leave(block, hold, releasing, kind is not None)
 
     if TYPE_CHECKING:

@@ -103,6 +103,10 @@ class Scene:
     async def leave(self, block: Any) -> None:
         await self.do(getattr(block, self.world.exit)(None, None, None))
 
+    def done(self) -> Any:
+        """What a method gives that does nothing."""
+        return None if self.world.enter == "__enter__" else asyncio.sleep(0)
+
     def free(self) -> None:
         """Let the lock's time run out."""
         self.server.clock.now += 11
@@ -290,6 +294,54 @@ def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
 
         assert called == ["acquire", "release"]
         assert scene.holder() is None
+
+    run(test)
+
+
+def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> None:
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one.local._cell().hold)
+            return kind.release(one)
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        scene.free()
+        await scene.enter(two)
+        held = scene.lock.local._cell().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert called == [held]
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_a_release_of_a_subclass_is_called_where_nothing_is_held(scene: Scene) -> None:
+    """It may pass over that the lock was let go in the block."""
+
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one)
+            return kind.release(one) if len(called) == 1 else scene.done()
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        await scene.do(scene.lock.release())
+
+        await scene.leave(block)
+
+        assert called == [scene.lock] * 2
 
     run(test)
 
