@@ -103,3 +103,8 @@ class Cell:
     def put(self, hold: Hold | None) -> None:
         """Hold an acquisition, or none, in place of another."""
         self._hold = hold
+
+    def put_since(self, before: Hold | None, by: object) -> Hold | None:
+        """What that thread or task has put here since ``before`` was here; None if nothing."""
+        hold = self.hold
+        return None if hold is None or hold is before or hold.by != by else hold

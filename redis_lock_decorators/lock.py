@@ -31,21 +31,22 @@ class Lock(DropIn[BlockingClient]):
 
     def _enter(self, block: Block[Hold]) -> Lock:
         has_exit, hold = block.begin(), None
+        cell = self.local._cell()
+        before = cell.hold
         try:
             if self._has_own("acquire"):
                 taken = self.acquire()
-                hold = self.local._cell().hold
             else:
                 wish = self._wish(None, None, None, None)
                 hold = Hold(wish.claim, _running(), in_block=has_exit)
                 taken = self._take(hold, wish)
             if taken:
-                self._open(hold, block, has_exit)
+                self._open(hold or cell.hold, block, has_exit)
                 return self
+            raise self._busy()
         except BaseException:
-            self._abandon(hold)
+            self._abandon(hold or cell.put_since(before, _running()))
             raise
-        raise self._busy()
 
     def _leave(
         self,

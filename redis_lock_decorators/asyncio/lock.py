@@ -128,14 +128,15 @@ class Lock(DropIn[AsyncClient]):
         has_exit: bool,
         hold: Hold | None = None,
     ) -> Lock:
+        before = cell.hold
         try:
             if await acquiring:
                 self._open(hold or cell.hold, block, has_exit)
                 return self
+            raise self._busy()
         except BaseException:
-            await self._abandon(hold)
+            await self._abandon(hold or cell.put_since(before, _running()))
             raise
-        raise self._busy()
 
     async def _leave(
         self, block: Block[Hold], hold: Hold | None, releasing: Awaitable[None], failed: bool

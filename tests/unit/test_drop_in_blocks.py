@@ -298,6 +298,79 @@ def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
     run(test)
 
 
+def fails(taken: bool) -> bool:
+    raise ValueError(taken)
+
+
+@pytest.mark.parametrize(
+    ("gives", "error"), [(fails, ValueError), (lambda taken: None, LockError)], ids=["fails", "no"]
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
+    scene: Scene, gives: Any, error: Any, shared: bool
+) -> None:
+    async def test() -> None:
+        scene.world = own_world(scene.world, acquire=then(scene.world, gives))
+        scene.lock = scene.make(auto_renew=True, thread_local=not shared)
+
+        with pytest.raises(error):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.holder() is None
+        assert scene.lock.local._cell().hold is None
+
+    run(test)
+
+
+def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: Scene) -> None:
+    async def test() -> None:
+        def refused(taken: bool) -> bool:
+            scene.lock.local._cell().hold.by = None  # another has acquired it
+            raise ValueError(taken)
+
+        scene.world = own_world(scene.world, acquire=then(scene.world, refused))
+        scene.lock = scene.make()
+        with pytest.raises(ValueError, match="True"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(scene.lock.local._cell().hold)
+
+    run(test)
+
+
+def test_a_held_lock_that_a_subclass_fails_to_enter_again_is_held(scene: Scene) -> None:
+    async def test() -> None:
+        held = await scene.acquire()
+        scene.patch(scene.world.kind, "_has_own", lambda one, method: method == "acquire")
+        scene.patch(scene.world.kind, "acquire", failing)
+        with pytest.raises(ValueError, match="held"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(held)
+
+    def failing(one: Any) -> Any:
+        blocking = scene.world is Threads
+        return fails_now() if blocking else fails_later()
+
+    def fails_now() -> None:
+        raise ValueError("held")
+
+    async def fails_later() -> None:
+        fails_now()
+
+    run(test)
+
+
+def then(world: Any, gives: Any) -> Any:
+    """A method that acquires the lock, and gives something else than whether it could."""
+    kind = world.kind
+
+    async def acquire_async(one: Any) -> Any:
+        return gives(await kind.acquire(one))
+
+    return (lambda one: gives(kind.acquire(one))) if world is Threads else acquire_async
+
+
 def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> None:
     async def test() -> None:
         def release(one: Any) -> Any:
