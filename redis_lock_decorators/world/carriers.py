@@ -26,18 +26,18 @@ class PoolCarrier:
 
     Closed with the client: what is let go afterwards leaves none open in it, until somebody begins
     with another lock. Its time-outs are ours: one timer for all instead of two a command.
-    Where the pool is small, the connection is given back after each trip.
+    Where the pool is small, or if it ``keeps`` none, the connection is given back after each trip.
     """
 
     __slots__ = ("_courier", "_is_closed", "_keeps", "_last", "_named", "_returning", "pool")
 
     resends = False
 
-    def __init__(self, courier: Courier, pool: Any, named: bool) -> None:
+    def __init__(self, courier: Courier, pool: Any, named: bool, keeps: bool = True) -> None:
         self._courier = courier
         self.pool = pool
         self._named = named
-        self._keeps = getattr(pool, "max_connections", 0) >= SPARE
+        self._keeps = keeps and getattr(pool, "max_connections", 0) >= SPARE
         self._returning: list[Loan] = []
         self._is_closed = False  # the client was
         self._last: Loan | None = None  # of those that are given back after each trip
@@ -163,7 +163,7 @@ class ClientCarrier:
         self._client = client
 
     async def carry(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        was_closed = is_closed(self._client) and not any(map(begins, commands))
+        was_closed = is_left_closed(self._client, commands)
         try:
             return await self._carry(commands, until)
         finally:
@@ -203,6 +203,28 @@ class ClientCarrier:
             await self._client.initialize()
         replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
         return replies
+
+
+async def carry_apart(
+    client: Any, named: bool, commands: Sequence[tuple[Any, ...]], until: float
+) -> list[Any]:
+    """Send commands together past the client's own methods, which might repeat them.
+
+    They have a connection of its pool to themselves: one of them may block it for a while.
+    """
+    courier = Courier()
+    carrier = PoolCarrier(courier, client.connection_pool, named, keeps=False)
+    was_closed = is_left_closed(client, commands)
+    try:
+        return await courier.exchange_together(carrier, commands, until)
+    finally:
+        if was_closed:
+            await close_unused(client)
+
+
+def is_left_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a client was closed, and nobody begins with a lock by these commands."""
+    return is_closed(client) and not any(map(begins, commands))
 
 
 async def _read(trip: Trip, count: int, replies: list[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -138,6 +138,29 @@ class Courier:
         if isinstance(replies[0], Exception):
             raise replies[0]
         return replies[0]
+
+    async def exchange_together(
+        self, carrier: Carrier, commands: Sequence[tuple[Any, ...]], until: float
+    ) -> list[Any]:
+        """Send commands as the only trip of this courier, and return their replies."""
+        for command in commands:
+            check(command)
+        self._heard()
+        self._watch(carrier)
+        began = monotonic()
+        if until < began + LEAST:
+            until = prolonged(until, began + LEAST)
+        try:
+            self._bearer = trip = carrier.carry(commands, until)
+            replies = await trip
+        except Exception as error:
+            left(error, max(began, self._woken))
+            raise
+        finally:
+            self._bearer = None
+        if len(replies) != len(commands):
+            raise carrier.no_reply()
+        return replies
 
     def _queue(
         self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool

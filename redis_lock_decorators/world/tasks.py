@@ -14,7 +14,7 @@ from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier
+from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier, carry_apart
 from redis_lock_decorators.world.clients import Facts, node_of
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
@@ -102,7 +102,10 @@ class AsyncioPort:
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         node = self._facts.node(self.client, commands[0])
-        replies = await ClientCarrier(self.client).carry(commands, until)
+        if isinstance(self._carrier, PoolCarrier):
+            replies = await carry_apart(self.client, self._facts.named, commands, until)
+        else:
+            replies = await ClientCarrier(self.client).carry(commands, until)
         if self._facts.node(self.client, commands[0]) != node:
             raise failures.moved(self.client)
         return replies

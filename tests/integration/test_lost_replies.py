@@ -7,6 +7,7 @@ import contextlib
 import time
 
 import pytest
+from redis.exceptions import ResponseError
 from support.fronts import LEGACY, do, wrap
 from support.leftovers import BLOCKING, TIDY_FRONTS, none_left, until
 from support.proxy import FaultProxy
@@ -188,3 +189,28 @@ async def test_a_renewal_keeps_the_lease(front, way, name, fate):
         assert await do(lease.owned())
 
     assert not told
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_release_by_a_command_of_the_server_is_no_loss(
+    front, server, proxy, direct, name, fate, times
+):
+    if LEGACY or not _has_native_release(direct):
+        pytest.skip("the server has no DELIFEQ")
+    lock = front.package.RedisLock(name, client=front.client(proxy), release_method="native")
+
+    async with front.held(lock) as lease:
+        getattr(proxy, fate)(lambda command: command[0] == b"DELIFEQ", times)
+
+    assert not lease.lost
+    assert not direct.exists(lease.key)
+    sent = [command[0] for command in proxy.commands]
+    assert sent.count(b"DELIFEQ") >= times + 1
+
+
+def _has_native_release(direct):
+    try:
+        direct.execute_command("DELIFEQ", "no such key", "x")
+    except ResponseError:
+        return False
+    return True
