@@ -124,10 +124,16 @@ local function promote(key, queue, facts, releaser)
   redis.call('DEL', key, facts)
 end
 
--- Note for so many milliseconds at least who let a lock go; for none of them, nothing.
+-- Note for so many milliseconds at least who let a lock go; for none of them, nothing. The lock is gone by then: nothing
+-- that is refused may end the script. Where it may not be asked how long the note is kept, it is kept for the longest time.
 local function note_parting(facts, releaser, milliseconds)
-  if milliseconds and type(redis.pcall('HSET', facts, 'from', releaser)) == 'number'
-      and redis.call('PTTL', facts) < tonumber(milliseconds) then
+  if not milliseconds or type(redis.pcall('HSET', facts, 'from', releaser)) ~= 'number' then
+    return
+  end
+  local left = redis.pcall('PTTL', facts)
+  if type(left) ~= 'number' then
+    redis.pcall('PEXPIRE', facts, KEPT)
+  elseif left < tonumber(milliseconds) then
     redis.pcall('PEXPIRE', facts, milliseconds)
   end
 end

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators import lua
+from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.testing import LocalServer
 
 MINE = "mine"
@@ -168,3 +169,23 @@ def test_facts_are_no_lock_that_is_taken(real: Server) -> None:
     assert taken == "again:2"
     assert client.exists("facts") == 0
     assert client.get("other data") == "x"
+
+
+@pytest.mark.parametrize("verb", ["release", "rest"])
+def test_note_of_who_let_go_is_made_without_the_right_to_ask_for_its_end(
+    real: Server, local: LocalServer, verb: str
+) -> None:
+    key, queue, facts = keys = with_queue((b"lock",))
+    rules = ("reset", "on", ">any", "~*", "&*", "+@all", "-pttl")
+    real.client.execute_command("ACL", "SETUSER", "limited", *rules)
+    client = local.client(username="limited", password="any")  # noqa: S106
+    real.client.set(key, MINE, px=60_000)
+    details = (5_000, 30_000) if verb == "rest" else (30_000,)
+    replies = [
+        client.eval(lua.script(verb).text, 3, *keys, MINE, number, *details) for number in (1, 2)
+    ]
+
+    assert replies == [b"mine:1", b"mine:2"]
+    assert real.client.get(key) == ("mine:rest" if verb == "rest" else None)
+    assert 0 < real.client.pttl(facts) <= lua.KEPT
+    assert not real.client.exists(queue)
