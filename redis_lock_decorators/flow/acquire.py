@@ -132,11 +132,20 @@ async def _compete(
         return refusal and await _poll(port, attempt, refusal, stop, pauses)
     key, refusal = claim.keys[0], AWAITED
     try:
-        if port.contenders.join(key, claim):
+        if port.contenders.join(key, claim) and not _lines_up_first(port, claim):
             refusal = await persist(port, attempt, stop)
         return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
         port.contenders.leave(key, claim)
+
+
+def _lines_up_first(port: Port, claim: Claim) -> bool:
+    """Whether the first to come lines up at once too, as those behind it do.
+
+    To line up takes a free lock by as many requests. If it tried the lock before, those behind it
+    would all have their places by the time it is refused.
+    """
+    return not claim.is_special() and port.hears(claim.keys[0])
 
 
 async def _queue(
@@ -160,7 +169,9 @@ async def _queue(
                 raise
             _tell_unqueued(claim, error)
             await _step_out(port, claim, stop)
-            last = await _poll(port, attempt, last, stop, pauses)
+            if last is AWAITED:  # it was not tried yet
+                last = await persist(port, attempt, stop)
+            last = last and await _poll(port, attempt, last, stop, pauses)
         if port.now() >= stop:
             break
     return last

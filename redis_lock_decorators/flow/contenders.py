@@ -34,6 +34,10 @@ class Contenders:
             if not claims:
                 self._claims.pop(key, None)
 
+    def is_alone(self, key: bytes, claim: Claim) -> bool:
+        """Whether nobody else competes for the key."""
+        return self._claims.get(key) == {claim: None}
+
     def is_first(self, key: bytes, claim: Claim) -> bool:
         """Whether nobody who competes for the key began before."""
         claims = self._claims.get(key, {})

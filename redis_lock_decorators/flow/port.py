@@ -104,6 +104,9 @@ class Port(Protocol):
     def listener(self, key: bytes) -> Listener:
         """Who hears whose turn it is for a key."""
 
+    def hears(self, key: bytes) -> bool:
+        """Whether a listener for a key is open already; none is begun by this."""
+
     def waiter(self) -> Waiter:
         """Who waits now, to be woken."""
 

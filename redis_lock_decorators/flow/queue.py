@@ -222,6 +222,7 @@ class _Stand:
         if is_used or self.turn.identifier != claim.identifier:
             self._move()
         turn, self.is_noted = self.turn, False
+        is_new, tries = turn.ticket == 0 and turn.place is None and not self._former, 0
         turn.session = self.listener.session
         claim.has_queued = True
         claim.place = turn.place = f"{self.listener.channel}|{claim.identifier}|{claim.grant}"
@@ -229,8 +230,8 @@ class _Stand:
         turn.asked = sent
 
         async def enqueue(until: float) -> Refusal | None:
-            nonlocal sent
-            sent = port.now()
+            nonlocal sent, tries
+            sent, tries = port.now(), tries + 1
             try:
                 return await self._enqueue(until)
             except Exception as error:
@@ -248,6 +249,8 @@ class _Stand:
             self.listener.expect(turn.key, refusal, self._claim.grant / 1000)
             return refusal
         self.is_noted = True
+        if is_new and tries == 1 and port.contenders.is_alone(self._key, claim):
+            claim.has_queued = False  # it was free: no place was had, and nothing is noted of one
         if not claim.is_special():
             claim.take(sent)
             if port.now() < claim.deadline:

@@ -126,6 +126,9 @@ class BlockingPort:
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
 
+    def hears(self, key: bytes) -> bool:
+        return self._facts.hears(self.client, key)
+
     def waiter(self) -> ThreadWaiter:
         _refuse_here()
         return ThreadWaiter(self.bell.begin)

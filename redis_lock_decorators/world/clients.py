@@ -115,6 +115,13 @@ class Facts(Generic[T]):
                 found = self.listeners.setdefault(node, found)
         return found
 
+    def hears(self, client: Any, key: bytes) -> bool:
+        """Whether one hears at the node of a key already."""
+        if not self.listeners:  # as where nobody waits for any lock
+            return False
+        found = self.listeners.get(self.node(client, ("", key)))
+        return found is not None and found.is_open
+
     def _forget(self, node: object, listener: Listener) -> None:
         """Have no listener for a node any more, if that is still this one."""
         if self.listeners.get(node) is listener:

@@ -116,6 +116,9 @@ class AsyncioPort:
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
 
+    def hears(self, key: bytes) -> bool:
+        return self._facts.hears(self.client, key)
+
     def waiter(self) -> TaskWaiter:
         return TaskWaiter()
 

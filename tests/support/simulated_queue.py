@@ -222,6 +222,9 @@ class QueuePort(BackgroundPort):
             process.listener = listener
         return process.listener
 
+    def hears(self, key: bytes) -> bool:
+        return self.process.listener is not None and self.process.listener.is_open
+
     def waiter(self) -> QueueWaiter:
         self.process.waiters.append(QueueWaiter(self.process.bell))
         return self.process.waiters[-1]

@@ -94,6 +94,9 @@ class SimulatedPort:
     def now(self) -> float:
         return self.clock.now
 
+    def hears(self, key: bytes) -> bool:
+        return False
+
     async def sleep(self, seconds: float) -> None:
         assert seconds >= 0
         self.pauses.append(seconds)

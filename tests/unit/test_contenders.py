@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from redis.exceptions import NoPermissionError
+from support.faults import raising
 from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
@@ -56,6 +58,79 @@ def test_one_alone_lines_up_nowhere(process: Waiting) -> None:
     process.server.clock.advance(0.01)
 
     assert [sent.verb for sent in process.port.log] == ["acquire", "release", "acquire"]
+
+
+class Elsewhere:
+    """A process that can be told of every lock, as one of its tasks waits for lock "b"."""
+
+    def __init__(self, process: Waiting) -> None:
+        self.process, self.clock = process, process.server.clock
+        self.holder = Waiting(process.server, 1)
+        self.lock("b")
+        process.takes("b")
+        self.clock.advance(0.2)
+        assert process.listener is not None
+        assert process.listener.is_open
+        process.port.log.clear()
+
+    def lock(self, name: str) -> Taking:
+        """Have another process hold a lock."""
+        taking = self.holder.takes(name, expire=100)
+        self.clock.advance(0.01)
+        assert taking.held
+        return taking
+
+
+@pytest.fixture
+def elsewhere(process: Waiting) -> Elsewhere:
+    return Elsewhere(process)
+
+
+@pytest.mark.parametrize("latency", [0.001, 0.2])
+def test_first_of_a_burst_is_first_where_all_can_line_up_at_once(
+    process: Waiting, elsewhere: Elsewhere, latency: float
+) -> None:
+    holder = elsewhere.lock("a")
+    process.port.latency = latency
+    takings = [process.takes("a") for _ in range(COUNT)]
+    elsewhere.clock.advance(1)
+    holder.ends()
+
+    assert entered(process, takings, 20) == list(range(COUNT))
+
+
+def test_one_alone_makes_two_requests_where_it_could_line_up(
+    process: Waiting, elsewhere: Elsewhere
+) -> None:
+    first = process.takes("a")
+    elsewhere.clock.advance(0.01)
+    assert first.held
+    assert not first.claim.has_queued, "to let it go would cost more than of a lock taken at once"
+    first.ends()
+    elsewhere.clock.advance(0.01)
+
+    assert [sent.verb for sent in process.port.log] == ["enqueue", "release"]
+
+
+def test_numbered_lock_is_not_lined_up_for_before_it_is_tried(
+    process: Waiting, elsewhere: Elsewhere
+) -> None:
+    taking = Taking(process, "a", 30)
+    taking.claim.fencing = True
+    elsewhere.clock.advance(0.01)
+
+    assert taking.held
+    assert [sent.verb for sent in process.port.log] == ["acquire_fenced"]
+
+
+def test_free_lock_whose_queue_may_not_be_used_is_taken_without_a_pause(
+    process: Waiting, elsewhere: Elsewhere
+) -> None:
+    process.port.faults = [raising(NoPermissionError("no right to the queue"))]
+    taking = process.takes("a")
+    elsewhere.clock.advance(0.05)
+
+    assert taking.held
 
 
 def test_claim_that_was_interrupted_when_it_left_stands_before_nobody() -> None:
