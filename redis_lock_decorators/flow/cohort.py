@@ -9,9 +9,9 @@ Shavit: Lock Cohorting (2012), who pass on 64 times too.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from itertools import islice
 
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.local import Gift, Local, Owners
@@ -28,6 +28,9 @@ MOST_OF_LEASE = 1 / 3
 ENOUGH = 0.3
 #: Seconds after which a waiter looks by itself whether somebody leads.
 LOOK = 0.25
+#: So many who stand first look that often; very many others look less and less often, and at
+#: least so often, in seconds: that is less than the silence after which nobody waits for them.
+FEW, LONGEST_LOOK = 4, 2.0
 #: The place of the one leader.
 LEADER = "leader"
 
@@ -50,7 +53,8 @@ class Cohort:
         self.since = 0.0
         self.owners = Owners()
         self._leader: dict[str, Local] = {}
-        self._waiting: deque[Local] = deque()
+        # Not a dict: to find its first takes longer the more were taken away there before.
+        self._waiting: OrderedDict[Local, None] = OrderedDict()
 
     def is_idle(self) -> bool:
         """Whether nobody is in it."""
@@ -77,39 +81,38 @@ class Cohort:
 
     def stand(self, local: Local) -> None:
         """Wait behind the others."""
-        if local not in self._waiting:
-            self._waiting.append(local)
+        self._waiting.setdefault(local)
+
+    def is_near(self, local: Local) -> bool:
+        """Whether it is one of the first."""
+        try:
+            return local in islice(self._waiting, FEW)
+        except RuntimeError:  # another thread came or left this moment
+            return True
 
     def go(self, local: Local) -> bool:
         """Wait no more; False if the lock was passed to it."""
         local.go()
-        if local in self._waiting:
-            with suppress(ValueError):  # it was taken away this moment
-                self._waiting.remove(local)
+        self._waiting.pop(local, None)
         return local.is_gone
 
     def next(self, now: float) -> Local | None:
         """Take away the first who waits."""
         while (first := self._first(now)) is not None:
-            with suppress(ValueError):  # it was taken away this moment
-                self._waiting.remove(first)
+            if self._waiting.pop(first, first) is None:  # else it was taken away this moment
                 return first
         return None
 
     def _first(self, now: float) -> Local | None:
         """The first who waits and takes steps."""
-        try:
-            first = self._waiting[0]
-        except IndexError:
-            return None
-        if not first.claim.ended and not first.is_silent(now):
-            return first
-        for local in self._waiting.copy():
-            if local.claim.ended:  # it was interrupted when it left
-                self.go(local)
-            elif not local.is_silent(now):
-                return local
-        return None
+        while True:
+            try:
+                first = next((one for one in self._waiting if _is_there(one, now)), None)
+            except RuntimeError:  # another thread came or left this moment
+                continue
+            if first is None or not first.claim.ended:
+                return first
+            self.go(first)  # it was interrupted when it left
 
     def _is_led(self, now: float) -> bool:
         leader = self._leader.get(LEADER)
@@ -131,6 +134,11 @@ class Cohort:
             return False
         gift = None if holder.local is None else holder.local.gift
         return holder.is_live(now) or (gift is not None and now < gift.deadline)
+
+
+def _is_there(local: Local, now: float) -> bool:
+    """Whether it takes steps, or is over."""
+    return local.claim.ended or not local.is_silent(now)
 
 
 async def acquire(
@@ -202,6 +210,7 @@ async def _wait(
     stop: float,
 ) -> Refusal | None:
     local = claim.local = Local(claim, port.waiter())
+    pause = LOOK
     try:
         cohort.owners.come(local)
         while local.gift is None:
@@ -217,7 +226,8 @@ async def _wait(
             left = stop - port.now()
             if left <= 0 and cohort.go(local):
                 return Refusal(None)
-            await local.waiter.wait(max(0.0, min(left, LOOK)))
+            pause = LOOK if cohort.is_near(local) else min(2 * pause, LONGEST_LOOK)
+            await local.waiter.wait(max(0.0, min(left, pause)))
         return None
     finally:
         cohort.go(local)

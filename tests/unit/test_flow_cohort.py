@@ -905,3 +905,39 @@ def test_heir_interrupted_once_more_while_it_lets_go_can_be_undone_again(world: 
     assert again, "nobody would let go what it holds"
     assert heir.claim.ended
     assert world.server.value(KEY) is None
+
+
+class Compared(Local):
+    """Counts how often waiters are compared with each other."""
+
+    count = 0
+    __hash__ = Local.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return self is other
+
+
+def test_to_come_and_go_takes_no_longer_where_very_many_wait() -> None:
+    cohort, waiter = Cohort(), Waiting(SimulatedServer(Clock())).bell
+    crowd = [Compared(new_claim("a"), waiter) for _ in range(50)]  # type: ignore[arg-type]
+    for _ in range(2):
+        for local in crowd:
+            cohort.stand(local)
+    first = cohort.next(0)
+    for local in crowd:
+        cohort.go(local)
+
+    assert first is crowd[0]
+    assert cohort.is_idle()
+    assert Compared.count == 0
+
+
+def test_of_many_only_the_first_look_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranded(world, 50)
+    looks, lead = [], Cohort.lead
+    monkeypatch.setattr(Cohort, "lead", lambda *args: looks.append(1) or lead(*args))
+
+    world.passes(8)
+
+    assert len(looks) < 500, "each of them every quarter of a second"
