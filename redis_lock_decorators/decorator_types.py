@@ -42,8 +42,8 @@ class Unknown:
     """
 
 
-class BoundLocked(Protocol[P, R_co]):
-    """A decorated method of an object; ``lock_for`` is asked of the class."""
+class ClassBoundLocked(Protocol[P, R_co]):
+    """A decorated class method, or a method of which no types are known."""
 
     __name__: str
     __qualname__: str
@@ -55,10 +55,6 @@ class BoundLocked(Protocol[P, R_co]):
     def __func__(self) -> Callable[..., Any]: ...
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-
-
-class ClassBoundLocked(BoundLocked[P, R_co], Protocol[P, R_co]):
-    """A decorated class method, or a method of which no types are known."""
 
     @property
     def lock_for(self) -> Callable[..., Any]: ...
@@ -94,7 +90,7 @@ class Locked(Protocol[P, R_co, L_co]):
     @overload
     def __get__(self: Me, instance: None, owner: Any, /) -> Me: ...
     @overload
-    def __get__(self: Method[Owner, Q, S], instance: Owner, owner: Any, /) -> BoundLocked[Q, S]: ...
+    def __get__(self: Method[Owner, Q, S], instance: Owner, owner: Any, /) -> Callable[Q, S]: ...
     @overload
     def __get__(self: Me, instance: object, owner: Any, /) -> Me: ...
 

@@ -30,6 +30,11 @@ class Store:
         return 1
 
 
+class OtherStore(Store):
+    def sell(self, sku: int) -> int:  # E: a store's takes a str
+        return 1
+
+
 charge("no")  # E: the argument is an int
 charge(1, nope=2)  # E: there is no such argument
 charge()  # E: an argument is missing

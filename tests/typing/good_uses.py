@@ -223,6 +223,46 @@ assert_type(store.over_static(1), str)
 assert_type(store.level, int)
 
 
+# Overridden methods, which pyright compares before they are bound to an object.
+
+
+class PlainStore(Store):
+    def recount(self, sku: str) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return super().recount(sku)
+
+    async def fetch(self, x: int) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return await super().fetch(x)
+
+
+class LockedStore(Store):
+    @redis_lock("stock:{sku}")  # its calls never give None
+    def recount(self, sku: str) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return super().recount(sku) or 0
+
+
+class Work:
+    def run(self, n: int) -> int:
+        raise NotImplementedError
+
+    async def run_later(self, n: int) -> int:
+        raise NotImplementedError
+
+
+class LockedWork(Work):
+    @redis_lock("work:{n}")
+    def run(self, n: int) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return n
+
+    @redis_lock("work:{n}")
+    async def run_later(self, n: int) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return n
+
+
+assert_type(PlainStore().recount("bolt"), int | None)
+assert_type(LockedStore().recount("bolt"), int)
+assert_type(LockedWork().run(1), int)
+
+
 # Without annotations, whatever is called is taken.
 
 
