@@ -105,20 +105,20 @@ class Lease(LeaseFacts):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        method, failed = self._options.release_method, kind is not None
         try:
-            forget(self)
+            self._begin_leaving()
             self._unwatch()
-            if not failed:
+            if kind is None:
                 self._stay()
             if is_waiting_refused():  # a generator that is thrown away
                 return releases.call(self._let_go_beside)
             with self._alone():
-                run(leave(self._port, self._claim, method, failed))
+                run(leave(self._port, self._claim, self._options.release_method, kind is not None))
         except BaseException:
             abandon(self)
             raise
         finally:
+            self._claim.owner = None  # if it is not over, it is waited for until it is
             if self._claim.lost_to is not None:
                 self._tell()
 
@@ -129,6 +129,7 @@ class Lease(LeaseFacts):
         if watches:
             port.bell.check()
         refuse_unfit(port, options.release_method)
+        self._claim.in_transition = True
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, options.delta, options.way))
         if refusal is not None:
@@ -152,6 +153,11 @@ class Lease(LeaseFacts):
         """Be the current lease, of a block that this thread is in."""
         self._claim.owner = running()
         enter(self)
+
+    def _begin_leaving(self) -> None:
+        """Be in no context any more, but this thread's, wherever it began, until it is let go."""
+        self._claim.owner, self._claim.in_transition = running(), True
+        forget(self)
 
     def _step_out(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
@@ -213,7 +219,9 @@ class Attempt:
 
 def abandon(lease: Lease | None) -> None:
     """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
-    if lease is not None:
+    if lease is None:
+        return
+    try:
         forget(lease)
         lease._unwatch()
         if lease._claim.ended:
@@ -222,6 +230,8 @@ def abandon(lease: Lease | None) -> None:
             releases.call(lease._undo)
         else:
             run(undo(lease._port, lease._claim))
+    finally:
+        lease._claim.owner = None
 
 
 def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:

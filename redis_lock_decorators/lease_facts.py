@@ -206,6 +206,7 @@ def enter(lease: LeaseFacts) -> None:
     # Those that were left elsewhere would stay here for ever.
     outer = [ref(other) for other in held_around()] if _entered.get() else ()
     _entered.set((*outer, ref(lease)))
+    lease._claim.in_transition = False
 
 
 def forget(lease: LeaseFacts) -> None:

@@ -306,7 +306,9 @@ def _is_own(claim: Claim, other: Claim) -> bool:
     A block may move: what entered it on this thread may leave it on another, as frameworks do that
     run code in a pool of threads. Then this thread holds it no more, and its context tells so.
     """
-    return other.is_of(claim.owner) and (claim.is_around is None or claim.is_around(other))
+    if not other.is_of(claim.owner):
+        return False
+    return claim.is_around is None or other.in_transition or claim.is_around(other)
 
 
 def _refuse_self(port: Port, claim: Claim) -> None:

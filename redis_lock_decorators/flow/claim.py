@@ -53,6 +53,8 @@ class Claim:
             while nobody is, as a lease that is handed on may be let go by anybody.
         is_around: tells whether the block of another claim is around the code that waits for this
             one; None if that is not known.
+        in_transition: its owner is about to enter its block, or leaves it, so that no context tells
+            of it yet, or any more: a signal handler or a finalizer may run there.
         process: the process that acquires; a forked child holds nothing.
         since: a time before which the lock was not held: when the request left that took it.
         entered: when its holder knew that it held the lock.
@@ -101,6 +103,7 @@ class Claim:
         "has_queued",
         "heir",
         "identifier",
+        "in_transition",
         "is_around",
         "keys",
         "lasts",
@@ -140,6 +143,7 @@ class Claim:
         self.unique = identifier is None
         self.identifier = identifier or new_identifier()
         self.owner = owner
+        self.in_transition = False
         self.is_around: Callable[[Claim], bool] | None = None
         self.process = process.number
         self.since = self.entered = self.deadline = self.rest = -math.inf

@@ -536,3 +536,67 @@ def test_threads_pair_their_own_look_ups() -> None:
 
     assert block_of(mine) is block_of(ours)
     assert block_of(mine) is not block_of(theirs[0])
+
+
+# Code that comes in between: a signal handler, a finalizer
+
+
+@pytest.mark.parametrize("place", ["enter", "forget"])
+def test_who_enters_or_leaves_a_block_does_not_wait_for_himself(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def between(lease: Any) -> None:
+        if place == "forget":
+            passed_on(lease)
+        monkeypatch.setattr(module, place, passed_on)
+        with pytest.raises(LockError, match="wait for itself"):
+            lock.acquire(5)
+        if place == "enter":
+            passed_on(lease)
+        seen.append(lease)
+
+    module = redislock if place == "enter" else redis_lock_decorators.lease
+    passed_on, seen = getattr(module, place), []
+    lock = lock_on_one_server(monkeypatch)
+    monkeypatch.setattr(module, place, between)
+    with lock as lease:
+        pass
+
+    assert seen == [lease]
+    assert lease._claim.ended
+    with lock as again:
+        assert is_inside(again)
+
+
+def lock_on_one_server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A lock whose leases are all on one simulated server."""
+    port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
+
+    def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
+        claim = claim_for(lock_names, plan.options, Blocking.leases.running())
+        return Blocking.leases.Lease(claim, port, plan.options)
+
+    monkeypatch.setattr(redislock, "unheld", unheld)
+    return redislock.RedisLock("a", client=Blocking.client, **Blocking.options)
+
+
+def test_a_block_that_is_left_elsewhere_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that entered it holds it no more: it may wait until another has left it."""
+    claims: list[Any] = []
+    lock = lock_on_one_server(monkeypatch)
+    block = Blocking.dependency(lock)
+    lease = block.__enter__()
+    here = lease._claim.owner
+    leave = redis_lock_decorators.lease.leave
+
+    def leaving(port: Any, claim: Any, *how: Any) -> Any:
+        claims.append(claim.is_of(here))
+        return leave(port, claim, *how)
+
+    monkeypatch.setattr(redis_lock_decorators.lease, "leave", leaving)
+    thread = threading.Thread(target=block.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+
+    assert claims == [False]
+    assert lease._claim.ended
