@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import math
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -58,6 +59,7 @@ class Courier:
         "_nodes",
         "_quiet",
         "_skipped",
+        "_stuck",
         "_timer",
         "_waiting",
         "_woken",
@@ -75,6 +77,7 @@ class Courier:
         self._answered = 0.0  # when the last reply came
         self._woken = -math.inf  # when the event loop went on after something had blocked it
         self._quiet = 0  # looks since then
+        self._stuck: object = None  # what our task awaited at the last look, though it was over
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
@@ -216,10 +219,26 @@ class Courier:
                 self.trip.end()
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
+            self._leave_stuck()
         self._timer = None
         self._go_on_if_idle(carrier)
         if self.is_busy:
             self._watch(carrier)
+
+    def _leave_stuck(self) -> None:
+        """Forget a task of ours that nobody will wake any more.
+
+        An exception from outside, raised as the event loop was about to wake it, has lost that for
+        good. A look finds it so: what it awaits is over, and at the next look it still is.
+        """
+        bearer, former = self._bearer, self._stuck
+        self._stuck = awaited = _ended(bearer)
+        if awaited is None or awaited is not former or not isinstance(bearer, asyncio.Task):
+            return
+        self._stuck = self._bearer = None
+        bearer._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(RuntimeError):  # it would await something once more
+            bearer.get_coro().close()  # tells those of its load
 
     def _drop_late(self, carrier: Carrier) -> None:
         now = monotonic()
@@ -311,6 +330,12 @@ class Courier:
             request.alone = request.alone or alone
         self._waiting.put_back(load)
         load.clear()
+
+
+def _ended(bearer: object) -> object:
+    """What a task awaits though it is over; None if it awaits nothing such."""
+    awaited = getattr(bearer, "_fut_waiter", None)
+    return awaited if awaited is not None and awaited.done() else None
 
 
 def _until(load: list[Request], now: float) -> float:

@@ -563,3 +563,40 @@ def test_task_that_is_interrupted_and_goes_on_keeps_nobody_from_his_reply(
         if not loop.run_until_complete(ask(line)).where:
             break
     assert line > 10
+
+
+class ForgetfulCarrier(SlowCarrier):
+    """Its second load is awaited by a task that nobody wakes when the reply is there."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        if len(self.sent) == 1:
+            self.sent += commands
+            reply = self.loop.create_future()
+            self.loop.call_later(0.01, _resolve_unheard, reply)
+            await reply
+        return await super().carry(commands, until)
+
+
+def _resolve_unheard(reply: asyncio.Future[None]) -> None:
+    """Have a future done, while what it is to wake is lost, as by a signal handler's exception."""
+    task = asyncio.current_task()
+    assert task is None
+    for other in asyncio.all_tasks():
+        if getattr(other, "_fut_waiter", None) is reply:
+            reply.remove_done_callback(_wakeup_of(reply))
+    reply.set_result(None)
+
+
+def _wakeup_of(reply: asyncio.Future[None]) -> Any:
+    ((callback, _),) = reply._callbacks  # type: ignore[attr-defined]
+    return callback
+
+
+def test_task_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoop) -> None:
+    carrier = ForgetfulCarrier(loop, 0.1)
+
+    results = asked(carrier, 4, 5)
+
+    assert results[0] == (0,)
+    assert [type(result) for result in results[1:]] == [TimeoutError, tuple, tuple]
+    assert loop.now < 1002
