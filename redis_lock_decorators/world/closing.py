@@ -28,7 +28,7 @@ async def close_unused(client: Any) -> None:
 def _nodes(client: Any) -> list[Any] | None:
     """The nodes that a cluster's client knows; None if it is no cluster's."""
     manager = getattr(client, "nodes_manager", None)
-    return None if manager is None else list(manager.nodes_cache.values())
+    return None if manager is None else list(getattr(manager, "nodes_cache", {}).values())
 
 
 def _idle(client: Any) -> list[Any]:
