@@ -22,7 +22,7 @@ def ran(
 ) -> str:
     """What the program prints; a failure of it is one of the test."""
     done = subprocess.run(
-        [executable, *options, str(PROGRAM), str(port), str(os.getpid())],
+        [executable, *options, str(PROGRAM), str(port), f"everyday-{os.getpid()}"],
         env={**os.environ, "PYTHONPATH": str(path)},
         capture_output=True,
         text=True,
