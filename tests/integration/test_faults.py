@@ -92,6 +92,9 @@ async def test_release_lock_survives_a_lost_reply(front, client, proxy, direct, 
 
 async def test_a_key_changed_between_watch_and_exec_is_left_alone(front, proxy, direct, name):
     client = front.client(proxy)
+    # After its first transaction a client sends MULTI with the rest.
+    before = await do(front.package.acquire_lock(client, f"{name}:before"))
+    assert await do(front.package.release_lock(client, f"{name}:before", before))
     identifier = await do(front.package.acquire_lock(client, name))
     key = f"sys:lock:{name}"
     pipeline_of = client.pipeline
@@ -139,7 +142,7 @@ async def test_a_refused_connection_is_the_clients_own_error_within_the_wait(fro
         with pytest.raises(broken):
             await do(front.package.acquire_lock(client, name, 0))
 
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < 8
 
 
 async def test_a_silent_server_ends_the_wait_in_time(front, proxy, direct, name):

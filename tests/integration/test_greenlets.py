@@ -88,6 +88,7 @@ def test_lock_that_is_let_go_where_greenlets_switch_is_free(frail, library):
 
 
 @pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.xfail(strict=False, reason="gevent's selector may crash with thread=False")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, library):
     if importlib.util.find_spec(library) is None:

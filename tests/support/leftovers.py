@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators.flow.requests import PARTING_NOTED
+from redis_lock_decorators.lua import KEPT
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds that anything may take that must happen, on a machine that is busy.
@@ -84,14 +84,14 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a note, which ends by itself."""
+    """Whether this is such a note, which ends by itself within a minute (decision 0038)."""
     if not key.endswith(b"~:waiters"):
         return False
     try:
-        fields, left = client.hkeys(key), client.pttl(key)
+        left = client.pttl(key)
     except ResponseError:  # it is another node's, which is asked too
         return True
-    return fields in ([], [b"from"]) and left <= PARTING_NOTED
+    return left != -1 and left <= KEPT
 
 
 @contextlib.contextmanager

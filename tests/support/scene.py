@@ -38,7 +38,7 @@ from support.plans import LONG, LONGEST_BLOCK, Plan
 
 LEASE = 2.0
 #: Seconds after the last fault in which everybody must be served.
-HEALING = LEASE + 6.0
+HEALING = LEASE + 8.0
 #: Seconds after the last fault in which clients may still fail.
 RECOVERY = 2.5
 SLOW = "nobody answered for most of a lease"

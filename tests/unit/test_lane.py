@@ -236,14 +236,14 @@ def test_who_opens_a_connection_in_little_time_limits_nobody_after(
     monkeypatch.setattr(timeouts, "KNOWN", False)
     server = socket.create_server(("127.0.0.1", 0))
     pool = redis.ConnectionPool(
-        host="127.0.0.1", port=server.getsockname()[1], protocol=2, socket_timeout=4
+        host="127.0.0.1", port=server.getsockname()[1], protocol=2, socket_timeout=2
     )
 
     with server:
         connection = own.opened(Silent, pool.connection_kwargs, time.monotonic() + 0.5)
         wire = BlockingWire(connection)
 
-        assert connection._sock.gettimeout() == 4
+        assert connection._sock.gettimeout() == 2
         wire.close()
 
 
