@@ -9,6 +9,7 @@ one, whatever became of the key. So MULTI goes ahead alone until it and EXEC wer
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from redis_lock_decorators.world import failures
@@ -86,17 +87,13 @@ class BlockingWatch:
         except BaseException:
             self._drop()
             raise
-        for reply in replies:
-            if isinstance(reply, Exception):
-                self._drop()  # older servers are still in the transaction if EXEC is refused
-                raise reply
+        refused = _first_failure(replies)
+        if refused is not None:
+            self._drop()  # older servers are still in the transaction if EXEC is refused
+            raise refused
         self._facts.has_transacted = True
         self._pipeline.watching = False
-        done: list[Any] | None = replies[-1]
-        for reply in done or ():
-            if isinstance(reply, Exception):
-                raise reply
-        return done
+        return _done(replies[-1])
 
     def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """The replies to commands that leave together; an error reply is an item."""
@@ -175,17 +172,13 @@ class TaskWatch:
         except BaseException:
             await self._drop()
             raise
-        for reply in replies:
-            if isinstance(reply, Exception):
-                await self._drop()  # older servers are still in the transaction if EXEC is refused
-                raise reply
+        refused = _first_failure(replies)
+        if refused is not None:
+            await self._drop()  # older servers are still in the transaction if EXEC is refused
+            raise refused
         self._facts.has_transacted = True
         self._pipeline.watching = False
-        done: list[Any] | None = replies[-1]
-        for reply in done or ():
-            if isinstance(reply, Exception):
-                raise reply
-        return done
+        return _done(replies[-1])
 
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """The replies to commands that leave together; an error reply is an item."""
@@ -214,6 +207,18 @@ def _meant(client: Any, facts: Facts, error: Exception) -> Exception:
     if failures.lacks(error) == "right":
         facts.has_transacted = False
     return failures.meant(client, error)
+
+
+def _done(replies: list[Any] | None) -> list[Any] | None:
+    """What EXEC replied, None if the key had changed; the error of a command is raised."""
+    failure = _first_failure(replies or ())
+    if failure is not None:
+        raise failure
+    return replies
+
+
+def _first_failure(replies: Iterable[Any]) -> Exception | None:
+    return next((reply for reply in replies if isinstance(reply, Exception)), None)
 
 
 def _queue(pipeline: Any, commands: tuple[tuple[Any, ...], ...]) -> None:
