@@ -11,7 +11,8 @@ from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.flow.acquire import FENCE_KEPT, LONGEST_CONFIRMATION, acquire
+from redis_lock_decorators.flow.acquire import acquire
+from redis_lock_decorators.flow.attempt import FENCE_KEPT, LONGEST_CONFIRMATION
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.release import release
 from redis_lock_decorators.flow.requests import Refusal
