@@ -49,6 +49,8 @@ class Claim:
         ttl: the lease in milliseconds.
         identifier: the value that proves who holds the keys.
         unique: the identifier was made for this claim, so a key that holds it is ours.
+        releaser: what it is noted by when it is released. Nobody else has it, though others may
+            use the identifier too; "" until it is needed, if that was given.
         owner: a weak reference to the thread or task that waits for it, or is in its block; None
             while nobody is, as a lease that is handed on may be let go by anybody.
         is_around: tells whether the block of another claim is around the code that waits for this
@@ -116,6 +118,7 @@ class Claim:
         "passes",
         "place",
         "process",
+        "releaser",
         "renews",
         "replicas",
         "rest",
@@ -142,6 +145,7 @@ class Claim:
         self.ttl = ttl
         self.unique = identifier is None
         self.identifier = identifier or new_identifier()
+        self.releaser = self.identifier if self.unique else ""
         self.owner = owner
         self.in_transition = False
         self.is_around: Callable[[Claim], bool] | None = None
@@ -228,7 +232,7 @@ class Claim:
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
-        self.identifier = new_identifier()
+        self.identifier = self.releaser = new_identifier()
 
     def is_of(self, owner: object) -> bool:
         """Whether this owner acquires it, or is in its block."""

@@ -184,8 +184,7 @@ async def _settle(port: Port, wish: Wish) -> bool:
 
 
 async def _give_form(port: Port, claim: Claim, *details: int | str, until: float) -> Refusal | None:
-    is_shared = details[0] != claim.identifier
-    if claim.has_queued or is_shared:
+    if claim.has_queued:
         try:
             return await ask(port, "settle", claim, with_queue(claim.keys), *details, until=until)
         except Exception as error:

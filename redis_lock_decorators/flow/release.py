@@ -32,7 +32,7 @@ from redis_lock_decorators.flow.requests import (
 )
 from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.keys import with_notes
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 #: Why a lease is lost that was not renewed in time.
@@ -54,6 +54,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         return
     if claim.asking:
         claim.doubtful = claim.keys
+    method = _way(claim, method)
     try:
         work = partial(let_go, port, claim, method)
         if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
@@ -69,6 +70,14 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         raise LockLostError(claim.lock_name, why=claim.lost_to)
     if refusal is not None and not _is_explained(port, claim, method, refusal):
         raise lost(port, claim, refusal)
+
+
+def _way(claim: Claim, method: ReleaseMethod) -> ReleaseMethod:
+    """By what to let go. For who waited in a queue that is the script, which made the queue too.
+
+    It hands the lock on in one trip, and notes who did: a lost reply is not taken for a loss then.
+    """
+    return "script" if claim.has_queued else method
 
 
 async def _let_go_anyway(port: Port, claim: Claim, method: ReleaseMethod) -> None:
@@ -167,15 +176,15 @@ async def _lay_down(
     left = claim.rest - port.now()
     if left <= 0:
         return await _free(port, claim, part, until, send)
-    details = (durations.milliseconds(left), *noted(port))
-    return await ask(port, "rest", claim, with_queue(part), *details, until=until, send=send)
+    details = (durations.milliseconds(left), *noted(port, claim))
+    return await ask(port, "rest", claim, with_notes(part), *details, until=until, send=send)
 
 
 def _free(
     port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
 ) -> Awaitable[Refusal | None]:
-    keys = with_queue(part)
-    return ask(port, "release", claim, keys, *noted(port), until=until, send=send)
+    keys = with_notes(part)
+    return ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
 
 
 def _doubt(port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float) -> None:

@@ -10,7 +10,7 @@ import six
 
 from redis_lock_decorators import lua
 from redis_lock_decorators.errors import LockError, shown
-from redis_lock_decorators.flow.claim import Claim
+from redis_lock_decorators.flow.claim import Claim, new_identifier
 from redis_lock_decorators.flow.patience import Until, extended
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.rules import delays
@@ -22,8 +22,6 @@ Send = Callable[..., Awaitable[Any]]
 #: Called with the error of an attempt and the time at which that began.
 Failed = Callable[[Exception, float], object]
 
-#: How long it is noted who let a lock go, in milliseconds, where a client repeats requests itself.
-PARTING_NOTED = 30_000
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
@@ -187,13 +185,17 @@ def is_torn(port: Port, error: Exception) -> bool:
     return port.lacks(error) == "keys"
 
 
-def noted(port: Port) -> tuple[int, ...]:
-    """What is said to a script that lets go: how long that is to be known.
+def noted(port: Port, claim: Claim) -> tuple[str | int, ...]:
+    """What is said to a script that lets go: by what that is noted, if others wait.
 
     A client that repeats requests by itself may come a second time, when the lock is gone. Only a
-    note can tell then whether the first time or somebody else ended it.
+    note can tell then whether the first time or somebody else ended it, though nobody waits.
     """
-    return (PARTING_NOTED,) if port.resends else ()
+    if not claim.releaser:
+        claim.releaser = new_identifier()
+    if port.resends:
+        return claim.releaser, 1
+    return () if claim.releaser == claim.identifier else (claim.releaser,)
 
 
 async def cancel(port: Port, claim: Claim, place: str, until: float) -> Refusal | None:

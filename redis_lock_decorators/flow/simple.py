@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
 from functools import partial
 
 from redis_lock_decorators.errors import ConfigurationError, shown
@@ -18,14 +17,12 @@ from redis_lock_decorators.flow.requests import (
     Refusal,
     ask,
     is_forbidden,
-    is_torn,
     may_have_run,
     persist,
     text,
 )
 from redis_lock_decorators.flow.ways import NATIVE
 from redis_lock_decorators.rules import delays
-from redis_lock_decorators.rules.keys import with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
 
 #: Said to the script that takes a lock: others may use the identifier too.
@@ -83,8 +80,9 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
         return await _set(port, claim, until)
     # Over others' connections any "OK" may come, and that of another command is no yes.
     try:
-        take = _take_anew if claim.unique else _take_again
-        return await take(port, claim, until) is None
+        how = () if claim.unique else (SHARED,)
+        request = ask(port, "acquire", claim, claim.keys, claim.ttl, *how, until=until)
+        return await request is None
     except Exception as error:
         if not is_forbidden(port, error):
             raise
@@ -96,21 +94,6 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
         await port.distrust()
         raise Misheard("a reply to another command arrived for SET", claim.lock_name)
     return done
-
-
-def _take_anew(port: Port, claim: Claim, until: float) -> Awaitable[Refusal | None]:
-    return ask(port, "acquire", claim, claim.keys, claim.ttl, until=until)
-
-
-async def _take_again(port: Port, claim: Claim, until: float) -> Refusal | None:
-    """Take a lock by an identifier that may have let it go a moment ago, which is noted no more."""
-    key, _, facts = with_queue(claim.keys)
-    try:
-        return await ask(port, "acquire", claim, (key, facts), claim.ttl, SHARED, until=until)
-    except Exception as error:
-        if not is_torn(port, error):
-            raise
-    return await ask(port, "acquire", claim, (key,), claim.ttl, SHARED, until=until)
 
 
 async def _refuse_lasting(port: Port, claim: Claim, key: bytes, until: float) -> None:

@@ -25,12 +25,12 @@ from redis_lock_decorators.flow.requests import (
     tidying,
 )
 from redis_lock_decorators.rules import durations
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.keys import with_notes, with_queue
 
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
-#: What is noted of a lock that was handed on: to whom, and by whom.
-NOTES = ("granted", "from")
+#: To whom a lock was handed on, as it is noted.
+GRANTED = "granted"
 
 
 async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
@@ -52,7 +52,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             if holder != claim.identifier:
                 break
             _, queue, facts = with_queue((key,))
-            others = (("HDEL", facts, *NOTES), ("EXISTS", queue))
+            others = (("HDEL", facts, GRANTED), ("EXISTS", queue))
             done = await watched.execute(_parting_command(port, claim, key), *others)
     if holder != claim.identifier:
         return await _found(port, claim, key, holder, until)
@@ -113,7 +113,7 @@ async def _tidy(port: Port, claim: Claim, key: bytes, until: float) -> None:
     if not claim.has_queued:
         return
     try:
-        await port.send("HDEL", with_queue((key,))[2], *NOTES, until=until)
+        await port.send("HDEL", with_queue((key,))[2], GRANTED, until=until)
     except Exception as error:
         if not is_forbidden(port, error):  # it ends by itself
             raise
@@ -155,7 +155,7 @@ async def _confirmed(
 
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
     """Let a key go by the usual script."""
-    return ask(port, "release", claim, with_queue((key,)), *noted(port), until=until)
+    return ask(port, "release", claim, with_notes((key,)), *noted(port, claim), until=until)
 
 
 def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:

@@ -1,12 +1,11 @@
 -- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice. (Not where
 -- others may use the identifier too, as they say.)
--- KEYS  the lock keys; of one whose identifier others may use, its facts too: whoever let it go by that is not noted any more
+-- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time, 2 if others may use
 --       the identifier too (else nothing)
 -- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}.
 --       To who is told the time, always a list, at whose end it stands (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
-local facts = ARGV[4] == '2' and KEYS[2] and table.remove(KEYS)
 local function timed(...)
   if ARGV[4] ~= '1' then
     return select('#', ...) > 0 and {mark, ...} or mark
@@ -15,7 +14,7 @@ local function timed(...)
   reply[#reply + 1] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
   return reply
 end
-if #KEYS == 1 and not facts and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
+if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return timed()
 end
 for _, key in ipairs(KEYS) do
@@ -23,9 +22,6 @@ for _, key in ipairs(KEYS) do
   if holder and (holder ~= ARGV[1] or ARGV[4] == '2') then
     return timed(holder, redis.call('PTTL', key))
   end
-end
-if facts and redis.pcall('HGET', facts, 'from') == ARGV[1] then
-  redis.pcall('HSET', facts, 'from', '') -- emptied: the right to that has who notes it
 end
 for _, key in ipairs(KEYS) do
   -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.

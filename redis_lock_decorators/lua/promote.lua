@@ -1,5 +1,5 @@
 -- Not a script by itself: what stands before those that may hand a lock on. KEPT is how long what is noted of waiters
--- is kept, in milliseconds.
+-- is kept, NOTED how long it is noted who released a lock, in milliseconds; MOST_NOTED: of how many releases.
 -- In the queue a waiter is "channel|identifier|grant in milliseconds", by its ticket; who was handed the lock last is
 -- noted so too, until it says that it entered or lets the lock go. Words on a channel, where anybody may speak and hear:
 --   turn|hint|proof  the waiter was handed the lock. The hint names its place and is no secret; the proof is made of
@@ -124,16 +124,28 @@ local function promote(key, queue, facts, releaser)
   redis.call('DEL', key, facts)
 end
 
--- Note for so many milliseconds at least who let a lock go; for none of them, nothing. The lock is gone by then: nothing
--- that is refused may end the script. Where it may not be asked how long the note is kept, it is kept for the longest time.
-local function note_parting(facts, releaser, milliseconds)
-  if not milliseconds or type(redis.pcall('HSET', facts, 'from', releaser)) ~= 'number' then
+-- Note who released a lock, for NOTED milliseconds, so that a copy of the request which finds another holder knows that
+-- it was done. Only the last MOST_NOTED releases are noted. The lock is released by then: nothing that is refused may
+-- end the script, nor leave notes that never end.
+-- Is_new: the notes are to stay for that long from now; else no longer than they would.
+local function note_release(released, releaser, is_new)
+  local time = redis.pcall('TIME')
+  if time.err then
     return
   end
-  local left = redis.pcall('PTTL', facts)
-  if type(left) ~= 'number' then
-    redis.pcall('PEXPIRE', facts, KEPT)
-  elseif left < tonumber(milliseconds) then
-    redis.pcall('PEXPIRE', facts, milliseconds)
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if type(redis.pcall('ZADD', released, string.format('%.0f', now), releaser)) ~= 'number' then
+    return
   end
+  redis.pcall('ZREMRANGEBYSCORE', released, '-inf', string.format('%.0f', now - NOTED))
+  local trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_NOTED - 1)
+  local ends = is_new and redis.pcall('PEXPIRE', released, NOTED) or 1
+  if type(trimmed) ~= 'number' or type(ends) ~= 'number' then
+    redis.pcall('DEL', released)
+  end
+end
+
+-- Whether it is noted that this releaser released the lock.
+local function was_released(released, releaser)
+  return type(redis.pcall('ZSCORE', released, releaser)) == 'string'
 end

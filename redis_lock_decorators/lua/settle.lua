@@ -3,8 +3,7 @@
 -- back, a later end than the lock had when it was taken: it changes nothing then.
 -- If the lock was handed over, it is noted by which identifier: that it was entered is noted too, as nobody will let it
 -- go by that one.
--- Whoever let the lock go by that identifier before is not noted any more: it may be used again and again.
--- KEYS  the lock key; where it was waited for, or others may use the last identifier too, its queue and its facts too
+-- KEYS  the lock key; where it was waited for, its queue and its facts too
 -- ARGV  identifier, serial number of the request, last identifier, 1 to take the end away (else 0), the end that the
 --       lock has at the latest (Unix milliseconds)
 -- reply "identifier:serial" when done; {"identifier:serial", identifier, its end} if it ends later;
@@ -28,8 +27,5 @@ if ARGV[4] == '1' or found == -1 then
   redis.call('SET', KEYS[1], ARGV[3])
 elseif ARGV[3] ~= holder then
   redis.call('SET', KEYS[1], ARGV[3], 'PX', math.max(1, redis.call('PTTL', KEYS[1])))
-end
-if KEYS[3] and redis.pcall('HGET', KEYS[3], 'from') == ARGV[3] then
-  redis.pcall('HSET', KEYS[3], 'from', '') -- emptied: the right to that has who notes it
 end
 return mark

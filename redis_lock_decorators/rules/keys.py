@@ -128,6 +128,12 @@ def with_queue(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return keys + queues + tuple([companion(key, b"waiters") for key in keys])
 
 
+@lru_cache(maxsize=1024)
+def with_notes(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The keys of ``with_queue``, then those of the notes of who released the locks."""
+    return with_queue(keys) + tuple([companion(key, b"released") for key in keys])
+
+
 def _hashed(key: bytes) -> bytes:
     """The part of a key that chooses its slot: its hash tag, or the key itself."""
     start = key.find(b"{")

@@ -8,21 +8,26 @@ from collections.abc import Iterable, Mapping
 #: What the channels of listeners begin with.
 CHANNEL = "redis-lock:"
 
+#: What notes of releases need besides ZADD, without which there are none.
+NOTES = ("TIME", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK")
 #: The commands of each use. Those of "every lock" are needed by the others too.
 RIGHTS: Mapping[str, tuple[str, ...]] = {
-    "every lock": (*("EVALSHA", "EVAL", "SET", "GET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "HGET"),),
+    "every lock": (
+        *("EVALSHA", "EVAL", "SET", "GET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "ZSCORE"),
+    ),
     "waiting in queues and cohorts": (
         *("SUBSCRIBE", "PUBLISH", "PING", "PUBSUB|NUMSUB", "INFO"),
-        *("ZADD", "ZREM", "ZSCORE", "ZRANGE", "ZPOPMIN", "HSET", "HDEL", "HEXISTS"),
+        *("ZADD", "ZREM", "ZRANGE", "ZPOPMIN", "HGET", "HSET", "HDEL", "HEXISTS"),
+        *NOTES,
     ),
-    "fencing": ("TIME", "HSET"),
+    "fencing": ("TIME", "HGET", "HSET"),
     "min_hold": ("ZRANGE", "HDEL"),
     "replicas": ("WAIT",),
     "locks in place of redis-py's": ("TIME", "PEXPIRETIME", "PEXPIREAT"),
     'release_method="transaction"': ("WATCH", "UNWATCH", "MULTI", "EXEC", "HDEL"),
     'release_method="native"': ("DELIFEQ", "DELEX"),
-    "clients that repeat requests": ("HSET",),
-    "clients of clusters": ("HSET", "CLUSTER|SLOTS", "COMMAND", "ASKING"),
+    "clients that repeat requests": ("ZADD", *NOTES),
+    "clients of clusters": ("ZADD", *NOTES, "CLUSTER|SLOTS", "COMMAND", "ASKING"),
 }
 
 _SPECIAL = re.compile(r"([\\*?\[\]])")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators import lua
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.keys import with_notes
 from redis_lock_decorators.testing import LocalServer
 
 MINE = "mine"
@@ -124,7 +124,7 @@ def test_last_form_is_also_the_sign_that_the_lock_was_entered(
     real: Server, granted: str, left: str | None
 ) -> None:
     _, time = real.run("acquire", 10_000, 1)
-    real.client.hset("facts", mapping={"granted": f"one|{granted}|2000", "from": "x"})
+    real.client.hset("facts", "granted", f"one|{granted}|2000")
     arguments = (MINE, 1, "token", 0, int(time) + 10_000)
 
     for _ in range(2):
@@ -134,58 +134,77 @@ def test_last_form_is_also_the_sign_that_the_lock_was_entered(
     assert real.client.hget("facts", "granted") == left
 
 
-@pytest.mark.parametrize("noted", ["again", "another", None])
-@pytest.mark.parametrize("verb", ["acquire", "settle"])
-def test_identifier_that_is_used_again_is_not_noted_to_have_let_go(
-    real: Server, verb: str, noted: str | None
-) -> None:
-    client = real.client
-    if noted is not None:
-        client.hset("facts", mapping={"from": noted, "granted": "one|x|2000"})
-    if verb == "acquire":
-        details = ["lock", "facts", "again", 1, 60_000, 2]
-        reply = client.eval(lua.script(verb).text, 2, *details)
-    else:
-        client.set("lock", MINE, px=60_000)
-        details = ["lock", "queue", "facts", MINE, 1, "again", 0, 10**15]
-        reply = client.eval(lua.script(verb).text, 3, *details)
-
-    assert reply in ("again:1", "mine:1")
-    assert client.get("lock") == "again"
-    assert 0 < client.pttl("lock") <= 60_000
-    assert client.hget("facts", "from") == ("" if noted == "again" else noted)
-    assert client.hget("facts", "granted") == (noted and "one|x|2000")
-
-
-def test_facts_are_no_lock_that_is_taken(real: Server) -> None:
-    client, text = real.client, lua.script("acquire").text
-    client.set("lock", MINE, px=60_000)
-    client.set("other data", "x")
-
-    refused = client.eval(text, 2, "lock", "facts", "again", 1, 60_000, 2)
-    taken = client.eval(text, 2, "lock 2", "other data", "again", 2, 60_000, 2)
-
-    assert refused[:2] == ["again:1", MINE]
-    assert taken == "again:2"
-    assert client.exists("facts") == 0
-    assert client.get("other data") == "x"
+@pytest.fixture
+def keys() -> tuple[bytes, ...]:
+    return with_notes((b"lock",))
 
 
 @pytest.mark.parametrize("verb", ["release", "rest"])
-def test_note_of_who_let_go_is_made_without_the_right_to_ask_for_its_end(
-    real: Server, local: LocalServer, verb: str
+@pytest.mark.parametrize("missing", ["zadd", "zremrangebyrank", "pexpire"])
+def test_without_a_right_to_note_releases_the_lock_is_released_and_nothing_left_for_ever(
+    real: Server, local: LocalServer, verb: str, missing: str, keys: tuple[bytes, ...]
 ) -> None:
-    key, queue, facts = keys = with_queue((b"lock",))
-    rules = ("reset", "on", ">any", "~*", "&*", "+@all", "-pttl")
+    rules = ("reset", "on", ">any", "~*", "&*", "+@all", f"-{missing}")
     real.client.execute_command("ACL", "SETUSER", "limited", *rules)
     client = local.client(username="limited", password="any")  # noqa: S106
-    real.client.set(key, MINE, px=60_000)
-    details = (5_000, 30_000) if verb == "rest" else (30_000,)
-    replies = [
-        client.eval(lua.script(verb).text, 3, *keys, MINE, number, *details) for number in (1, 2)
-    ]
+    real.client.set(keys[0], MINE, px=60_000)
+    details = (5_000, MINE, 1) if verb == "rest" else (MINE, 1)
 
-    assert replies == [b"mine:1", b"mine:2"]
-    assert real.client.get(key) == ("mine:rest" if verb == "rest" else None)
-    assert 0 < real.client.pttl(facts) <= lua.KEPT
-    assert not real.client.exists(queue)
+    assert client.eval(lua.script(verb).text, 4, *keys, MINE, 1, *details) == b"mine:1"
+
+    assert real.client.get(keys[0]) == ("mine:rest" if verb == "rest" else None)
+    assert not real.client.exists(keys[3])
+
+
+def test_release_that_comes_again_finds_by_what_it_was_noted(
+    real: Server, keys: tuple[bytes, ...]
+) -> None:
+    client, text = real.client, lua.script("release").text
+
+    def released(*details: Any) -> Any:
+        return client.eval(text, 4, *keys, MINE, 1, *details)
+
+    client.set(keys[0], MINE, px=60_000)
+    assert released("first", 1) == "mine:1"
+    client.set(keys[0], "another", px=60_000)
+
+    assert released("first", 1) == released("first") == "mine:1"
+    assert released() == released("second") == ["mine:1", "another"]
+    assert 29_000 < client.pttl(keys[3]) <= lua.NOTED
+
+
+def test_only_the_last_releases_are_noted(real: Server, keys: tuple[bytes, ...]) -> None:
+    client, text = real.client, lua.script("release").text
+    half_a_minute_ago = int(client.time()[0]) * 1000 - lua.NOTED
+    client.zadd(keys[3], {f"old {number}": half_a_minute_ago - number for number in range(20)})
+    for number in range(lua.MOST_NOTED + 20):
+        client.set(keys[0], MINE, px=60_000)
+        client.eval(text, 4, *keys, MINE, 1, f"number {number}", 1)
+        assert number or client.zcard(keys[3]) == 1
+
+    assert client.zcard(keys[3]) == lua.MOST_NOTED
+    assert client.zscore(keys[3], f"number {lua.MOST_NOTED + 19}") is not None
+
+
+@pytest.mark.parametrize("has_notes", [False, True])
+def test_release_of_a_lock_that_nobody_waits_for_lets_notes_end(
+    real: Server, has_notes: bool, keys: tuple[bytes, ...]
+) -> None:
+    client = real.client
+    if has_notes:
+        client.zadd(keys[3], {"another": int(client.time()[0]) * 1000})
+        client.pexpire(keys[3], 10_000)
+    client.set(keys[0], MINE, px=60_000)
+
+    assert client.eval(lua.script("release").text, 4, *keys, MINE, 1) == "mine:1"
+
+    assert client.zrange(keys[3], 0, -1) == (["another", MINE] if has_notes else [])
+    assert client.pttl(keys[3]) <= 10_000
+
+
+def test_identifier_of_others_is_not_taken_for_ones_own(real: Server) -> None:
+    real.client.set("lock", MINE, px=60_000)
+
+    assert real.run("acquire", 60_000, 2)[:2] == ["mine:1", MINE]
+    real.client.delete("lock")
+    assert real.run("acquire", 60_000, 2) == "mine:1"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from redis_lock_decorators.lua import KEPT
+from redis_lock_decorators.lua import KEPT, MOST_NOTED, NOTED
 
 
 class Redis(Protocol):
@@ -29,6 +29,8 @@ class Redis(Protocol):
     def zadd(self, key: Any, score: int, member: str) -> None: ...
     def zrem(self, key: Any, member: str) -> None: ...
     def zscore(self, key: Any, member: str) -> int | None: ...
+    def ztrim(self, key: Any, least: int, most: int) -> None: ...
+    def milliseconds(self) -> int: ...
     def zlast(self, key: Any) -> int | None: ...
     def zpopmin(self, key: Any) -> str | None: ...
     def zall(self, key: Any) -> list[str]: ...
@@ -182,7 +184,6 @@ class Scripts:
         if holder != identifier:
             return [mark, holder or ""]
         if redis.exists(queue):
-            redis.hdel(facts, "from")
             self.promote(key, queue, facts, holder)
         else:
             redis.delete(key, facts)
@@ -203,45 +204,65 @@ class Scripts:
             *(-1 if heard is None else heard, *missing),
         ]
 
-    def note_parting(self, facts: Any, releaser: str, milliseconds: int) -> None:
-        if milliseconds:
-            self.redis.hset(facts, "from", releaser)
-            if self.redis.pttl(facts) < milliseconds:
-                self.redis.pexpire(facts, milliseconds)
+    def note_release(self, released: Any, releaser: str, is_new: bool) -> None:
+        now = self.redis.milliseconds()
+        self.redis.zadd(released, now, releaser)
+        self.redis.ztrim(released, now - NOTED, MOST_NOTED)
+        if is_new:
+            self.redis.pexpire(released, NOTED)
+
+    def was_released(self, released: Any, releaser: str) -> bool:
+        return self.redis.zscore(released, releaser) is not None
 
     def rest(
-        self, mark: Any, keys: Sequence[Any], identifier: str, milliseconds: int, noted: int = 0
+        self,
+        mark: Any,
+        keys: Sequence[Any],
+        identifier: str,
+        milliseconds: int,
+        releaser: str | None = None,
+        noted: int = 0,
     ) -> Any:
-        redis, count, stranger = self.redis, len(keys) // 3, None
-        resting = f"{identifier}:rest"
+        redis, count, stranger = self.redis, len(keys) // 4, None
+        resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
+            key, queue, facts, released = keys[at::count]
             holder = redis.value(key)
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
                 redis.hdel(facts, "granted")
-                redis.hdel(facts, "from")
-                self.note_parting(facts, identifier, noted)
-                self.stir(redis.zall(queue)[:100])
-            elif holder != resting and redis.hget(facts, "from") != identifier:
+                places = redis.zall(queue)[:100]
+                if places or noted:
+                    self.note_release(released, releaser, True)
+                self.stir(places)
+            elif holder != resting and not self.was_released(released, releaser):
                 stranger = (stranger or "") if holder is None else holder
         return mark if stranger is None else [mark, stranger]
 
-    def release(self, mark: Any, keys: Sequence[Any], identifier: str, noted: int = 0) -> Any:
-        redis, count, stranger = self.redis, len(keys) // 3, None
+    def release(
+        self,
+        mark: Any,
+        keys: Sequence[Any],
+        identifier: str,
+        releaser: str | None = None,
+        noted: int = 0,
+    ) -> Any:
+        redis, count, stranger = self.redis, len(keys) // 4, None
+        resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts = keys[at], keys[count + at], keys[2 * count + at]
+            key, queue, facts, released = keys[at::count]
             holder = redis.value(key)
             if holder != identifier:
-                if holder == f"{identifier}:rest" or redis.hget(facts, "from") != identifier:
+                if holder == resting or not self.was_released(released, releaser):
                     stranger = (stranger or "") if holder is None else holder
             else:
-                if redis.exists(queue):
-                    redis.hset(facts, "from", identifier)
+                is_awaited, is_noted = redis.exists(queue), redis.exists(released)
+                if is_awaited:
                     self.promote(key, queue, facts, identifier)
                 else:
                     redis.delete(key, facts)
-                self.note_parting(facts, identifier, noted)
+                if is_awaited or is_noted or noted:
+                    self.note_release(released, releaser, is_awaited or bool(noted))
         return mark if stranger is None else [mark, stranger]
 
 
@@ -305,6 +326,15 @@ class Memory:
 
     def zscore(self, key: Any, member: str) -> int | None:
         return self.queues.get(key, {}).get(member)
+
+    def ztrim(self, key: Any, least: int, most: int) -> None:
+        places = self.zall(key)
+        for number, member in enumerate(reversed(places)):
+            if number >= most or self.queues[key][member] <= least:
+                self.zrem(key, member)
+
+    def milliseconds(self) -> int:
+        return 0
 
     def zlast(self, key: Any) -> int | None:
         return max(self.queues.get(key, {}).values(), default=None)

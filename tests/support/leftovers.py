@@ -85,7 +85,7 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 
 def is_note(client: Any, key: bytes) -> bool:
     """Whether this is such a note, which ends by itself within a minute (decision 0038)."""
-    if not key.endswith(b"~:waiters"):
+    if not key.endswith((b"~:waiters", b"~:released")):
         return False
     try:
         left = client.pttl(key)

@@ -287,10 +287,7 @@ class SimulatedServer:
     def _acquire(
         self, mark: bytes, keys: Any, identifier: str, milliseconds: int, way: int = 0
     ) -> Any:
-        keys, facts = keys[:1] if way == 2 else keys, keys[1:2] if way == 2 else ()
         refusal = self._refusal(mark, keys, "" if way == 2 else identifier)
-        if refusal is None:
-            self._forget_parting(facts, identifier)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
             self.writes[key] += 1  # where it is long enough too
@@ -364,13 +361,7 @@ class SimulatedServer:
             self.put(key, last)
         elif last != holder:
             self.put(key, last, max(1, self._pttl(key)) / 1000)
-        self._forget_parting(others[1:], last)
         return mark
-
-    def _forget_parting(self, facts: Any, identifier: str) -> None:
-        for key in facts:
-            if self._hget(key, "from") == identifier:
-                self._any(key)["from"] = ""
 
     def _left(self, mark: bytes, keys: Any, identifier: str) -> Any:
         (key,) = keys
@@ -451,6 +442,14 @@ class Commands:
 
     def zscore(self, key: bytes, member: str) -> int | None:
         return self._server.members(key).get(member)
+
+    def ztrim(self, key: bytes, least: int, most: int) -> None:
+        for number, member in enumerate(reversed(self.zall(key))):
+            if number >= most or self.zscore(key, member) <= least:  # type: ignore[operator]
+                self.zrem(key, member)
+
+    def milliseconds(self) -> int:
+        return self._server.time() // 1000
 
     def zlast(self, key: bytes) -> int | None:
         return max(self._server.members(key).values(), default=None)

@@ -28,7 +28,7 @@ from redis_lock_decorators.flow.extend import extend
 from redis_lock_decorators.flow.leave import leave
 from redis_lock_decorators.flow.release import let_go, release
 from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
-from redis_lock_decorators.rules.keys import slot_of, with_queue
+from redis_lock_decorators.rules.keys import slot_of, with_notes, with_queue
 from redis_lock_decorators.rules.options import ReleaseMethod
 from redis_lock_decorators.world.blocking import run
 
@@ -370,9 +370,9 @@ def test_note_of_who_let_go_ends_by_itself_and_is_left_by_no_other_client() -> N
     for one in (port, plain):
         run(release(one, taken(one, "a"), "script"))
 
-    (_, _, facts) = with_queue((KEY,))
-    assert 0 < port.server.left(facts) <= 30
-    assert plain.server.left(facts) == 0
+    *_, released = with_notes((KEY,))
+    assert 0 < port.server.left(released) <= 30
+    assert plain.server.left(released) == 0
 
 
 @every_method

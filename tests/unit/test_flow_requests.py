@@ -20,7 +20,7 @@ from redis_lock_decorators.flow.requests import (
     persist,
     text,
 )
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators.rules.keys import with_notes
 from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
@@ -180,7 +180,7 @@ def test_refusal_tells_the_holder_and_the_time(decoded: bool) -> None:
 def test_refusal_without_a_holder_tells_none() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
-    refusal = run(ask(port, "release", claim, with_queue(claim.keys), until=port.now() + 1))
+    refusal = run(ask(port, "release", claim, with_notes(claim.keys), until=port.now() + 1))
 
     assert refusal == Refusal(None, None)
 
