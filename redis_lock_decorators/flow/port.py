@@ -101,6 +101,9 @@ class Port(Protocol):
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         """Do works at the same time and return what they return, in their order."""
 
+    async def locate(self, key: bytes, until: float) -> None:
+        """Know which node of a cluster a key lies on, where the client was not used yet."""
+
     def listener(self, key: bytes) -> Listener:
         """Who hears whose turn it is for a key."""
 

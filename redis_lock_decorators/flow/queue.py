@@ -61,6 +61,8 @@ async def wait(
     Raises:
         Deaf: no word can come; look for the lock from time to time instead.
     """
+    if port.slotted:  # each node has a listener of its own
+        await persist(port, partial(port.locate, claim.keys[0]), stop)
     stand = _Stand(port, claim, attempt, stop, pauses)
     try:
         stand.listener.join(stand.turn)

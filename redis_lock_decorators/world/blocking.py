@@ -123,6 +123,9 @@ class BlockingPort:
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
 
+    async def locate(self, key: bytes, until: float) -> None:
+        """Blocking clients of clusters know their nodes from the start."""
+
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)
 

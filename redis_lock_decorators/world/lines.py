@@ -94,6 +94,18 @@ async def task_line(client: Any, key: bytes) -> TaskLine:
     return TaskLine(connection)
 
 
+async def find_nodes(client: Any, until: float) -> None:
+    """Have a cluster's client that was not used yet ask which node has which slots."""
+    try:
+        async with timeout(until - monotonic()):
+            await client.initialize()
+    except asyncio.TimeoutError:
+        raise failures.unsent(failures.no_reply(client)) from None
+    except Exception as error:
+        failures.unsent(error)
+        raise
+
+
 async def thread_line(client: Any, key: bytes) -> ThreadLine:
     """A line from a blocking client's connection parameters to the node of a key."""
     connect = partial(hearing_line, client, key)

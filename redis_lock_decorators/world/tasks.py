@@ -18,7 +18,7 @@ from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier, car
 from redis_lock_decorators.world.clients import Facts, node_of
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
-from redis_lock_decorators.world.lines import task_line
+from redis_lock_decorators.world.lines import find_nodes, task_line
 from redis_lock_decorators.world.trips import Carrier
 from redis_lock_decorators.world.waiters import TaskWaiter
 from redis_lock_decorators.world.watched import TaskWatch
@@ -101,17 +101,21 @@ class AsyncioPort:
         return courier.beside(node_of(self.client, command)) if self.slotted else courier
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        node = self._facts.node(self.client, commands[0])
         if isinstance(self._carrier, PoolCarrier):
-            replies = await carry_apart(self.client, self._facts.named, commands, until)
-        else:
-            replies = await ClientCarrier(self.client).carry(commands, until)
+            return await carry_apart(self.client, self._facts.named, commands, until)
+        await self.locate(commands[0][3], until)
+        node = self._facts.node(self.client, commands[0])
+        replies = await ClientCarrier(self.client).carry(commands, until)
         if self._facts.node(self.client, commands[0]) != node:
             raise failures.moved(self.client)
         return replies
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return await asyncio.gather(*works)
+
+    async def locate(self, key: bytes, until: float) -> None:
+        if self.slotted and self._facts.node(self.client, ("", key)) is None:
+            await find_nodes(self.client, until)
 
     def listener(self, key: bytes) -> Listener:
         return self._facts.listener(self, key)

@@ -97,6 +97,9 @@ class SimulatedPort:
     def hears(self, key: bytes) -> bool:
         return False
 
+    async def locate(self, key: bytes, until: float) -> None:
+        pass
+
     async def sleep(self, seconds: float) -> None:
         assert seconds >= 0
         self.pauses.append(seconds)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import TimeoutError as NoReply
+from support.virtual_loop import VirtualLoop
 
+from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.bells import LoopBell, bell_of_threads
 from redis_lock_decorators.world.blocking import BlockingPort, run
 from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.tasks import port_of
@@ -73,16 +78,56 @@ def sent(kind: type[Cluster], moves: bool) -> list[Any]:
     return asyncio.run(send())
 
 
+class UnusedCluster(AsyncCluster):
+    """One that asks which node has which slots when it is used first."""
+
+    def __init__(self, moves: bool) -> None:
+        super().__init__(moves)
+        self.nodes_manager.slots_cache = {}
+
+    async def initialize(self) -> None:
+        self.nodes_manager.slots_cache = dict.fromkeys(range(16_384), _node("a"))
+
+
 def _node(name: str) -> list[Any]:
     return [SimpleNamespace(name=name)]
 
 
-@pytest.mark.parametrize("kind", [Cluster, AsyncCluster])
+@pytest.mark.parametrize("kind", [Cluster, AsyncCluster, UnusedCluster])
 def test_confirmation_by_the_node_that_a_slot_has_left_is_unknown(kind: type[Cluster]) -> None:
     with pytest.raises(Disconnected, match="moved"):
         sent(kind, moves=True)
 
 
-@pytest.mark.parametrize("kind", [Cluster, AsyncCluster])
+@pytest.mark.parametrize("kind", [Cluster, AsyncCluster, UnusedCluster])
 def test_confirmation_by_the_node_of_a_slot_counts(kind: type[Cluster]) -> None:
     assert sent(kind, moves=False) == [b"identifier:1", 1]
+
+
+def test_waiters_have_one_listener_though_the_client_was_not_used_yet() -> None:
+    client = UnusedCluster(moves=False)
+
+    async def listeners() -> list[object]:
+        port = port_of(client, Facts(client, Courier(), LoopBell()))
+        await port.locate(b"key", UNTIL)
+        early = port.listener(b"key")
+        await client.initialize()
+        return [early, port.listener(b"key")]
+
+    early, late = asyncio.run(listeners())
+    assert early is late
+
+
+def test_client_that_finds_no_nodes_in_time_has_sent_nothing() -> None:
+    client = UnusedCluster(moves=False)
+    client.initialize = partial(asyncio.sleep, 60)  # type: ignore[method-assign]
+
+    async def locate() -> None:
+        port = port_of(client, Facts(client, Courier(), LoopBell()))
+        await port.locate(b"key", monotonic() + 0.5)
+
+    loop = VirtualLoop()
+    with pytest.raises(NoReply) as raised:
+        loop.run_until_complete(locate())
+    loop.close()
+    assert not failures.was_sent(raised.value)
