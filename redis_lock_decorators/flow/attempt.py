@@ -12,6 +12,7 @@ from redis_lock_decorators.flow.claim import Claim, Clock
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.release import let_go_part
 from redis_lock_decorators.flow.requests import (
+    ROUND_TRIP,
     Refusal,
     ask,
     groups,
@@ -81,9 +82,13 @@ async def _take_surely(
 
     async def send(*command: Any, until: float) -> Any:
         nonlocal confirmed
-        left = durations.milliseconds(max(0.0, until - port.now()) / 2)
-        wait = ("WAIT", claim.replicas, max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, left)))
-        reply, confirmed = await port.send_together(command, wait, until=until)
+        now = port.now()
+        left = durations.milliseconds(max(0.0, until - now) / 2)
+        most = max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, left))
+        # The server keeps its replies back for so long, which is no part of the round trip.
+        latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
+        wait = ("WAIT", claim.replicas, most)
+        reply, confirmed = await port.send_together(command, wait, until=latest)
         for failure in (reply, confirmed):
             if isinstance(failure, Exception):
                 raise failure

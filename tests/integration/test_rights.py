@@ -169,8 +169,6 @@ def skip_unfit(place: Place, use: str) -> None:
 @pytest.mark.parametrize("use", WORKS)
 async def test_rights_that_are_listed_are_enough_and_used(place, front, use, name, caplog):
     skip_unfit(place, use)
-    if place.is_cluster and front.name == "asyncio" and use == "replicas":
-        pytest.skip("the client's WAIT may get no reply in time, with any rights")
     uses = uses_of(place, use)
     with place.user(*rights.rules(PREFIX, uses)):
         results = await do_all(front, place, use, name)

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
-from support.faults import delayed, misheard, raising, reply_lost, request_lost, resent, slow
+from redis.exceptions import TimeoutError as TimedOut
+from support.faults import (
+    Request,
+    delayed,
+    misheard,
+    raising,
+    reply_lost,
+    request_lost,
+    resent,
+    slow,
+    swallowed,
+)
 from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
@@ -15,7 +26,7 @@ from redis_lock_decorators.flow.acquire import acquire
 from redis_lock_decorators.flow.attempt import FENCE_KEPT, LONGEST_CONFIRMATION
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.requests import Refusal
+from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal
 from redis_lock_decorators.rules.keys import companion
 from redis_lock_decorators.world.blocking import run
 
@@ -336,6 +347,31 @@ def test_lock_that_too_few_replicas_know_of_is_let_go(fencing: bool) -> None:
     assert port.server.value(KEY) is None
     assert port.held == {}
     assert port.verbs[-1] == "release"
+
+
+def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip() -> None:
+    port = SimulatedPort()
+
+    def held_back(request: Request) -> Any:
+        milliseconds = request.command[-1][-1]
+        return slow(milliseconds / 1000 + 0.9 * ROUND_TRIP)(request)
+
+    port.faults = [held_back]
+
+    refusal = attempt(port, confirmed("a"))
+
+    assert refusal is not None
+    assert "0 of 1 replicas" in refusal.why
+
+
+def test_silent_server_is_waited_for_as_long_as_the_caller_has_time_for_replicas() -> None:
+    port = SimulatedPort()
+    port.usual = swallowed
+
+    with pytest.raises(TimedOut):
+        attempt(port, confirmed("a"), wait=3)
+
+    assert 3 <= port.now() - 1000 < 3 + ROUND_TRIP
 
 
 def test_lock_of_another_is_not_touched_by_who_wants_replicas() -> None:
