@@ -232,19 +232,45 @@ def delays(history: list[Attempt], harms: Harms, lateness: float) -> list[str]:
     return found
 
 
-def starved(history: list[Attempt], harms: Harms, healed: float, healing: float) -> list[str]:
-    """Who waited for longer than ``healing`` seconds after the last fault, or was refused then."""
+def starved(
+    history: list[Attempt], harms: Harms, healed: float, healing: float, idle: float = math.inf
+) -> list[str]:
+    """Who waited for longer than ``healing`` seconds after the last fault, or was refused then.
+
+    Or for longer than ``idle`` seconds in which nobody was inside: these alone count for who polls,
+    as others may come first any number of times.
+    """
     found = []
+    inside = {entered[0]["lock"]: _spans(entered, harms) for entered in _by_lock(history)}
     for one in history:
         if harms[one["process"]].killed is not None or one["patience"] < healing:
             continue
         answered = one.get("granted", one.get("ended", math.inf))
-        waited = answered - max(one["invoked"], healed)
-        if waited > healing:
+        begun = max(one["invoked"], healed)
+        waited, free = answered - begun, _free(inside.get(one.get("lock"), ()), begun, answered)
+        if waited > healing and one.get("way") != "poll":
             found.append(f"waited {waited:.2f} s after the last fault: {one}")
+        elif free > min(idle, healing):
+            found.append(f"waited {free:.2f} s for what nobody held: {one}")
         elif one.get("outcome") == "refused" and one["ended"] > healed:
             found.append(f"refused after long: {one}")
     return found
+
+
+def _spans(entered: list[Attempt], harms: Harms) -> list[tuple[float, float]]:
+    """From when to when each was inside, in the order of their entries."""
+    return [(one["granted"], ends(one, harms)) for one in entered]
+
+
+def _free(inside: Iterable[tuple[float, float]], begun: float, over: float) -> float:
+    """For how many of these seconds nobody was inside."""
+    found = 0.0
+    for entered, left in inside:
+        if entered >= over:
+            break
+        found += max(0.0, entered - begun)
+        begun = max(begun, left)
+    return found + max(0.0, over - begun)
 
 
 def failures(history: list[Attempt], healed: float) -> list[str]:

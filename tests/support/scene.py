@@ -38,7 +38,10 @@ from support.plans import LONG, LONGEST_BLOCK, Plan
 
 LEASE = 2.0
 #: Seconds after the last fault in which everybody must be served.
-HEALING = LEASE + 8.0
+HEALING = LEASE + 6.0
+#: Seconds after it in which a lock may stand though nobody is inside: until a lease is over that was
+#: lost, and what is left of the longest time between two looks.
+IDLE = 2.5
 #: Seconds after the last fault in which clients may still fail.
 RECOVERY = 2.5
 SLOW = "nobody answered for most of a lease"
@@ -210,7 +213,7 @@ class Scene:
             *untold(history, allowed),
             *losses(history, allowed),
             *fences(history, harms),
-            *starved(history, harms, healed, healing),
+            *starved(history, harms, healed, healing, self.crew.plan.lease + IDLE),
             *failures(history, healed + RECOVERY),
             *[f"{name} did not end" for name in late],
             *self.crew.complaints(),

@@ -185,6 +185,27 @@ class TestStarved:
         assert len(starved([{**refused, "ended": 12}], HARMS, healed=10, healing=5)) == 1
         assert starved([{**refused, "ended": 9}], HARMS, healed=10, healing=5) == []
 
+    def test_who_polls_may_wait_while_others_are_inside(self):
+        waiting = held(17, 18, invoked=1, way="poll")
+        others = [held(9, 13), held(13.5, 16.8, way="poll")]
+
+        assert starved([waiting, *others], HARMS, healed=10, healing=5, idle=1) == []
+        (found,) = starved([waiting, others[0]], HARMS, healed=10, healing=5, idle=1)
+        assert found.startswith("waited 4.00 s for what nobody held")
+
+    def test_who_waits_for_what_nobody_holds_is_found(self):
+        waiting = held(14, 15, invoked=11, way="queue")
+
+        assert starved([waiting], HARMS, healed=10, healing=5, idle=3.5) == []
+        assert len(starved([waiting], HARMS, healed=10, healing=5, idle=2.5)) == 1
+
+    def test_a_lease_that_nobody_believes_in_keeps_nobody_waiting(self):
+        lost = held(11, 20, told=12, invoked=11)
+
+        (found,) = starved([lost, held(15, 16)], HARMS, healed=10, healing=5, idle=0.4)
+
+        assert found.startswith("waited 0.50 s for")
+
     def test_the_dead_and_the_impatient_wait_for_nothing(self):
         history = [
             {"process": "dead", "patience": 60.0, "invoked": 1.0},
