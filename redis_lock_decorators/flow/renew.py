@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,10 +60,16 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
     keys = tuple([key.key for key in part])
     # By an identifier of its own: a lease's may be passed on while this is under way.
     request = claim_on(keys[0], 1.0)
+    began = port.now()
+
+    def send(*command: Any, until: float) -> Awaitable[Any]:
+        # That the script is not known is an answer: the server can only be silent since then.
+        return port.send(*command, until=until + (port.now() - began))
+
     outcomes: list[Outcome] = [None] * len(part)  # what the script does not name it has renewed
     try:
         read = partial(_note_lost, outcomes)
-        await ask(port, "renew", request, keys, *details, until=until, read=read)
+        await ask(port, "renew", request, keys, *details, until=until, read=read, send=send)
     except Exception as error:
         if len(part) == 1 or not is_torn(port, error):
             return [error] * len(part)

@@ -146,6 +146,29 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
     assert port.server.left(KEY) == pytest.approx(30, abs=0.01)
 
 
+def test_script_that_is_sent_again_has_as_much_time_for_its_reply_as_before() -> None:
+    """The first reply took most of the time, but shows that the server answers."""
+    port = SimulatedPort()
+    claim = taken(port, "a")
+    port.server.loaded.clear()
+    port.latency = 2.0  # of the 3 seconds that a renewal has here
+
+    assert renewed(port, claim, seconds=30) == [None]
+
+
+def test_silence_after_a_script_was_sent_again_ends_the_request_in_its_time() -> None:
+    port = SimulatedPort()
+    claim = taken(port, "a")
+    port.server.loaded.clear()
+    port.latency, port.faults = 2.0, [delivered, swallowed]
+    before = port.now()
+
+    (outcome,) = renewed(port, claim)
+
+    assert isinstance(outcome, Exception)
+    assert port.now() == pytest.approx(before + 2 + 3)
+
+
 # Several keys of a lease
 
 
