@@ -8,12 +8,15 @@ in whichever thread, task or context that is.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import ref
+
+from redis_lock_decorators.rules.awaited import known_as_async
 
 L = TypeVar("L")
 
@@ -61,13 +64,24 @@ class _Newest(threading.local):
 _newest = _Newest()
 
 
-class EnterMethod:
-    """The first method of a block, which is called with it: ``function(lock, block)``."""
+class _Method:
+    """One of the two methods of a block."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "_is_async")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
+
+    def _of_class(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is looked up at the class, and called with the lock."""
+        return known_as_async(function) if self._is_async else function
+
+
+class EnterMethod(_Method):
+    """The first method of a block, which is called with it: ``function(lock, block)``."""
+
+    __slots__ = ()
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
         of, newest = kind if lock is None else lock, _newest.block
@@ -77,17 +91,14 @@ class EnterMethod:
         else:
             block._of, block._seen = of, PAIR
         if lock is None:
-            return lambda lock: self._function(lock, _entered(lock, block))
+            return self._of_class(lambda lock: self._function(lock, _entered(lock, block)))
         return partial(self._function, lock, block)
 
 
-class ExitMethod:
+class ExitMethod(_Method):
     """The last method of a block, which is called with it: ``function(lock, block, …)``."""
 
-    __slots__ = ("_enter", "_function")
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    __slots__ = ("_enter",)
 
     def __set_name__(self, kind: type, name: str) -> None:
         self._enter = name.replace("exit", "enter")
@@ -100,7 +111,9 @@ class ExitMethod:
         else:
             block = _offered(of, EXIT) if self._may_be_first(lock, kind) else Block(of, EXIT)
         if lock is None:
-            return lambda lock, *failure: self._function(lock, _left(lock, block), *failure)
+            return self._of_class(
+                lambda lock, *failure: self._function(lock, _left(lock, block), *failure)
+            )
         return partial(self._function, lock, block)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:

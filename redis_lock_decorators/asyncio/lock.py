@@ -13,6 +13,7 @@ from redis_lock_decorators.flow import drop_in as flow
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.drop_in import Wish
 from redis_lock_decorators.holds import Cell, Hold
+from redis_lock_decorators.rules.awaited import as_async
 from redis_lock_decorators.settings import DEFAULT
 from redis_lock_decorators.world.client_types import AsyncClient
 from redis_lock_decorators.world.failures import is_outcome
@@ -29,6 +30,7 @@ class Lock(DropIn[AsyncClient]):
     # What is called belongs to the task that calls it, whichever runs the coroutine: before
     # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
 
+    @as_async
     def _begin(self, block: Block[Hold]) -> Coroutine[Any, Any, Lock]:
         cell, has_exit = self.local._own_cell(), block.begin()
         if self._has_own("acquire"):
@@ -37,6 +39,7 @@ class Lock(DropIn[AsyncClient]):
         hold = Hold(wish.claim, _running(), in_block=has_exit)
         return self._enter(cell, self._take(cell, hold, wish), block, has_exit, hold)
 
+    @as_async
     def _end(
         self, block: Block[Hold], kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
@@ -57,6 +60,7 @@ class Lock(DropIn[AsyncClient]):
         __aenter__ = EnterMethod(_begin)
         __aexit__ = ExitMethod(_end)
 
+    @as_async
     def acquire(
         self,
         blocking: bool | None = None,
@@ -79,6 +83,7 @@ class Lock(DropIn[AsyncClient]):
         wish = self._wish(blocking, blocking_timeout, token, sleep)
         return self._take(self.local._own_cell(), Hold(wish.claim, _running()), wish)
 
+    @as_async
     def release(self) -> Coroutine[Any, Any, None]:
         """Let the lock go; it can be called again after a broken connection.
 
@@ -89,6 +94,7 @@ class Lock(DropIn[AsyncClient]):
         """
         return self._release(self._found())
 
+    @as_async
     def extend(
         self, additional_time: float, replace_ttl: bool = False
     ) -> Coroutine[Any, Any, Literal[True]]:
@@ -102,6 +108,7 @@ class Lock(DropIn[AsyncClient]):
         change = self._extension(additional_time, replace_ttl)
         return self._adjust(self.local._cell().hold, change)
 
+    @as_async
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
         """Let the lock have its timeout again, from now.
 
@@ -116,6 +123,7 @@ class Lock(DropIn[AsyncClient]):
         """Ask Redis whether anybody holds the lock."""
         return await flow.is_locked(self._port(), self._key)
 
+    @as_async
     def owned(self) -> Coroutine[Any, Any, bool]:
         """Ask Redis whether this task holds the lock."""
         return self._owned(self.local._cell())

@@ -13,6 +13,7 @@ from redis_lock_decorators.description import CONFIGURED, Description
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.force import force
 from redis_lock_decorators.recipe import checked_identifier
+from redis_lock_decorators.rules.awaited import as_async
 from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators.rules.durations import checked_acquire_time
 from redis_lock_decorators.world.client_types import AsyncClient
@@ -31,6 +32,7 @@ class RedisLock(Description[AsyncClient]):
 
     _awaited = True
 
+    @as_async
     def _begin(self, block: Block[Lease]) -> Coroutine[Any, Any, Lease]:
         return self._enter(block, block.begin())
 

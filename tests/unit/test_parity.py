@@ -8,8 +8,12 @@ import pytest
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
+from redis_lock_decorators.asyncio.lock import Lock
 
 BLOCKING, ASYNC = redis_lock_decorators, redis_lock_decorators.asyncio
+#: The methods of locks and leases that ask the server.
+AWAITED = ("acquire", "release", "extend", "reacquire", "owned", "locked", "owner")
+AWAITED += ("force_release", "call")
 TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 
 
@@ -54,3 +58,17 @@ def test_options_mean_the_same() -> None:
     twin = inspect.signature(ASYNC.RedisLock).parameters
 
     assert blocking == twin
+
+
+@pytest.mark.parametrize(
+    "kind", [ASYNC.RedisLock, ASYNC.Lease, Lock], ids=lambda kind: kind.__name__
+)
+def test_what_is_awaited_is_known_as_an_async_function(kind: type) -> None:
+    """Of a class and of an object: who asks before calling would never await it else."""
+    names = ["__aenter__", "__aexit__"] + [name for name in AWAITED if hasattr(kind, name)]
+    assert len(names) > 3
+
+    something = object.__new__(kind)
+    for name in names:
+        assert inspect.iscoroutinefunction(getattr(kind, name)), name
+        assert inspect.iscoroutinefunction(getattr(something, name)), name

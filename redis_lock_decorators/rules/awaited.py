@@ -1,0 +1,48 @@
+"""Functions that begin when they are called, and are async functions to all who ask."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from types import MethodType
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+async def _any() -> None:
+    """What an async function looks like."""
+
+
+class _Begun(partial[Any]):
+    """A function known as async before Python 3.12: ``inspect`` looks into a ``partial``."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, instance: object, kind: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
+def known_as_async(function: F) -> F:
+    """Have a function that returns a coroutine pass for an async function.
+
+    Else who asks before calling, as ``unittest`` and web frameworks do, never awaits the result.
+    """
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(function)
+    begun = _Begun(_any)
+    begun.__wrapped__, begun.__doc__ = function, function.__doc__ or ""
+    return begun  # type: ignore[return-value]
+
+
+def as_async(function: F) -> F:
+    """The same as a decorator: what it makes has the name and the text of the function."""
+    known = known_as_async(function)
+    if known is not function:
+        update_wrapper(known, function)
+    return known
