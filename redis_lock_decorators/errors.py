@@ -9,8 +9,28 @@ import redis.exceptions
 
 #: Why a lease is lost of which Redis knows nothing any more.
 KEY_GONE = "its key is gone"
-#: How the reason of a loss begins where the server refused to renew the lease.
-UNRENEWED = "its time ran out, as its renewal was refused"
+#: Why a lease is lost that was to end by itself, and how all reasons begin of what was not renewed
+#: in time.
+RAN_OUT = "its time ran out"
+#: The server refused to renew it.
+UNRENEWED = f"{RAN_OUT}, as its renewal was refused"
+#: The server was asked to renew it, and did not answer.
+UNANSWERED = f"{RAN_OUT}, as its renewal brought no answer"
+#: The server was not asked to renew it.
+UNSENT = f"{RAN_OUT} before a renewal was sent"
+#: How the reason ends where another has the lock.
+HOLDS = " holds it"
+#: How the reason begins where a lease was not to live longer.
+AT_MOST = "its max_hold of"
+
+#: What helps against a loss, by how its reason begins.
+_CURES = {
+    UNRENEWED: "allow the renewal",
+    UNANSWERED: "see to the server and the network, or make expire longer than such an outage",
+    UNSENT: "keep the process and its event loop from standing still, or make expire longer",
+    RAN_OUT: "make the work shorter or expire longer",
+    AT_MOST: "make the work shorter or max_hold longer",
+}
 
 #: How the sentences begin of what is not held.
 _BEGINNINGS = ("lock '", 'lock "', "the lease of lock ")
@@ -101,13 +121,10 @@ class LockLostError(LockNotOwnedError):
 
     def _sentence(self, lock_name: str, why: str) -> str:
         lost = why or self._now()
-        cure = "check what the protected code did meanwhile"
-        if lost == KEY_GONE:
-            lost = f"{lost} (deleted, evicted, or lost by the server)"
-        elif lost.startswith(UNRENEWED):
-            cure = f"allow the renewal, and {cure}"
-        else:
-            cure = f"make the work shorter or expire longer, and {cure}"
+        cures = [cure for reason, cure in _CURES.items() if lost.startswith(reason)][:1]
+        if not cures and (lost == KEY_GONE or self.holder or lost.endswith(HOLDS)):
+            lost = f"{lost} (the key was deleted, evicted, or lost by the server, or it expired)"
+        cure = ", and ".join([*cures, "check what the protected code did meanwhile"])
         return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"
 
 

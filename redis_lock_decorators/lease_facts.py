@@ -169,7 +169,7 @@ class LeaseFacts:
 def loss(lease: LeaseFacts) -> LockLostError:
     """The error for a lease that is lost."""
     claim = lease._claim
-    why = claim.lost_to or ran_out(claim)
+    why = claim.lost_to or (ran_out(claim) if lease._watch is None else lease._watch.why_over())
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
     return LockLostError(claim.lock_name, why=why)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 from redis_lock_decorators.flow import process
 from redis_lock_decorators.rules import durations, keys, term
 from redis_lock_decorators.rules.options import LONGEST_GRANT
@@ -40,6 +41,27 @@ class Clock(NamedTuple):
 MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
 
 
+class Unrenewed(NamedTuple):
+    """Renewals of a lease that have not succeeded since an earlier one did.
+
+    Attributes:
+        since: when the first of them was sent, in monotonic seconds.
+        error: what the last of them ended with; "" while no answer has come.
+        is_refused: that was the server's refusal, for as long as nobody changes something.
+    """
+
+    since: float
+    error: str = ""
+    is_refused: bool = False
+
+    def why(self, end: float) -> str:
+        """Why a lease is lost that ended at ``end``."""
+        if self.is_refused:
+            return f"{UNRENEWED} ({self.error})"
+        last = f" (last error: {self.error})" if self.error else ""
+        return f"{UNANSWERED} for {max(end - self.since, 0.0):.3g} s{last}"
+
+
 class Claim:
     """The state of one acquisition; deadlines are monotonic seconds.
 
@@ -63,7 +85,8 @@ class Claim:
         deadline: when the lease ends for its holder; minus infinity before it is held.
         lasts: how many seconds the last request gave it.
         grant: the milliseconds for which it is handed over in a queue, until it is renewed.
-        renews: its lease will be renewed soon after it is held, so a grant will do until then.
+        renews: its lease will be renewed soon after it is held, so a grant will do until then; and
+            while it is held, whether it is to be renewed again.
         fencing: the acquisition is to be numbered.
         fence: its number, if it is held and numbered.
         replicas: how many replicas must know of it before it counts as held.
@@ -81,7 +104,7 @@ class Claim:
         freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
-        unrenewed: why its last renewal was refused; None if that was done, or is not known.
+        unrenewed: what became of renewals since one succeeded; None if none was sent.
         clock: what is known of the server's clock; None if nobody wants to know.
         strays: ends from which a request without an answer may yet move the lock.
         moved: by when its end was moved last, be it nearer; then its deadlines as given since, and
@@ -168,7 +191,7 @@ class Claim:
         self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
-        self.unrenewed: str | None = None
+        self.unrenewed: Unrenewed | None = None
         self.moved: tuple[float, dict[float, float]] = (-math.inf, {})
         self.clock: Clock | None = None
         self.strays: tuple[int, ...] = ()
@@ -193,6 +216,7 @@ class Claim:
 
         What left before that and is answered later says nothing of the end that the lock has now.
         """
+        self.unrenewed = None
         self._move(at, seconds, term.deadline(sent, seconds))
 
     def may_move(self, at: float, sent: float, seconds: float) -> None:
@@ -204,6 +228,7 @@ class Claim:
 
     def prolong(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
+        self.unrenewed = None
         at, ends = self.moved
         end = term.deadline(sent, seconds)
         if sent > at and end > self.deadline:

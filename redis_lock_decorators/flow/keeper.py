@@ -9,10 +9,10 @@ from functools import partial
 from typing import Protocol
 
 from redis_lock_decorators import lua
-from redis_lock_decorators.errors import shown
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Loop
-from redis_lock_decorators.flow.release import forget, refused
+from redis_lock_decorators.flow.outages import Outages, note_asked
+from redis_lock_decorators.flow.release import forget, why_refused
 from redis_lock_decorators.flow.renew import Outcome, Renewal, renew
 from redis_lock_decorators.flow.requests import Refusal
 from redis_lock_decorators.flow.watch import EARLY, Alone, Watch, note, popped
@@ -63,6 +63,7 @@ class Keeper:
         self._gone: set[Watch] = set()
         self._wheel: Wheel[Watch] = Wheel(bell.phase)
         self._rings_at = math.inf
+        self._outages = Outages()
 
     def __len__(self) -> int:
         # What is only to be forgotten counts if it is all: nobody else would come to do it.
@@ -196,6 +197,7 @@ class Keeper:
         ends = min([watch.claim.deadline for watch in timely], default=sent)
         # Half of what is left, so that there is time for another try on another connection.
         renewals = [watch.renewal(sent) for watch in timely]
+        note_asked(timely, sent)
         outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
         for watch, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
             watch.trip = None
@@ -208,27 +210,20 @@ class Keeper:
     def _conclude(self, watch: Watch, renewal: Renewal, outcome: Outcome, sent: float) -> None:
         claim, now = watch.claim, self._bell.now()
         if isinstance(outcome, Refusal):
-            self._lose(watch, refused(outcome))
+            self._lose(watch, why_refused(claim, outcome, now))
             return
-        claim.unrenewed = _refused_for(watch, outcome)
+        if outcome is not None:
+            self._outages.note(watch, outcome, sent, now)
         if now >= claim.deadline:  # known too late: somebody may have seen that it is lost
             self._lose(watch, watch.why_over())
         elif outcome is None:
             claim.prolong(sent, renewal.seconds)
+            self._outages.end(watch, now)
             watch.pauses, watch.is_short = None, False
             self._put(watch, *watch.next_look())
         else:
-            self._repeat(watch, outcome, now)
-
-    def _repeat(self, watch: Watch, error: Exception, now: float) -> None:
-        is_first = watch.pauses is None
-        watch.pauses = watch.pauses or delays.recovering(self._bell.random)
-        self._put(watch, min(now + next(watch.pauses), watch.claim.deadline), EARLY)
-        if is_first:
-            log.info(
-                "lock %s could not be renewed yet (%s: %s)",
-                *(shown(watch.claim.lock_name), type(error).__name__, error),
-            )
+            watch.pauses = watch.pauses or delays.recovering(self._bell.random)
+            self._put(watch, min(now + next(watch.pauses), claim.deadline), EARLY)
 
     def _lose(self, watch: Watch, why: str) -> None:
         watch.claim.lost_to = why
@@ -260,10 +255,4 @@ class Keeper:
         self._wheel.drop(watch, watch.due)
         watch.due = -math.inf
         self._gone.discard(watch)
-
-
-def _refused_for(watch: Watch, outcome: Exception | None) -> str | None:
-    """Why the server refused a renewal for as long as nobody changes that; None if it did not."""
-    if outcome is None or watch.port.lacks(outcome) not in ("right", "command", "memory"):
-        return None
-    return f"{type(outcome).__name__}: {outcome}"
+        self._outages.leave(watch)

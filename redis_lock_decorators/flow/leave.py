@@ -8,7 +8,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.extend import holders
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
-from redis_lock_decorators.flow.release import end, ran_out, refused, release
+from redis_lock_decorators.flow.release import end, ran_out, release, why_refused
 from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal, is_unknown
 from redis_lock_decorators.rules.options import ReleaseMethod
 
@@ -65,7 +65,7 @@ async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
     for key, holder in zip(keys, found, strict=True):
         refusal = Refusal(holder)
         if holder != claim.identifier and not doubt.explains(claim, (key,), refusal):
-            return refused(refusal)
+            return why_refused(claim, refusal, port.now())
     return None
 
 

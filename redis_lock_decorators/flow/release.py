@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 
 from redis_lock_decorators.errors import (
+    HOLDS,
     KEY_GONE,
-    UNRENEWED,
+    RAN_OUT,
+    UNSENT,
     LockLostError,
     LockNotOwnedError,
     shortened,
@@ -34,9 +36,6 @@ from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_notes
 from redis_lock_decorators.rules.options import ReleaseMethod
-
-#: Why a lease is lost that was not renewed in time.
-RAN_OUT = "its time ran out"
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
@@ -224,7 +223,7 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     It is not for a token from elsewhere: by that the lock may be taken again.
     """
     forget(port, claim)
-    why = claim.lost_to or refused(refusal)
+    why = claim.lost_to or why_refused(claim, refusal, port.now())
     if claim.unique:
         claim.lost_to = why
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
@@ -239,13 +238,22 @@ def run_out(port: Port, claim: Claim) -> LockLostError:
 
 def ran_out(claim: Claim) -> str:
     """Why a lease is lost whose deadline has passed."""
-    return RAN_OUT if claim.unrenewed is None else f"{UNRENEWED} ({claim.unrenewed})"
+    if claim.unrenewed is not None:
+        return claim.unrenewed.why(claim.deadline)
+    return UNSENT if claim.renews else RAN_OUT
+
+
+def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:
+    """Why a lease is lost, by what Redis said ``now``: that it ran out before explains the rest."""
+    if -math.inf < claim.deadline <= now:
+        return f"{ran_out(claim)}, and {refused(refusal)}"
+    return refused(refusal)
 
 
 def refused(refusal: Refusal) -> str:
     """Why a lease is lost, as Redis says."""
     if refusal.holder:
-        return f"{shortened(refusal.holder)} holds it"
+        return f"{shortened(refusal.holder)}{HOLDS}"
     return refusal.why or KEY_GONE
 
 

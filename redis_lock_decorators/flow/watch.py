@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from redis_lock_decorators.errors import shown
+from redis_lock_decorators.errors import AT_MOST, shown
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
@@ -15,6 +15,9 @@ from redis_lock_decorators.flow.release import ran_out
 from redis_lock_decorators.flow.renew import Renewal
 from redis_lock_decorators.rules import term
 from redis_lock_decorators.rules.options import Options
+
+if TYPE_CHECKING:
+    from redis_lock_decorators.flow.outages import Outage
 
 #: Seconds after its entry that a lock is renewed first which was handed over for a short time.
 SETTLED = 0.1
@@ -32,6 +35,7 @@ class Watch:
         due: when it is looked at next.
         trip: the leases that it is being renewed with; None while it is not.
         pauses: between the tries of a renewal whose outcome is not known.
+        outage: the outage that keeps it from being renewed, if there is one.
     """
 
     __slots__ = (
@@ -42,6 +46,7 @@ class Watch:
         "kept",
         "lease",
         "options",
+        "outage",
         "pauses",
         "port",
         "tell",
@@ -65,6 +70,7 @@ class Watch:
         self.due = -math.inf
         self.trip: list[Watch] | None = None
         self.pauses: Iterator[float] | None = None
+        self.outage: Outage | None = None
         self.options = options
         self._last = math.inf
         if options.max_hold is not None:  # which counts from when the holder could begin
@@ -102,11 +108,12 @@ class Watch:
     def why_over(self) -> str:
         """Why the lease ended, where Redis did not say."""
         if term.is_last(self.claim.deadline, self.options.lease, self._last):
-            return f"its max_hold of {self.options.max_hold:.3g} s is over"
+            return f"{AT_MOST} {self.options.max_hold:.3g} s is over"
         return ran_out(self.claim)
 
     def _is_renewed(self, end: float, expire: float) -> bool:
-        return self.options.auto_renew and not term.is_last(end, expire, self._last)
+        self.claim.renews = self.options.auto_renew and not term.is_last(end, expire, self._last)
+        return self.claim.renews
 
 
 class Alone:

@@ -9,7 +9,13 @@ import pytest
 import redis.exceptions
 
 from redis_lock_decorators.errors import (
+    AT_MOST,
+    HOLDS,
     KEY_GONE,
+    RAN_OUT,
+    UNANSWERED,
+    UNRENEWED,
+    UNSENT,
     ConfigurationError,
     LockError,
     LockLostError,
@@ -195,8 +201,9 @@ class OwnError(LockTimeoutError):
         ),
         (
             LockLostError("report", holder=IDENTIFIER),
-            "the lease of lock 'report' ended before the work did: it is held by 01234567…; make "
-            "the work shorter or expire longer, and check what the protected code did meanwhile",
+            "the lease of lock 'report' ended before the work did: it is held by 01234567… (the "
+            "key was deleted, evicted, or lost by the server, or it expired); check what the "
+            "protected code did meanwhile",
         ),
         (
             LockNotOwnedError("report", why="this lease of it was released"),
@@ -278,8 +285,31 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
     str(LockLostError("caf\udce9")).encode()
 
 
-def test_shorter_work_is_no_cure_for_a_key_that_was_deleted() -> None:
-    assert "shorter" not in str(LockLostError("r", why=KEY_GONE))
+@pytest.mark.parametrize(
+    ("why", "cure"),
+    [
+        (KEY_GONE, "deleted, evicted"),
+        (f"ab12…{HOLDS}", "deleted, evicted"),
+        (f"{UNRENEWED} (NoPermissionError: no)", "allow the renewal"),
+        (f"{UNANSWERED} for 5 s", "server and the network"),
+        (f"{UNANSWERED} for 5 s, and ab12…{HOLDS}", "server and the network"),
+        (UNSENT, "standing still"),
+        (f"{AT_MOST} 5 s is over", "max_hold longer"),
+        (RAN_OUT, "make the work shorter or expire longer"),
+    ],
+)
+def test_cure_fits_the_reason_of_a_loss(why: str, cure: str) -> None:
+    cures = ("deleted", "allow", "the network", "standing", "max_hold longer", "shorter or expire")
+    told = str(LockLostError("r", why=why)).replace(why, "")
+
+    assert cure in told
+    assert len([word for word in cures if word in told]) == 1
+
+
+def test_no_cure_is_made_up_for_a_lease_of_another_process() -> None:
+    sentence = str(LockLostError("r", why="it belongs to the parent process 7"))
+
+    assert sentence.endswith("process 7; check what the protected code did meanwhile")
 
 
 @pytest.mark.parametrize(

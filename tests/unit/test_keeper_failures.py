@@ -84,7 +84,7 @@ def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
 
     ((_, why),) = lease.told
     assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
-    assert "shorter" not in str(LockLostError("a", why=why))
+    assert "allow the renewal" in str(LockLostError("a", why=why))
 
 
 def test_refusal_that_passed_is_not_told() -> None:
@@ -99,7 +99,8 @@ def test_refusal_that_passed_is_not_told() -> None:
     port.clock.advance(20)
 
     ((_, why),) = lease.told
-    assert why == "its time ran out"
+    assert "refused" not in why
+    assert "no answer" in why
 
 
 # What one lease raises

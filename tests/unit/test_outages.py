@@ -1,0 +1,171 @@
+"""What is told of leases that are not renewed: the cause, once for all of a client, and its end."""
+
+import logging
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError
+from support.faults import delivered, request_lost, swallowed
+from support.simulated_bell import Kept, SimulatedBell, keeping_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+from redis_lock_decorators.errors import LockLostError
+
+
+def new_bell() -> tuple[SimulatedBell, SimulatedPort]:
+    bell = SimulatedBell(Clock())
+    return bell, keeping_port(bell, server=SimulatedServer(bell.clock))
+
+
+def refuse_renewals(port: SimulatedPort) -> None:
+    def usual(request: Any) -> Any:
+        if port.verbs[-1] == "renew":
+            raise NoPermissionError("no permissions to run the 'pexpire' command")
+        return delivered(request)
+
+    port.usual = usual
+
+
+def why_lost(lease: Kept) -> str:
+    ((_, why),) = lease.told
+    return why
+
+
+def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.levelname for record in caplog.records]
+
+
+# Why a lease was lost
+
+
+def test_loss_in_an_outage_tells_how_long_no_renewal_was_answered_and_the_last_error() -> None:
+    _, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.usual = request_lost
+
+    port.clock.advance(20)
+
+    assert "no answer for 6." in why_lost(lease)
+    assert "(last error: ConnectionError: the request was lost)" in why_lost(lease)
+    assert "server and the network" in str(LockLostError("a", why=why_lost(lease)))
+
+
+def test_loss_while_a_renewal_hangs_tells_that_it_brought_no_answer() -> None:
+    _, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.usual = swallowed
+
+    port.clock.advance(20)
+
+    assert "no answer for 6." in why_lost(lease)
+
+
+def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(1)
+    bell.stand_still(20)
+
+    port.clock.advance(21)
+
+    assert why_lost(lease) == "its time ran out before a renewal was sent"
+    assert "standing still" in str(LockLostError("a", why=why_lost(lease)))
+
+
+@pytest.mark.parametrize("options", [{"auto_renew": False}, {"max_hold": 12.0}, {"max_hold": 1.0}])
+def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
+    options: dict[str, Any],
+) -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10, **options)
+    port.clock.advance(9)
+    bell.stand_still(20)
+
+    port.clock.advance(21)
+
+    assert "renewal" not in why_lost(lease)
+
+
+def test_success_after_failures_leaves_nothing_to_tell() -> None:
+    bell, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.usual = request_lost
+    port.clock.advance(5)
+    port.usual = delivered
+    port.clock.advance(3)
+    bell.stand_still(20)
+
+    port.clock.advance(21)
+
+    assert why_lost(lease) == "its time ran out before a renewal was sent"
+
+
+# What is logged
+
+
+def test_outage_is_told_once_for_all_leases_and_so_is_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    _, port = new_bell()
+    leases = [Kept(port, f"lock {number}", expire=10) for number in range(50)]
+    port.usual = request_lost
+    port.clock.advance(5)
+    port.usual = delivered
+
+    port.clock.advance(10)
+
+    assert all(lease.is_live() for lease in leases)
+    assert levels(caplog) == ["WARNING", "INFO"]
+    assert "could not be renewed" in caplog.messages[0]
+    assert "the renewal of 50 failed" in caplog.messages[1]
+
+
+def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    _, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    for _ in range(3):
+        port.usual = request_lost
+        port.clock.advance(5)
+        port.usual = delivered
+        port.clock.advance(10)
+
+    assert lease.is_live()
+    assert levels(caplog) == ["WARNING"] * 3
+
+
+def test_outage_ends_with_the_last_of_its_leases(caplog: pytest.LogCaptureFixture) -> None:
+    _, port = new_bell()
+    for name in ("a", "b"):
+        port.usual = delivered
+        lease = Kept(port, name, expire=10)
+        port.usual = request_lost
+        port.clock.advance(20)
+        assert lease.watch.outage is None
+
+    assert levels(caplog) == ["WARNING"] * 2
+
+
+def test_refused_renewals_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    _, port = new_bell()
+    refuse_renewals(port)
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+
+    port.clock.advance(20)
+
+    assert [len(lease.told) for lease in leases] == [1, 1, 1]
+    assert levels(caplog) == ["WARNING"]
+    assert "refuses to renew lock" in caplog.text
+
+
+def test_connection_that_was_closed_while_idle_is_no_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.faults = [request_lost]
+
+    port.clock.advance(60)
+
+    assert lease.is_live()
+    assert caplog.records == []
