@@ -22,6 +22,7 @@ from redis_lock_decorators.world.client_checks import is_awaited, refuse_unfit
 from redis_lock_decorators.world.connections import (
     ConnectionFactory,
     Connections,
+    Given,
     async_from_environment,
     from_environment,
 )
@@ -153,7 +154,7 @@ def _factories(
         )
     awaited = is_awaited(client)
     refuse_unfit(client, awaited)
-    return (None, lambda: client) if awaited else (lambda: client, None)
+    return (None, Given(client)) if awaited else (Given(client), None)
 
 
 def combined(options: Options, given: LockOptions) -> Options:

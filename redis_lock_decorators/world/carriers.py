@@ -84,6 +84,13 @@ class PoolCarrier:
     def close(self) -> None:
         """Nothing is open but what is the client's."""
 
+    async def rest(self) -> None:
+        """Give back the connection that is kept."""
+        kept, self._courier.kept = self._courier.kept, None
+        if kept is not None:
+            self._returning.append(kept)
+        await self._return()
+
     def no_reply(self) -> Exception:
         return failures.no_reply(self.pool)
 

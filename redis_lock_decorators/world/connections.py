@@ -16,6 +16,7 @@ from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.client_checks import refuse_unfit
 from redis_lock_decorators.world.clients import Bell, Facts
 from redis_lock_decorators.world.factories import ByFactory
+from redis_lock_decorators.world.loop_ends import at_end, close_clients
 
 #: Gives the Redis client of a project; called at the first use of a lock, once per process (where
 #: threads are greenlets, once per native thread: no hub can wait for another's sockets).
@@ -79,6 +80,16 @@ class Making:
                 self.callers.remove(caller)
 
 
+class Given:
+    """A factory that always gives a client of the program's own, which the program closes."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __call__(self) -> Any:
+        return self._client
+
+
 class Connections(Generic[T]):
     """The clients of one project in one process or event loop, and what is known of them.
 
@@ -95,6 +106,8 @@ class Connections(Generic[T]):
         self._awaited = awaited
         self._clients: ByFactory[Any] = ByFactory()
         self._makings: ByFactory[Making] = ByFactory()
+        self._made: ByFactory[Any] = ByFactory()
+        self._end: object = None
 
     def client(self, factory: ConnectionFactory) -> Any:
         """The factory's client, made at the first call.
@@ -114,6 +127,8 @@ class Connections(Generic[T]):
                     refuse_unfit(client, self._awaited)
                     # Who came meanwhile may have made one, which is in use already.
                     client = clients.setdefault(factory, client)
+            if self._awaited and not isinstance(factory, Given):
+                self._close_at_end(factory, client)
         return client
 
     def facts(self, client: Any) -> Facts[T]:
@@ -128,6 +143,17 @@ class Connections(Generic[T]):
             lua.load()
             facts = known.setdefault(client, Facts(client, self._lane(), self._bell))
         return facts
+
+    def _close_at_end(self, factory: ConnectionFactory, client: Any) -> None:
+        """Have a client closed with this event loop, for which it was made."""
+        made, known = self._made, self._bell.clients
+        made.setdefault(factory, client)
+
+        async def close() -> None:
+            await close_clients([(client, known.get(client)) for client in made.values()])
+
+        if self._end is None:
+            self._end = at_end(close)
 
 
 def from_environment() -> Any:

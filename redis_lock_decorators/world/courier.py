@@ -102,12 +102,21 @@ class Courier:
             found = self._nodes[node] = Courier()
         return found
 
+    def all(self) -> Iterator[Courier]:
+        """This one and those beside it."""
+        yield self
+        for courier in list(self._nodes.values()):
+            yield from courier.all()
+
     def carriers(self) -> Iterator[Carrier]:
         """The ways past the client's own methods that this one and those beside it have."""
-        if self.carrier is not None:
-            yield self.carrier
-        for courier in list(self._nodes.values()):
-            yield from courier.carriers()
+        return (courier.carrier for courier in self.all() if courier.carrier is not None)
+
+    async def rest(self) -> None:
+        """Give back the connections that are kept, if nothing is under way on them."""
+        for courier in self.all():
+            if courier.carrier is not None and not courier.is_busy:
+                await courier.carrier.rest()
 
     async def exchange(
         self, carrier: Carrier, command: tuple[Any, ...], until: float, first: bool = False

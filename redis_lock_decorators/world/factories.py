@@ -39,6 +39,10 @@ class ByFactory(Generic[T]):
         entry = self._entries.get(_place(parts))
         return entry.value if entry is not None and _is_of(entry, parts) else None
 
+    def values(self) -> list[T]:
+        """The values of all factories that there are."""
+        return [entry.value for entry in list(self._entries.values())]
+
     def setdefault(self, factory: Callable[..., Any], value: T) -> T:
         """The value of a factory: this one, unless there is one already."""
         parts = _parts(factory)

@@ -1,0 +1,146 @@
+"""Clients that were made for an event loop are closed with it; those of the program are not."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+from support.fronts import LEGACY
+
+from redis_lock_decorators import Locks
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
+
+
+def run_by_uvloop(main: Awaitable[Any]) -> Any:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is in the extra test")
+    return uvloop.run(main)
+
+
+RUNS = pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asyncio", "uvloop"])
+
+
+class Hook:
+    """Gives a new client for each event loop."""
+
+    def __init__(self, server: Any, **options: Any) -> None:
+        self._options = {"port": server.port, **options}
+        self.made: list[Any] = []
+
+    def __call__(self) -> Any:
+        from redis.asyncio import Redis
+
+        self.made.append(Redis(**self._options))
+        return self.made[-1]
+
+    def open(self) -> list[Any]:
+        """The connections that are open."""
+        return [one for client in self.made for one in connections(client) if one.is_connected]
+
+
+def connections(client: Any) -> list[Any]:
+    pool = client.connection_pool
+    return [*pool._available_connections, *pool._in_use_connections]
+
+
+async def contend(locks: Locks, name: str) -> None:
+    """Hold a lock that others wait for."""
+
+    async def enter() -> None:
+        async with locks.async_lock(name):
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(enter() for _ in range(3)))
+
+
+@RUNS
+@pytest.mark.parametrize("size", [100, 3])
+def test_clients_of_a_hook_are_closed_with_their_loops(server, name, run, size):
+    hook = Hook(server, max_connections=size)
+    locks = Locks(get_async_redis_connection=hook)
+
+    for _ in range(2):
+        run(contend(locks, name))
+
+    assert len(hook.made) == 2
+    assert hook.open() == []
+
+
+@RUNS
+def test_clients_of_the_environment_leave_no_resource_warning(server, name, run, monkeypatch):
+    monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{server.port}/0")
+    locks = Locks()
+    gc.collect()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            run(contend(locks, name))
+            gc.collect()
+
+    assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
+
+
+@pytest.mark.parametrize("way", ["locks", "lock"])
+def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, way):
+    hook, loop = Hook(server), asyncio.new_event_loop()
+
+    async def main() -> Any:
+        client = hook()
+        locks = Locks(client=client) if way == "locks" else Locks()
+        async with locks.async_lock(name, client=None if way == "locks" else client):
+            return client
+
+    client = loop.run_until_complete(main())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+    assert len(hook.open()) == 1
+    loop.run_until_complete(client.aclose())
+    loop.close()
+
+
+@RUNS
+def test_lock_of_a_generator_that_ends_with_the_loop_is_let_go_first(server, direct, name, run):
+    """All generators are ended at the same time, in any order."""
+    hook = Hook(server)
+    locks, left = Locks(get_async_redis_connection=hook), []
+
+    async def items() -> Any:
+        async with locks.async_lock(name):
+            try:
+                yield 1
+            finally:
+                await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        left.append(items())
+        await anext(left[0])
+
+    run(main())
+
+    assert not direct.exists(f"sys:lock:{name}")
+    assert hook.open() == []
+
+
+def test_lease_that_nobody_lets_go_does_not_keep_its_loop(server, name):
+    hook = Hook(server)
+    locks = Locks(get_async_redis_connection=hook)
+
+    lease = asyncio.run(locks.async_lock(name, expire=30).acquire())
+
+    assert lease is not None
+    assert hook.open() == []
+
+
+def test_loop_that_is_closed_without_an_end_is_no_error(server, name, recwarn):
+    hook, loop = Hook(server), asyncio.new_event_loop()
+
+    loop.run_until_complete(contend(Locks(get_async_redis_connection=hook), name))
+    loop.close()
+    gc.collect()
+
+    assert "async generator" not in "".join(str(one.message) for one in recwarn)
