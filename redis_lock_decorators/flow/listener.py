@@ -310,10 +310,12 @@ class Listener:
     def _hear_word(self, data: bytes) -> None:
         """Heed a word of our channel."""
         word = words.parsed(data)
-        if word is not None and word.kind == b"turn":
+        if word is None:
+            return
+        if word.kind == b"turn":
             self._hearing.tells()
         ear = Ear(self.session, self._run_id, self._evidence, self._bell.now())
-        left = self._places.hear(data, ear)
+        left = self._places.hear(word, ear)
         if left is not None:
             self._bell.start(self._hand_on(left))
 

@@ -129,11 +129,8 @@ class Places:
         self._handed.append(entered)
         self._turns.pop(words.hint(entered.identifier), None)
 
-    def hear(self, data: object, ear: Ear) -> Left | None:
+    def hear(self, word: words.Word, ear: Ear) -> Left | None:
         """Tell the waiter that a word is for; or return the place that was left, to let it go."""
-        word = words.parsed(data)
-        if word is None:
-            return None
         turn = self._turns.get(word.hint)
         if turn is not None:
             _tell(turn, word, ear)

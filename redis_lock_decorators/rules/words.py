@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _RUN_ID = re.compile(rb"run_id:([0-9a-fA-F]+)")
@@ -33,6 +34,7 @@ def parsed(data: object) -> Word | None:
     return None
 
 
+@lru_cache(maxsize=1024)  # asked for whenever somebody joins, enters or leaves
 def hint(identifier: str) -> bytes:
     """The public name of the place of an identifier, which it does not disclose."""
     return _digest(identifier.encode())

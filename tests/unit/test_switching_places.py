@@ -58,9 +58,9 @@ def held(name: str = "a") -> Claim:
     return claim
 
 
-def word_for(identifier: str, key: bytes) -> bytes:
+def word_for(identifier: str, key: bytes) -> words.Word:
     hint, proof = words.hint(identifier), words.proof(RUN_ID, identifier, key)
-    return b"|".join([b"turn", hint, proof])
+    return words.Word(b"turn", hint, proof)
 
 
 def hear(places: Places, identifier: str, key: bytes) -> Left | None:

@@ -176,7 +176,7 @@ def entered(places: Places, **facts: Any) -> Entered:
 def hear(places: Places, one: Entered, now: float) -> Left | None:
     """What becomes of the right word for a place."""
     hint, proof = words.hint(one.identifier), words.proof(RUN_ID, one.identifier, one.key)
-    return places.hear(b"|".join([b"turn", hint, proof]), Ear(0, RUN_ID, now - 1, now))
+    return places.hear(words.Word(b"turn", hint, proof), Ear(0, RUN_ID, now - 1, now))
 
 
 @pytest.mark.parametrize(
