@@ -1,0 +1,43 @@
+"""Commands as bytes: what is remembered of one request is in no other."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators.world.wire import FEW_KEYS, packed, words_of
+
+
+def plainly(command: tuple[Any, ...]) -> bytes:
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
+    return b"*%d\r\n" % len(words) + b"".join([b"$%d\r\n%b\r\n" % (len(w), w) for w in words])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("PING",),
+        ("SET", b"key", "identifié", "NX", "PX", 10_000),
+        ("EVAL", b"return 1" * 100, 1, b"key", "a", 1),
+        ("EVALSHA", b"sha", 0, "a"),
+        ("EVALSHA", b"sha", 0),
+        ("EVALSHA", b"sha", FEW_KEYS, *[b"key"] * FEW_KEYS, "a" * 300, -1, 1.5, ""),
+        ("EVALSHA", b"sha", 500, *[b"key:%d" % number for number in range(500)], "a", 7),
+    ],
+)
+def test_command_is_packed_word_by_word(command: tuple[Any, ...]) -> None:
+    assert packed(command) == packed(command) == plainly(command)
+    assert words_of(packed(command)) == words_of(plainly(command))
+
+
+def test_requests_that_differ_anywhere_are_packed_apart() -> None:
+    commands = [
+        ("EVALSHA", sha, len(keys), *keys, identifier, serial)
+        for sha, keys, identifier, serial in product(
+            (b"1", b"2"), ((b"k",), (b"k", b"q"), (b"q", b"k")), ("a", "b"), (1, 2)
+        )
+    ]
+    for command in commands * 2:
+        assert packed(command) == plainly(command)
