@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -290,7 +290,7 @@ HANDS_ON = "~"
 
 def new_identifier() -> str:
     """128 random bits as text."""
-    return secrets.token_hex(16) + HANDS_ON
+    return os.urandom(16).hex() + HANDS_ON
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:

@@ -209,7 +209,7 @@ def here() -> Background | None:
     """The place that the current thread, or its event loop, works for."""
     # Where greenlets were put in the place of threads meanwhile, threads are not what they were.
     loop = asyncio._get_running_loop()
-    found: Background | None = getattr(loop, "place", None)
+    found: Background | None = None if loop is None else getattr(loop, "place", None)
     return found or getattr(threading.current_thread(), "place", None)
 
 

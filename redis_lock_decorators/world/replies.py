@@ -39,7 +39,7 @@ class Replies:
 
     def feed(self, data: bytes) -> None:
         """Add bytes."""
-        if not self:
+        if self._at == len(self._data):
             self._data, self._at = data, 0
             return
         # Only the reply that is being awaited comes in parts: others are taken at once.
@@ -70,13 +70,13 @@ class Replies:
         stop = data.find(b"\r\n", start, start + LONGEST_LINE)
         if stop < 0:
             raise _half(len(data) - start < LONGEST_LINE)
-        kind, line, end = data[start], bytes(data[start + 1 : stop]), stop + 2
+        kind, line, end = data[start], data[start + 1 : stop], stop + 2
         if kind == _STRING:
             return self._string(end, int(line))
         if kind == _NUMBER:
             return int(line), end
         if kind == _TEXT:
-            return line, end
+            return bytes(line), end
         if kind == _ERROR:
             return self._failed(line.decode(errors="replace")), end
         if kind == _ARRAY and depth:

@@ -83,9 +83,8 @@ class PlacedLoop(asyncio.SelectorEventLoop):
 
     place: Background
 
-    def time(self) -> float:
-        """Monotonic seconds, also while a test has frozen the clock of event loops."""
-        return monotonic()
+    #: Monotonic seconds, also while a test has frozen the clock of event loops.
+    time = staticmethod(monotonic)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         log = partial(super().default_exception_handler, context)

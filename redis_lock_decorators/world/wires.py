@@ -71,7 +71,9 @@ class BlockingWire:
 
     def is_stale(self) -> bool:
         """Whether the server has closed the connection, or sent what nobody asked for."""
-        return bool(self._readable(0) or self._replies) and not self._is_silent_tls()
+        if not self._readable(0) and not self._replies:
+            return False
+        return not self._is_silent_tls()
 
     def close(self) -> None:
         """Close the connection."""
@@ -94,16 +96,17 @@ class BlockingWire:
 
     def _reply(self, until: float) -> Any:
         replies = self._replies
-        reply = replies.take() if replies else NOTHING
-        while reply is NOTHING:
+        while (reply := replies.take()) is NOTHING:
             replies.feed(self._received(until))
-            reply = replies.take()
         return reply
 
     def _received(self, until: float) -> bytes:
         left = until - monotonic()
         try:
-            data = self._recv() if left + SLACK >= self._patience else self._recv_within(left)
+            if left + SLACK >= self._patience:
+                data: bytes = self._sock.recv(SIZE)
+            else:
+                data = self._recv_within(left)
         except OSError as error:
             if not failures.is_of_socket(error):
                 raise
@@ -169,6 +172,7 @@ class LoopWire:
         self.connection = connection
         self._sock = connection._sock
         self._sock.settimeout(0)
+        self._is_tls = hasattr(self._sock, "pending")
         self._loop = asyncio.get_running_loop()
         self._replies = Replies(connection._parser.parse_error)
         self._unsent = bytearray()
@@ -215,7 +219,7 @@ class LoopWire:
         try:
             # Once, for others want to be served too; but nothing says that TLS has more.
             data = self._sock.recv(SIZE)
-            while data and hasattr(self._sock, "pending") and (more := self._sock.pending()):
+            while data and self._is_tls and (more := self._sock.pending()):
                 data += self._sock.recv(more)
         except OSError as error:
             if not is_blocked(error):
