@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from weakref import ref
 
 from redis_lock_decorators.blocks import Block
@@ -134,7 +134,7 @@ class Description(Generic[C]):
         get_redis_connection: Callable[[], C] | None = None,
         **options: Unpack[KeywordOptions],
     ) -> None:
-        given = cast(LockOptions, options)
+        given: Any = options
         if acquire_time is not CONFIGURED:
             given["acquire_time"] = acquire_time
         if expire is not CONFIGURED:

@@ -37,7 +37,8 @@ class Plan:
             raise ConfigurationError("give client or get_redis_connection, not both")
         self._settings = settings
         self._client = client
-        checked_factory(factory)
+        if factory is not None:
+            checked_factory(factory)
         self._factory = factory
         self._given = given
         self._base = settings.options

@@ -269,7 +269,7 @@ class Claim:
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
-        return now < self.deadline and not self.is_over()
+        return now < self.deadline and not (self.ended or self.leaving or self.lost_to is not None)
 
     def is_special(self) -> bool:
         """Whether more is to be done to hold it than to be in its keys."""

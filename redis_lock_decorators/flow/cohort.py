@@ -107,10 +107,14 @@ class Cohort:
         """The first who waits and takes steps."""
         while True:
             try:
-                first = next((one for one in self._waiting if _is_there(one, now)), None)
+                for first in self._waiting:
+                    if first.claim.ended or not first.is_silent(now):
+                        break
+                else:
+                    return None
             except RuntimeError:  # another thread came or left this moment
                 continue
-            if first is None or not first.claim.ended:
+            if not first.claim.ended:
                 return first
             self.go(first)  # it was interrupted when it left
 
@@ -134,11 +138,6 @@ class Cohort:
             return False
         gift = None if holder.local is None else holder.local.gift
         return holder.is_live(now) or (gift is not None and now < gift.deadline)
-
-
-def _is_there(local: Local, now: float) -> bool:
-    """Whether it takes steps, or is over."""
-    return local.claim.ended or not local.is_silent(now)
 
 
 async def acquire(

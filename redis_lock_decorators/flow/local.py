@@ -52,7 +52,7 @@ class Local:
     @property
     def is_gone(self) -> bool:
         """Whether it waits no more, and was given nothing."""
-        return FATE in self._fate and self._fate[FATE] is None
+        return self._fate.get(FATE, self) is None
 
     def acts(self, now: float) -> None:
         """Note that it takes a step."""
