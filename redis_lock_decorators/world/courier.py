@@ -332,7 +332,8 @@ class Courier:
     def _tell_rest(self, carrier: Carrier, load: list[Request]) -> None:
         if not self._loop.is_closed():
             for request in load:
-                request.tell(carrier.no_reply())
+                if not request.reply.done():  # most were told: to make an error takes its time
+                    request.tell(carrier.no_reply())
 
     def _put_back(self, load: list[Request], alone: bool = False) -> None:
         for request in load:
