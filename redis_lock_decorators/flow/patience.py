@@ -17,7 +17,7 @@ class Until(float):
     end: float
 
     def __new__(cls, until: float, end: float) -> Until:
-        self = super().__new__(cls, until)
+        self = float.__new__(cls, until)
         self.end = end
         return self
 

@@ -55,6 +55,7 @@ class Courier:
         "_answered",
         "_bearer",
         "_first_end",
+        "_looks_by",
         "_loop",
         "_nodes",
         "_quiet",
@@ -84,6 +85,7 @@ class Courier:
         self._waiting = Backlog()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_by = -math.inf  # later than that, its look was lost
 
     @property
     def is_busy(self) -> bool:
@@ -128,10 +130,10 @@ class Courier:
         ``flow.patience``).
         """
         check(command)
-        if self._timer is None or self._timer.when() + SILENT * LOOK < self._loop.time():
+        began = monotonic()
+        if self._timer is None or self._looks_by < began:
             self._heard()
             self._watch(carrier)
-        began = monotonic()
         if until < began + LEAST:
             until = prolonged(until, began + LEAST)
         if first or self.is_busy:
@@ -181,10 +183,12 @@ class Courier:
         now, reply = monotonic(), self._loop.create_future()
         request = Request(command, reply, until, now, first)
         self._waiting.add(request)
-        self._first_end = min(self._first_end, request.end)
+        if request.end < self._first_end:
+            self._first_end = request.end
         if first:
             self._hurry(carrier, request, until - now)
-        self._go_on_if_idle(carrier)
+        if not self.is_busy:
+            self._go_on_if_idle(carrier)
         return reply
 
     def _hurry(self, carrier: Carrier, request: Request, seconds: float) -> None:
@@ -214,6 +218,7 @@ class Courier:
     def _watch(self, carrier: Carrier) -> None:
         # In a context of its own: a timer would keep that of one caller for all.
         self._timer = self._loop.call_later(LOOK, self._look, carrier, context=Context())
+        self._looks_by = monotonic() + (1 + SILENT) * LOOK
 
     def _look(self, carrier: Carrier) -> None:
         now, timer = monotonic(), self._timer
@@ -257,6 +262,8 @@ class Courier:
     def _is_in_time(self, request: Request, now: float, carrier: Carrier) -> bool:
         """Whether it is still of use; who waited for too long is told."""
         is_silent = self._quiet >= SILENT
+        if now < request.end and not is_silent:
+            return True
         answered = max(self._answered, self._woken)
         if now < (request.last(answered) if is_silent else request.end):
             return True

@@ -109,6 +109,9 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._others) + len(self._beginning)
 
+    def __bool__(self) -> bool:
+        return bool(self._others or self._beginning)
+
     def next(self) -> deque[Request]:
         """The line whose head is the next to leave; the caller takes it away."""
         return self._others or self._beginning
@@ -157,7 +160,8 @@ class Trip:
 
     def go_on(self) -> None:
         """Wait for the next reply."""
-        self.until = min(self._end, monotonic() + self._patience)
+        until = monotonic() + self._patience
+        self.until = until if until < self._end else self._end
 
     def end(self) -> None:
         """Make the exchange fail, by closing its connection; in no task that could be cancelled."""
