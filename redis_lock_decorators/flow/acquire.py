@@ -112,17 +112,22 @@ async def _compete(
     port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
     attempt = partial(try_once, port, claim)
-    pauses = (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
     if not queues:
         refusal = await persist(port, attempt, stop)
-        return refusal and await _poll(port, attempt, refusal, stop, pauses)
+        return refusal and await _poll(port, attempt, refusal, stop, _pauses(port, way, delta))
     key, refusal = claim.keys[0], AWAITED
     try:
         if port.contenders.join(key, claim) and not _lines_up_first(port, claim):
             refusal = await persist(port, attempt, stop)
-        return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
+        if refusal is None:
+            return None
+        return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
     finally:
         port.contenders.leave(key, claim)
+
+
+def _pauses(port: Port, way: Way, delta: float) -> Iterator[float]:
+    return (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
 
 
 def _lines_up_first(port: Port, claim: Claim) -> bool:
@@ -204,7 +209,7 @@ def _is_own(claim: Claim, other: Claim) -> bool:
 
 def _refuse_self(port: Port, claim: Claim) -> None:
     for key, name in zip(claim.keys, claim.lock_names, strict=True):
-        other = port.held.get(key)
+        other = port.held.find(key)
         if other is not None and _is_own(claim, other) and other.is_live(port.now()):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "

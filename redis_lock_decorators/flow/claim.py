@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
+from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
@@ -290,7 +290,7 @@ HANDS_ON = "~"
 
 def new_identifier() -> str:
     """128 random bits as text."""
-    return os.urandom(16).hex() + HANDS_ON
+    return urandom(16).hex() + HANDS_ON
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:

@@ -32,6 +32,11 @@ class Held(MutableMapping[bytes, Claim]):
             raise KeyError(key)
         return claim
 
+    def find(self, key: bytes) -> Claim | None:
+        """The claim that holds a key, if there is one: ``get`` without an exception behind it."""
+        known = self._claims.get(key)
+        return None if known is None else known()
+
     def __setitem__(self, key: bytes, claim: Claim) -> None:
         self._claims[key] = ref(claim)
 

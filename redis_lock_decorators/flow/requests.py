@@ -155,19 +155,19 @@ async def ask(
     script = lua.script(verb)
     # Made before the request leaves: a cohort may pass the claim's identifier on meanwhile.
     mark = f"{claim.identifier}:{serial}"
-    request = (len(keys), *keys, claim.identifier, serial, *details)
+    command = ("EVALSHA", script.sha, len(keys), *keys, claim.identifier, serial, *details)
     try:
         try:
-            reply = await send("EVALSHA", script.sha, *request, until=until)
+            reply = await send(*command, until=until)
         except Exception as error:
             if port.lacks(error) != "script":
                 raise
-            reply = await send("EVAL", script.text, *request, until=until)
+            reply = await send("EVAL", script.text, *command[2:], until=until)
     except Exception as error:
         if port.lacks(error) != "string":
             raise
         raise OtherData(claim, error) from error
-    if reply == mark or reply == mark.encode():
+    if reply == mark.encode() or reply == mark:
         return None
     if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):
         return read(*reply[1:])
