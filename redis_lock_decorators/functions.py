@@ -90,7 +90,8 @@ def release_lock(
 
     Args:
         method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a
-            cluster) or "native" (one command: Valkey 9.0, Redis 8.4).
+            cluster, and for a client without ``pipeline``) or "native" (one command: Valkey 9.0,
+            Redis 8.4).
 
     Returns:
         True if the lock was deleted or is gone already; False if another holds it.

@@ -10,7 +10,7 @@ from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.flow.requests import Refusal, is_torn, unlock
-from redis_lock_decorators.flow.ways import by_script, native, transaction
+from redis_lock_decorators.flow.ways import CANNOT_WATCH, by_script, native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.options import ReleaseMethod
 
@@ -21,9 +21,7 @@ Way = Callable[[], Awaitable[Refusal | None]]
 def refuse_unfit(port: Port, method: ReleaseMethod) -> None:
     """Refuse a way to let go that the client does not have, before anything is taken."""
     if method == "transaction" and not port.transacts:
-        raise ConfigurationError(
-            "this client is of a cluster and cannot WATCH: release by release_method='script'"
-        )
+        raise ConfigurationError(f"{CANNOT_WATCH}: release by release_method='script'")
 
 
 async def or_otherwise(

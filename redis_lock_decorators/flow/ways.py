@@ -27,6 +27,8 @@ from redis_lock_decorators.flow.requests import (
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_notes, with_queue
 
+#: Why a client has no transactions.
+CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeline()"
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
 #: To whom a lock was handed on, as it is noted.
@@ -37,7 +39,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     """Let a key go by WATCH, MULTI and EXEC."""
     if not port.transacts:
         raise ConfigurationError(
-            "this client is of a cluster and cannot WATCH: release by method='script'",
+            f"{CANNOT_WATCH}: release by method='script'",
             claim.lock_name,
         )
     done, holder = None, None

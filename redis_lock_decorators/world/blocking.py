@@ -15,7 +15,7 @@ from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.calls import replies_of
-from redis_lock_decorators.world.clients import Facts, disconnect
+from redis_lock_decorators.world.clients import Facts, disconnect, refuse_without_pipelines
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
@@ -92,7 +92,7 @@ class BlockingPort:
         self.contenders = facts.contenders
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
-        self.transacts = not facts.slotted
+        self.transacts = facts.transacts
         self._lane = facts.lane if facts.is_untouched(client) else None
         self.resends = self._lane is None
 
@@ -114,6 +114,7 @@ class BlockingPort:
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if self._lane is not None:
             return self._lane.exchange_all(self.client.connection_pool, commands, until)
+        refuse_without_pipelines(self.client)
         node = self._facts.node(self.client, commands[0])
         replies = replies_of(self.client, commands)
         if self._facts.node(self.client, commands[0]) != node:

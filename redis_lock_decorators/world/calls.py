@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import disconnect, pipelined, undecoded
+from redis_lock_decorators.world.clients import disconnect, has_pipelines, pipelined, undecoded
 from redis_lock_decorators.world.wire import encoded
 
 
@@ -30,5 +30,7 @@ def _one(client: Any, command: tuple[Any, ...]) -> Any:
 
 
 def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    if not has_pipelines(client):
+        return [_one(client, command) for command in commands]
     replies: list[Any] = pipelined(client, commands).execute(raise_on_error=False)
     return replies

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.clients import disconnect_idle, pipelined, undecoded
+from redis_lock_decorators.world.clients import (
+    disconnect_idle,
+    has_pipelines,
+    pipelined,
+    undecoded,
+)
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.closing import close_unused, is_closed
 from redis_lock_decorators.world.courier import Courier
@@ -206,6 +211,8 @@ class ClientCarrier:
             return error
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if not has_pipelines(self._client):
+            return [await self._one(command) for command in commands]
         if hasattr(self._client, "nodes_manager"):
             await self._client.initialize()
         replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)

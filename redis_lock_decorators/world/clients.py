@@ -10,6 +10,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
+from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.contenders import Contenders
 from redis_lock_decorators.flow.hearing import Hearing
@@ -53,6 +54,7 @@ class Facts(Generic[T]):
 
     Attributes:
         slotted: it is a cluster's.
+        transacts: it has WATCH, MULTI and EXEC; a wrapper without ``pipeline`` has not.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
         owned: connections like its pool's can be used past ``execute_command``.
         named: its pool wants a command's name to give a connection (redis-py before 5.3).
@@ -81,11 +83,13 @@ class Facts(Generic[T]):
         "plain",
         "serials",
         "slotted",
+        "transacts",
     )
 
     def __init__(self, client: Any, lane: T, bell: Bell) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
+        self.transacts = not self.slotted and has_pipelines(client)
         self.plain = _plain_execute(client)
         self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
         self.named = self.owned and _wants_a_name(pool)
@@ -199,6 +203,25 @@ def as_sent(client: Any, text: str) -> bytes:
     # Its connections know: hiredis writes UTF-8 for blocking clients, whatever their ``encoding``.
     connection = pool.connection_class(**pool.connection_kwargs)
     return words_of(b"".join(connection.pack_command("SET", text)))[1]
+
+
+def has_pipelines(client: Any) -> bool:
+    """Whether commands can be sent together through a client's own methods."""
+    return callable(getattr(client, "pipeline", None))
+
+
+def refuse_without_pipelines(client: Any) -> None:
+    """Refuse what needs several commands to travel over one connection.
+
+    Raises:
+        ConfigurationError: the client has no pipelines.
+    """
+    if not has_pipelines(client):
+        raise ConfigurationError(
+            f"{type(client).__name__} has no pipeline, which is needed to send commands over one "
+            "connection (replicas=…, release_method='native'): give it one, or use the client that "
+            "it wraps"
+        )
 
 
 def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:

@@ -15,7 +15,7 @@ from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier, carry_apart
-from redis_lock_decorators.world.clients import Facts, node_of
+from redis_lock_decorators.world.clients import Facts, node_of, refuse_without_pipelines
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import find_nodes, task_line
@@ -76,7 +76,7 @@ class AsyncioPort:
         self.contenders = facts.contenders
         self.serials: Iterator[int] = facts.serials
         self.slotted = facts.slotted
-        self.transacts = not facts.slotted
+        self.transacts = facts.transacts
         self.resends = carrier.resends
         self._courier = facts.lane
         self._carrier = carrier
@@ -103,6 +103,7 @@ class AsyncioPort:
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if isinstance(self._carrier, PoolCarrier):
             return await carry_apart(self.client, self._facts.named, commands, until)
+        refuse_without_pipelines(self.client)
         await self.locate(commands[0][3], until)
         node = self._facts.node(self.client, commands[0])
         replies = await ClientCarrier(self.client).carry(commands, until)

@@ -1,0 +1,86 @@
+"""Clients that wrap another and have no pipeline: what needs one is refused, all else works."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from support.fronts import do
+
+from redis_lock_decorators.errors import ConfigurationError
+
+
+class Wrapper:
+    """A blocking client of a program's own."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.connection_pool = client.connection_pool
+
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        return self._client.execute_command(*words, **options)
+
+
+class AsyncWrapper(Wrapper):
+    """The same for asyncio."""
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        return await self._client.execute_command(*words, **options)
+
+
+def wrapped(front: Any, server: Any) -> Any:
+    client = front.client(server)
+    awaited = inspect.iscoroutinefunction(client.execute_command)
+    return AsyncWrapper(client) if awaited else Wrapper(client)
+
+
+async def test_lock_is_let_go_by_script_as_there_is_no_transaction(front, server, direct, name):
+    conn = wrapped(front, server)
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
+
+    assert await do(front.package.release_lock(conn, name, identifier))
+
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+async def test_transaction_is_refused_in_words(front, server, direct, name):
+    conn = wrapped(front, server)
+    identifier = await do(front.package.acquire_lock(conn, name, 0))
+
+    with pytest.raises(ConfigurationError, match="cannot WATCH"):
+        await do(front.package.release_lock(conn, name, identifier, method="transaction"))
+    with pytest.raises(ConfigurationError, match="cannot WATCH"):
+        async with front.held(
+            front.package.RedisLock(f"{name}:2", client=conn, release_method="transaction")
+        ):
+            pass
+
+    assert not direct.exists(f"sys:lock:{name}:2")
+
+
+async def test_replicas_are_refused_in_words(front, server, direct, name):
+    lock = front.package.RedisLock(name, client=wrapped(front, server), replicas=1)
+
+    with pytest.raises(ConfigurationError, match="has no pipeline"):
+        async with front.held(lock):
+            pass
+
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+async def test_many_hold_locks_at_the_same_time(front, server, name):
+    conn, inside = wrapped(front, server), []
+
+    async def hold(number: int) -> None:
+        async with front.held(front.package.RedisLock(f"{name}:{number % 3}", client=conn)):
+            inside.append(number)
+            await front.sleep(0.01)
+
+    def holder(number: int) -> Any:
+        return lambda: hold(number)
+
+    results = await front.elsewhere(*(holder(number) for number in range(9)))
+
+    assert results == [None] * 9
+    assert sorted(inside) == list(range(9))
