@@ -54,13 +54,13 @@ class Courier:
     __slots__ = (
         "_answered",
         "_bearer",
+        "_due",
         "_first_end",
         "_looks_by",
         "_loop",
         "_nodes",
         "_quiet",
         "_skipped",
-        "_stuck",
         "_timer",
         "_waiting",
         "_woken",
@@ -78,7 +78,6 @@ class Courier:
         self._answered = 0.0  # when the last reply came
         self._woken = -math.inf  # when the event loop went on after something had blocked it
         self._quiet = 0  # looks since then
-        self._stuck: object = None  # what our task awaited at the last look, though it was over
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
@@ -86,6 +85,7 @@ class Courier:
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
         self._looks_by = -math.inf  # later than that, its look was lost
+        self._due = math.inf  # when the next look was due first, by the event loop's clock
 
     @property
     def is_busy(self) -> bool:
@@ -133,7 +133,7 @@ class Courier:
         began = monotonic()
         if self._timer is None or self._looks_by < began:
             self._heard()
-            self._watch(carrier)
+            self._watch(carrier, self._due)
         if until < began + LEAST:
             until = prolonged(until, began + LEAST)
         if first or self.is_busy:
@@ -215,15 +215,23 @@ class Courier:
     def _heard(self) -> None:
         self._answered, self._quiet = monotonic(), 0
 
-    def _watch(self, carrier: Carrier) -> None:
+    def _watch(self, carrier: Carrier, due: float = math.inf) -> None:
+        """Look after a pause, in place of a look that was ``due`` and has not come.
+
+        An exception from outside may have lost that; or something blocks the event loop.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        when = self._loop.time() + LOOK
+        self._due = min(due, when)
         # In a context of its own: a timer would keep that of one caller for all.
-        self._timer = self._loop.call_later(LOOK, self._look, carrier, context=Context())
+        self._timer = self._loop.call_at(when, self._look, carrier, context=Context())
         self._looks_by = monotonic() + (1 + SILENT) * LOOK
 
     def _look(self, carrier: Carrier) -> None:
-        now, timer = monotonic(), self._timer
+        now = monotonic()
         # After something has blocked the event loop, what came meanwhile is to be read first.
-        was_blocked = timer is not None and self._loop.time() > timer.when() + LOOK
+        was_blocked = self._loop.time() > self._due + LOOK
         self._skipped = was_blocked and not self._skipped
         if was_blocked:
             self._woken = now
@@ -233,26 +241,33 @@ class Courier:
                 self.trip.end()
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
-            self._leave_stuck()
-        self._timer = None
+            self._look_whether_stuck(carrier)
+        self._timer, self._due = None, math.inf
         self._go_on_if_idle(carrier)
         if self.is_busy:
             self._watch(carrier)
 
-    def _leave_stuck(self) -> None:
-        """Forget a task of ours that nobody will wake any more.
+    def _look_whether_stuck(self, carrier: Carrier) -> None:
+        """Find out whether nobody will wake our task, though what it awaits is over.
 
         An exception from outside, raised as the event loop was about to wake it, has lost that for
-        good. A look finds it so: what it awaits is over, and at the next look it still is.
+        good. Who is to be woken is called in turn: before this, unless that was lost.
         """
-        bearer, former = self._bearer, self._stuck
-        self._stuck = awaited = _ended(bearer)
-        if awaited is None or awaited is not former or not isinstance(bearer, asyncio.Task):
+        bearer = self._bearer
+        awaited = _ended(bearer)
+        if awaited is not None and isinstance(bearer, asyncio.Task):
+            work = partial(self._leave_stuck, carrier, bearer, awaited)
+            self._loop.call_soon(work, context=Context())
+
+    def _leave_stuck(self, carrier: Carrier, bearer: asyncio.Task[None], awaited: object) -> None:
+        """Forget a task of ours that awaits still what is over."""
+        if self._bearer is not bearer or _ended(bearer) is not awaited:
             return
-        self._stuck = self._bearer = None
+        self._bearer = None
         bearer._log_destroy_pending = False  # type: ignore[attr-defined]
         with suppress(RuntimeError):  # it would await something once more
             bearer.get_coro().close()  # tells those of its load
+        self._go_on_if_idle(carrier)
 
     def _drop_late(self, carrier: Carrier) -> None:
         now = monotonic()

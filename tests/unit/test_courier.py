@@ -600,3 +600,30 @@ def test_task_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoo
     assert results[0] == (0,)
     assert [type(result) for result in results[1:]] == [TimeoutError, tuple, tuple]
     assert loop.now < 1002
+
+
+class BusyLoop(SlowCarrier):
+    """A server that answers at once, on an event loop whose every turn takes long."""
+
+    async def carry(self, commands: Any, until: float) -> list[Any]:
+        self.sent += commands
+        await asyncio.sleep(0)
+        if len(self.sent) == 2:
+            reply = self.loop.create_future()
+            steps = map(self._begin_slowly, [None] * 7 + [reply])
+            self.beginners = [asyncio.ensure_future(step) for step in steps]
+            await reply
+        return list(commands)
+
+    async def _begin_slowly(self, reply: asyncio.Future[None] | None) -> None:
+        self.loop.now += 1.5
+        if reply is not None:  # it is read in the next turn, before what is due then
+            self.loop.call_soon(reply.set_result, None)
+        await self.courier.exchange(self, ("late",), self.loop.now + 60)
+
+
+def test_task_that_is_about_to_be_woken_is_not_given_up(loop: VirtualLoop) -> None:
+    """However many looks are due by then."""
+    results = asked(BusyLoop(loop, 0), 6, 60)
+
+    assert results == [(number,) for number in range(6)]
