@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from redis_lock_decorators.flow.admission import Admission
 from redis_lock_decorators.flow.claim import Claim, claim_on
 from redis_lock_decorators.flow.handshake import Unheard, refuse_unheard
 from redis_lock_decorators.flow.hearing import Hearing
@@ -89,6 +90,7 @@ class Listener:
         self._port = port
         self._key = key  # any key of the node
         self._places = Places()
+        self._admission = Admission(bell)
         self._lookout = Lookout(bell, port, channel)
         self._alarm: Alarm | None = None
         self._was_late = False
@@ -122,9 +124,14 @@ class Listener:
             turn.waiter.tell(News.DEAF)
         elif self._has_ended:
             turn.waiter.tell(News.AGAIN)
-        elif not self.is_open:
+        elif not self.is_open or self._admission:
+            self._admission.add(turn)
             self._bell.wanted.add(self)
             self._bell.call(self.open)
+
+    def admits(self, turn: Turn) -> bool:
+        """Whether a waiter may line up now: it can be told, and nobody is to do so before it."""
+        return self.is_open and not turn.is_outside
 
     def enter(self, identifier: str, claim: Claim, place: str | None = None) -> None:
         """Know that a claim is held by an identifier, whose turn may be told yet.
@@ -160,7 +167,7 @@ class Listener:
             self._tell_all(News.AGAIN)
             self._bell.rest()
         elif self.is_open:
-            self._tell_all(News.OPEN)
+            self._admission.resume()
         elif not self._is_alive and self._places:
             self._is_alive = True
             self._bell.wanted.add(self)
@@ -192,6 +199,7 @@ class Listener:
             self._pinged = now
             self._unanswered = self._unanswered or now
             self._bell.start(line.send("PING", repr(now)))
+            self._admission.step()  # if what was to go on with it was lost, as by an interrupt
         for entered in self._places.to_note(now):
             self._bell.start(self._note(entered))
         due = self._lookout.due(now, keys)
@@ -270,9 +278,10 @@ class Listener:
         now = self._bell.now()
         self._evidence, self._unanswered = -math.inf, None
         self._pinged = self._left = now
+        self._admission.begin(self._places.turns)
         self.is_open = self._has_opened = True
         self.is_failing = False
-        self._tell_all(News.OPEN)
+        self._admission.step()
         self._ring()
 
     def _judge(self, error: Exception) -> None:

@@ -135,7 +135,7 @@ class _Stand:
         """Line up and listen by turns; the last refusal, or None once the lock is held."""
         last: Refusal | None = refusal
         while last is not None:
-            if self.listener.is_open and not self.turn.stands:
+            if self.listener.admits(self.turn) and not self.turn.stands:
                 last = await self._line_up()
             if last is not None:
                 last = await self._listen(last)

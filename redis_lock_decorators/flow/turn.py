@@ -32,6 +32,7 @@ class Turn:
         ticket: its number there; 0 until it has one.
         session: the connection of its listener that it is told on: on another one no word of it
             is believed, for others may have heard that before and say it again.
+        is_outside: it is not its time to line up yet: others who wait are told before.
         is_told: it was told of a word that proves nothing, and has not heeded that yet.
         is_proved: it was told that it has the lock. The first word counts: others may repeat it.
         waiter: whom the news wakes.
@@ -42,6 +43,7 @@ class Turn:
         "evidence",
         "hint",
         "identifier",
+        "is_outside",
         "is_proved",
         "is_told",
         "key",
@@ -60,7 +62,7 @@ class Turn:
         self.asked = math.inf
         self.evidence = -math.inf
         self.place: str | None = None
-        self.stands = self.is_told = self.is_proved = False
+        self.stands = self.is_outside = self.is_told = self.is_proved = False
         self.session = -1
         self.ticket = 0
 

@@ -126,13 +126,14 @@ def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
 
     def join() -> None:
         listener.join(turn)
-        knows.append(listener.is_open)  # as who waits does before it waits for news
+        knows.append(listener.admits(turn))  # as who waits does before it waits for news
 
     def opens() -> None:
         """What ``_begin`` does once word can come."""
         listener._is_alive = True
+        listener._admission.begin(listener._places.turns)
         listener.is_open = True
-        listener._tell_all(News.OPEN)
+        listener._admission.step()
 
     def check() -> None:
         bell.goes_on(1000)

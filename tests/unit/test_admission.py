@@ -1,0 +1,152 @@
+"""When a line opens, all who wait line up in their order, without blocking the event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.simulated_queue import Waiting
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+from redis_lock_decorators.flow import admission
+from redis_lock_decorators.flow.admission import Admission
+from redis_lock_decorators.flow.listener import Listener
+from redis_lock_decorators.flow.turn import News, Turn
+
+MOST = 3
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MOST", MOST)
+
+
+class Bell:
+    """An event loop whose every turn is taken by hand."""
+
+    random = staticmethod(lambda: 0.5)
+    now = staticmethod(lambda: 1000.0)
+
+    def __init__(self) -> None:
+        self.wanted: set[Any] = set()
+        self.calls: deque[Callable[[], object]] = deque()
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.calls.append(function)
+
+    def turn(self) -> None:
+        """Call what was to be called when this turn began."""
+        for _ in range(len(self.calls)):
+            self.calls.popleft()()
+
+
+class Told:
+    """Tells in which order waiters are told."""
+
+    def __init__(self, number: int, order: list[int]) -> None:
+        self.number, self.order = number, order
+
+    def tell(self, news: News) -> None:
+        assert news is News.OPEN
+        self.order.append(self.number)
+
+
+def turns(count: int, order: list[int], first: int = 0) -> list[Turn]:
+    numbers = range(first, first + count)
+    return [Turn(b"a", str(number), Told(number, order)) for number in numbers]  # type: ignore[arg-type]
+
+
+def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
+    bell, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(bell), turns(3 * MOST, order)
+
+    admitted.begin(lambda: waiters)
+    admitted.step()
+    counts = [len(order)]
+    while bell.calls:
+        bell.turn()
+        counts.append(len(order))
+
+    assert counts == [MOST, 2 * MOST, 3 * MOST, 3 * MOST]
+    assert order == sorted(order)
+    assert not admitted
+
+
+def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
+    bell, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(bell), turns(MOST, order)
+    admitted.begin(lambda: waiters)
+    admitted.step()
+    (newcomer,) = turns(1, order, first=MOST)
+
+    assert admitted, "those who were told have not taken their steps"
+    admitted.add(newcomer)
+    admitted.resume()
+
+    assert newcomer.is_outside
+    bell.turn()
+    assert not newcomer.is_outside
+    assert order == [0, 1, 2, 3]
+
+
+def test_line_that_opens_again_has_all_told_in_their_order_again() -> None:
+    bell, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(bell), turns(2 * MOST, order)
+    admitted.begin(lambda: waiters)
+    admitted.step()
+
+    order.clear()
+    admitted.begin(lambda: waiters)
+    admitted.step()
+    bell.turn()
+
+    assert order == list(range(2 * MOST))
+
+
+def test_exception_from_outside_loses_nobody() -> None:
+    bell, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(bell), turns(3, order)
+    told, waiters[1].waiter = waiters[1].waiter, None  # type: ignore[assignment]
+    admitted.begin(lambda: waiters)
+    with pytest.raises(AttributeError):
+        admitted.step()
+    waiters[1].is_outside, waiters[1].waiter = True, told
+
+    admitted.resume()
+
+    assert order == [0, 1, 2]
+
+
+def test_many_who_came_as_the_line_opened_are_told_once_each() -> None:
+    bell, order = Bell(), []  # type: ignore[var-annotated]
+    listener = Listener(bell, SimulatedPort(), "channel", b"a", lambda _: None)  # type: ignore[arg-type]
+    listener._is_alive = True
+    for turn in turns(50, order):
+        listener.join(turn)
+
+    listener._admission.begin(listener._places.turns)
+    listener.is_open = True
+    listener._admission.step()
+    while bell.calls:
+        bell.turn()
+
+    assert order == list(range(50))
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.01])
+def test_who_begin_while_a_line_opens_enter_in_their_order(moment: float) -> None:
+    process = Waiting(SimulatedServer(Clock()))
+    takings = [process.takes("a", wait=60) for _ in range(4 * MOST)]
+    process.server.clock.advance(moment)
+    takings += [process.takes("a", wait=60) for _ in range(2 * MOST)]
+    order: list[int] = []
+    for _ in range(1000):
+        process.server.clock.advance(0.001)
+        for number, taking in enumerate(takings):
+            if taking.held and number not in order:
+                order.append(number)
+                taking.ends()
+
+    assert order == list(range(6 * MOST))
