@@ -39,8 +39,8 @@ from support.plans import LONG, LONGEST_BLOCK, Plan
 LEASE = 2.0
 #: Seconds after the last fault in which everybody must be served.
 HEALING = LEASE + 6.0
-#: Seconds after it in which a lock may stand though nobody is inside: until a lease is over that was
-#: lost, and what is left of the longest time between two looks.
+#: Seconds, beside those of a lease that was lost, in which somebody waits though nobody is inside:
+#: the longest time between two looks.
 IDLE = 2.5
 #: Seconds after the last fault in which clients may still fail.
 RECOVERY = 2.5
