@@ -14,6 +14,9 @@ local function timed(...)
   reply[#reply + 1] = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
   return reply
 end
+if ARGV[4] == '1' then
+  redis.call('TIME') -- where that may not be asked, this ends here and not when the lock is taken
+end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return timed()
 end

@@ -7,19 +7,18 @@
 local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
 local mark, place = ARGV[1] .. ':' .. ARGV[2], ARGV[4] .. '|' .. ARGV[1] .. '|' .. ARGV[5]
 local former = string.match(ARGV[7], '|([^|]+)|')
+local holder, left = redis.call('GET', key), redis.call('PTTL', key)
 if former then
   redis.call('ZREM', queue, ARGV[7])
 end
-local holder = redis.call('GET', key)
 local is_ours = holder and (holder == ARGV[1] or holder == former)
 if is_ours or not holder and redis.call('EXISTS', queue) == 0 then
   -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
-  local left = redis.call('PTTL', key)
   if holder ~= ARGV[1] or left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
   end
-  redis.call('ZREM', queue, place)
-  redis.call('HDEL', facts, 'granted')
+  redis.pcall('ZREM', queue, place)
+  redis.pcall('HDEL', facts, 'granted')
   return mark
 end
 redis.call('HDEL', facts, 'suspect:' .. ARGV[4])
@@ -31,9 +30,9 @@ end
 if redis.call('ZADD', queue, 'NX', ticket, place) == 0 then
   ticket = tonumber(redis.call('ZSCORE', queue, place)) -- it stands there already
 end
-redis.call('PEXPIRE', queue, KEPT)
+redis.pcall('PEXPIRE', queue, KEPT)
 if not holder then
   promote(key, queue, facts)
-  holder = redis.call('GET', key)
+  holder, left = redis.call('GET', key), redis.call('PTTL', key)
 end
-return {mark, holder or '', redis.call('PTTL', key), ticket}
+return {mark, holder or '', left, ticket}

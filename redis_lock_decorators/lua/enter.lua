@@ -14,8 +14,8 @@ local left = redis.call('PTTL', key)
 if left ~= -1 and left < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', key, ARGV[3])
 end
-redis.call('ZREM', queue, ARGV[4])
-if redis.call('HGET', facts, 'granted') == ARGV[4] then
-  redis.call('HDEL', facts, 'granted')
+redis.pcall('ZREM', queue, ARGV[4])
+if redis.pcall('HGET', facts, 'granted') == ARGV[4] then
+  redis.pcall('HDEL', facts, 'granted')
 end
 return mark

@@ -5,15 +5,16 @@
 -- reply {"text:serial", holder's identifier or '', PTTL of the lock, listeners of the channel or -1 if that is not known,
 --       then the numbers from 0 of places that are not there}
 local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
-local holder = redis.call('GET', key)
+local holder, left = redis.call('GET', key), redis.call('PTTL', key)
+redis.call('ZSCORE', queue, ARGV[3] or '') -- what may not be asked, or is no queue, ends this before the lock is handed on
 if not holder then
   promote(key, queue, facts)
-  holder = redis.call('GET', key)
+  holder, left = redis.call('GET', key), redis.call('PTTL', key)
 elseif #ARGV == 2 and string.sub(holder, -5) == ':rest' then
-  stir(redis.call('ZRANGE', queue, 0, 99))
+  stir(redis.pcall('ZRANGE', queue, 0, 99))
 end
-redis.call('PEXPIRE', queue, KEPT)
-local found = {ARGV[1] .. ':' .. ARGV[2], holder or '', redis.call('PTTL', key), hearers(ARGV[1]) or -1}
+redis.pcall('PEXPIRE', queue, KEPT)
+local found = {ARGV[1] .. ':' .. ARGV[2], holder or '', left, hearers(ARGV[1]) or -1}
 for i = 3, #ARGV do
   if not redis.call('ZSCORE', queue, ARGV[i]) then
     found[#found + 1] = i - 3

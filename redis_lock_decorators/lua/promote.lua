@@ -27,6 +27,15 @@ local function value(key)
   return string.find(found.err, 'WRONGTYPE', 1, true) and 0 or redis.call('GET', key)
 end
 
+-- The reply to a command; nil where other data lie in the key: they keep no lock from being let go.
+local function unless_other(...)
+  local found = redis.pcall(...)
+  if type(found) ~= 'table' or not found.err then
+    return found
+  end
+  return not string.find(found.err, 'WRONGTYPE', 1, true) and redis.call(...) or nil
+end
+
 -- Listeners of the channel at this server, patterns not counted; nil if that may not be asked.
 local function hearers(channel)
   local found = redis.pcall('PUBSUB', 'NUMSUB', channel)
@@ -50,7 +59,7 @@ local function say_again(channel, identifier)
 end
 
 -- Have one of these waiters, the first whose process listens, line up again.
-local function stir(places)
+local function stir(places) -- none, if an error came in their place
   for _, place in ipairs(places) do
     local channel, identifier = parts(place)
     if channel and hearers(channel) ~= 0 and say_again(channel, identifier) then
@@ -61,21 +70,31 @@ end
 
 -- The same from the end of a queue, where those stand who came last: most likely they are alive.
 local function stir_last(queue, facts)
-  local last, places = redis.call('ZRANGE', queue, -100, -1), {}
+  local last, places = redis.pcall('ZRANGE', queue, -100, -1), {}
   for i = #last, 1, -1 do
-    if redis.call('HEXISTS', facts, 'suspect:' .. (parts(last[i]) or '')) == 0 then
+    if redis.pcall('HEXISTS', facts, 'suspect:' .. (parts(last[i]) or '')) == 0 then
       places[#places + 1] = last[i]
     end
   end
   stir(places)
 end
 
+-- Delete a lock, and what is noted of it. If it was given to somebody who did not hear of it, it ends by itself else.
+local function free(is_given, ...)
+  if is_given then
+    redis.pcall('DEL', ...)
+  else
+    redis.call('DEL', ...)
+  end
+end
+
 -- Give a lock that nobody holds any more to the first waiter whose process listens; if there is none, free it.
 -- Where very many of the dead stand before that one it is free meanwhile, and whoever asks for it next goes on: one of
 -- the waiters is told to, the others look for it from time to time.
 -- Releaser: the identifier that lets the lock go, nil if it lapsed.
+-- What is refused may end this before the lock is given away, and nothing may afterwards. A queue that is none is empty.
 local function promote(key, queue, facts, releaser)
-  local granted = redis.call('HGET', facts, 'granted')
+  local granted = unless_other('HGET', facts, 'granted')
   if granted then
     local channel, identifier = parts(granted)
     if not channel or identifier ~= releaser then
@@ -85,8 +104,8 @@ local function promote(key, queue, facts, releaser)
       end
     end
   end
-  local heard, unheard, passed = {}, 0, 0
-  local first = redis.call('ZPOPMIN', queue)
+  local heard, unheard, passed, is_given = {}, 0, 0, false
+  local first = unless_other('ZPOPMIN', queue) or {}
   while #first > 0 do
     local channel, identifier, grant = parts(first[1])
     if channel then
@@ -98,13 +117,14 @@ local function promote(key, queue, facts, releaser)
       if unheard <= 100 then
         say_again(channel, identifier)
       end
-    elseif channel and redis.call('HEXISTS', facts, 'suspect:' .. channel) == 1 then
+    elseif channel and redis.pcall('HEXISTS', facts, 'suspect:' .. channel) == 1 then
       say_again(channel, identifier)
     elseif channel then
       -- First the key, then the word. Where memory is used up, waiters come back by their own timers.
       if redis.pcall('SET', key, identifier, 'PX', grant).err then
         break
       end
+      is_given = true
       if say(channel, 'turn|' .. redis.sha1hex(identifier) .. '|' .. proof(identifier, key)) then
         redis.pcall('HSET', facts, 'granted', first[1])
         redis.pcall('PEXPIRE', facts, KEPT)
@@ -113,15 +133,15 @@ local function promote(key, queue, facts, releaser)
       heard[channel] = 0
     end
     passed = passed + 1
-    if passed == MOST and redis.call('EXISTS', queue) == 1 then
-      redis.call('DEL', key)
-      redis.call('PEXPIRE', facts, KEPT)
+    if passed == MOST and redis.pcall('EXISTS', queue) == 1 then
+      free(is_given, key)
+      redis.pcall('PEXPIRE', facts, KEPT)
       stir_last(queue, facts)
       return
     end
-    first = redis.call('ZPOPMIN', queue)
+    first = unless_other('ZPOPMIN', queue)
   end
-  redis.call('DEL', key, facts)
+  free(is_given, key, facts)
 end
 
 -- Note who released a lock, for NOTED milliseconds, so that a copy of the request which finds another holder knows that

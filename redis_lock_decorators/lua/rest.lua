@@ -14,8 +14,8 @@ for i = 1, count do
     if redis.pcall('SET', KEYS[i], resting, 'PX', ARGV[3]).err then -- memory is used up
       redis.call('PEXPIRE', KEYS[i], ARGV[3])
     end
-    redis.call('HDEL', KEYS[2 * count + i], 'granted')
-    local places = redis.call('ZRANGE', KEYS[count + i], 0, 99)
+    redis.pcall('HDEL', KEYS[2 * count + i], 'granted')
+    local places = redis.pcall('ZRANGE', KEYS[count + i], 0, 99)
     if #places > 0 or ARGV[5] then
       note_release(released, releaser, true)
     end
