@@ -246,5 +246,10 @@ def running() -> ref[threading.Thread]:
 
 
 def current_lease() -> Lease | None:
-    """The lease of the innermost lock held around this code, None if there is none."""
+    """The lease of the innermost lock held around this code, None if there is none.
+
+    It finds leases of a ``RedisLock`` for threads, and in functions that take one. Those of the
+    other world are found by ``redis_lock_decorators.asyncio.current_lease``: their
+    methods are awaited. Code that runs in both asks both.
+    """
     return current(Lease, running())

@@ -193,6 +193,10 @@ def is_around(claim: Claim) -> bool:
 def current(kind: type[L], owner: object) -> L | None:
     """The lease of a kind that is held around this code; the innermost one if there are several.
 
+    One of the other world is not found: its methods are awaited, or are not, so that who asked
+    would release or extend nothing. It is no error either: who may be called in both worlds asks
+    in both.
+
     Tasks may share a context: then that of the owner comes first.
     """
     held = [lease for lease in held_around() if isinstance(lease, kind)]

@@ -226,5 +226,10 @@ def is_at_home(lease: Lease) -> bool:
 
 
 def current_lease() -> Lease | None:
-    """The lease of the innermost lock held around this code, None if there is none."""
+    """The lease of the innermost lock held around this code, None if there is none.
+
+    It finds leases of a ``RedisLock`` for asyncio, and in functions that take one. Those of the
+    other world are found by ``redis_lock_decorators.current_lease``: their methods
+    are not awaited. Code that runs in both asks both.
+    """
     return current(Lease, running())
