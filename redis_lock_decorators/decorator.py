@@ -54,6 +54,17 @@ def decorated(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
             "method that does the work, under @property and the like"
         )
+    with naming.told_of(function):
+        return _decorated(function, plan, lock_name, get_lock_name, on_busy)
+
+
+def _decorated(
+    function: F,
+    plan: Plan,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+    on_busy: OnBusy,
+) -> F:
     kind = kind_of(function)
     wrap, lock = _world_of(kind)
     plan.refuse_client(lock._awaited)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter
 
-from redis_lock_decorators.errors import ConfigurationError, LockNameError
+from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
 from redis_lock_decorators.rules import arguments, templates
 from redis_lock_decorators.rules.callables import full_name
 from redis_lock_decorators.rules.keys import checked_name, checked_names
@@ -17,6 +18,12 @@ LockName = str | bytes | Sequence[str | bytes]
 GetLockName = Callable[..., LockName]
 #: The checked names of the lock that a call takes.
 Namer = Callable[[tuple[object, ...], Mapping[str, object]], tuple[str, ...]]
+
+#: What is said where the first argument cannot name the lock, as nobody chose it to.
+_BY_FIRST = (
+    '. Without a name the first argument is the name: @redis_lock("{function}") is one lock for '
+    "all calls"
+)
 
 
 def namer(
@@ -34,11 +41,40 @@ def namer(
     if isinstance(function, partial):
         return _of_partial(function, namer(function.func, lock_name, get_lock_name))
     if get_lock_name is not None:
-        return called(get_lock_name)
+        return _told_by(called(get_lock_name), function)
     signature = arguments.signature_of(function)
     if lock_name is not None:
-        return _from_templates(lock_name, signature, full_name(function))
-    return _from_first_argument(function, signature)
+        return _told_by(_from_templates(lock_name, signature, full_name(function)), function)
+    return _told_by(_from_first_argument(function, signature), function, _BY_FIRST)
+
+
+@contextmanager
+def told_of(function: Callable[..., object]) -> Iterator[None]:
+    """Have errors of this block name the function that is decorated."""
+    try:
+        yield
+    except (ConfigurationError, LockNameError) as error:
+        _tell(error, function)
+        raise
+
+
+def _told_by(name: Namer, function: Callable[..., object], cure: str = "") -> Namer:
+    """The rule, whose errors name the function that is called."""
+
+    def told(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+        try:
+            return name(args, kwargs)
+        except LockNameError as error:
+            _tell(error, function, cure)
+            raise
+
+    return told
+
+
+def _tell(error: LockError, function: Callable[..., object], cure: str = "") -> None:
+    place, sentence = f"@redis_lock on {full_name(function)}: ", str(error)
+    if not sentence.startswith("@redis_lock on "):  # it names another decorated function already
+        error.args = (f"{place}{sentence}{cure}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: object) -> None:
