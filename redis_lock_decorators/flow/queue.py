@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -33,9 +34,6 @@ TORN = Refusal(None)
 ENOUGH = 0.3
 #: Seconds that one who waits for others too waits at once.
 STEP = 1.0
-#: Seconds after which a waiter looks first whether all who began before it are gone, while nobody
-#: can line up yet: then twice as many, as very many may wait so.
-PATIENCE = 1.0
 #: Seconds to try to leave a place on a server that has just failed to answer.
 PARTING = 0.25
 
@@ -102,11 +100,11 @@ class _Stand:
 
     __slots__ = (
         "_attempt",
+        "_attends",
         "_claim",
         "_former",
         "_is_refused",
         "_key",
-        "_patience",
         "_pauses",
         "_port",
         "_stop",
@@ -124,7 +122,7 @@ class _Stand:
         self._attempt = attempt
         self._stop = stop
         self._pauses = pauses
-        self._patience = PATIENCE
+        self._attends = False  # it is told when it is the first here to look for the lock
         self._former = ""  # a place in the queue to give up for the next one
         self._is_refused = False  # no place could be had, as the slot of the lock is moving
         self.is_noted = False  # Redis knows that who was handed the lock has entered
@@ -166,11 +164,20 @@ class _Stand:
         return last
 
     def _pause(self) -> float:
-        """Seconds to wait for a place to line up, before the next look."""
-        if self._may_look():
-            return next(self._pauses)
-        self._patience *= 2
-        return self._patience / 2
+        """Seconds to wait for a place to line up, before the next look.
+
+        Very many may wait behind others: they wake only when that is of use.
+        """
+        if not self._may_look():
+            self._attend(True)
+        return next(self._pauses) if self._may_look() else math.inf
+
+    def _attend(self, attends: bool) -> None:
+        """Be told when nobody here is to look for the lock before, or not any more."""
+        if attends or self._attends:
+            self._attends = attends
+            waiter = self.turn.waiter if attends else None
+            self._port.contenders.attend(self._key, self._claim, waiter)
 
     def _may_look(self) -> bool:
         """Whether it overtakes nobody here who is about to line up before it."""
@@ -223,6 +230,7 @@ class _Stand:
         is_used = self.turn.place is not None and not self._is_refused
         if is_used or self.turn.identifier != claim.identifier:
             self._move()
+        self._attend(False)
         turn, self.is_noted = self.turn, False
         is_new, tries = turn.ticket == 0 and turn.place is None and not self._former, 0
         turn.session = self.listener.session

@@ -16,6 +16,7 @@ class News(Enum):
     DEAF = "it cannot be told: it must look by itself"
     TURN = "the server that it listens to has handed the lock to it"
     ASK = "somebody says that the lock was handed to it: it must ask"
+    FIRST = "nobody here who began before it competes for the lock any more: it may look for it"
     AGAIN = "it is not in the queue any more, or cannot be told there: it must line up again"
 
 

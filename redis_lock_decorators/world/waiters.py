@@ -12,6 +12,8 @@ from redis_lock_decorators.flow.turn import News
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.hubs import are_only_pauses_green
 
+#: Seconds from which on a task waits without a timer: very many may wait so.
+FOREVER = threading.TIMEOUT_MAX
 #: The longest single wait: eventlet cannot wait for as long as Python's own locks.
 LONGEST = 86_400.0
 #: Seconds between two looks for news where waiting for them would stop all greenlets.
@@ -87,11 +89,12 @@ class TaskWaiter:
         if not self._news:
             loop = asyncio.get_running_loop()
             self._future = ready = loop.create_future()
-            timer = loop.call_later(min(seconds, threading.TIMEOUT_MAX), _wake, ready)
+            timer = loop.call_later(seconds, _wake, ready) if seconds < FOREVER else None
             try:
                 await ready
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
         return self._news.popleft() if self._news else None
 
 

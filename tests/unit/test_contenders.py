@@ -9,6 +9,7 @@ from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators.flow.contenders import Contenders
+from redis_lock_decorators.flow.turn import News
 
 COUNT = 12
 
@@ -131,6 +132,48 @@ def test_free_lock_whose_queue_may_not_be_used_is_taken_without_a_pause(
     elsewhere.clock.advance(0.05)
 
     assert taking.held
+
+
+def test_next_one_looks_as_soon_as_the_first_is_gone(process: Waiting) -> None:
+    """Though no line is open yet, by which it could be told."""
+    holder = Waiting(process.server, 1).takes("a", expire=100)
+    process.server.clock.advance(0.01)
+    process.sticks_at = "connect"
+    first, second, third = (process.takes("a", wait=60) for _ in range(3))
+    process.server.clock.advance(0.1)
+    holder.ends()
+    process.server.clock.advance(0.4)
+    assert first.held
+
+    first.ends()
+    process.server.clock.advance(0.05)
+
+    assert (second.held, third.held) == (True, False)
+
+
+class Told:
+    """Whether it was told."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+
+    def tell(self, news: News) -> None:
+        self.news.append(news)
+
+
+def test_only_the_next_is_told_that_it_is_the_first() -> None:
+    contenders, claims = Contenders(), [new_claim("a") for _ in range(4)]
+    told = [Told() for _ in claims]
+    for claim, waiter in zip(claims, told, strict=True):
+        contenders.join(b"a", claim)
+        contenders.attend(b"a", claim, waiter)  # type: ignore[arg-type]
+    claims[1].ended = True  # it was interrupted when it left
+    contenders.attend(b"a", claims[3], None)
+
+    contenders.leave(b"a", claims[0])
+    contenders.leave(b"a", claims[2])
+
+    assert [waiter.news for waiter in told] == [[], [], [News.FIRST], []]
 
 
 def test_claim_that_was_interrupted_when_it_left_stands_before_nobody() -> None:
