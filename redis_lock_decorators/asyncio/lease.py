@@ -22,7 +22,8 @@ from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.durations import checked_expire
 from redis_lock_decorators.rules.options import Options
 from redis_lock_decorators.world.bells import bell_of_loop
-from redis_lock_decorators.world.tasks import AsyncioPort, start
+from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators.world.works import start
 
 
 class Lease(LeaseFacts):

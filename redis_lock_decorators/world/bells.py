@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from typing import Any, cast
 
 from redis_lock_decorators.flow import process
@@ -14,6 +13,7 @@ from redis_lock_decorators.flow.keeper import Keeper
 from redis_lock_decorators.flow.loop import Alarm
 from redis_lock_decorators.flow.port import Port
 from redis_lock_decorators.world import crew
+from redis_lock_decorators.world.alarm import LoopAlarm, sleep
 from redis_lock_decorators.world.background import (
     Background,
     here,
@@ -23,8 +23,9 @@ from redis_lock_decorators.world.by_client import ByClient
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.green import GreenRoom
 from redis_lock_decorators.world.hubs import MOST_HUBS, are_threads_green, drop_first, hub
-from redis_lock_decorators.world.room import LoopAlarm, Room, start
+from redis_lock_decorators.world.room import Room
 from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators.world.works import start, works
 
 #: The place of the one thread.
 PRESENT = "present"
@@ -36,7 +37,7 @@ class LoopBell:
     now = staticmethod(monotonic)
     random = staticmethod(random.random)
     start = staticmethod(start)
-    sleep = staticmethod(asyncio.sleep)
+    sleep = staticmethod(sleep)
     alarm = LoopAlarm
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class LoopBell:
         """The event loop is the program's own."""
 
     def call(self, function: Callable[[], object]) -> None:
-        asyncio.get_running_loop().call_soon(function, context=Context())
+        works().call(function)
 
     def port(self, port: Port) -> Port:
         return cast(AsyncioPort, port).ahead()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators.world.alarm import LoopAlarm, sleep
 from redis_lock_decorators.world.background import NAME, Background, Owner
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.hubs import are_threads_green
@@ -17,65 +17,12 @@ from redis_lock_decorators.world.ports import Ports
 from redis_lock_decorators.world.relays import CALL
 from redis_lock_decorators.world.spare import Spare
 from redis_lock_decorators.world.tasks import AsyncioPort
-from redis_lock_decorators.world.tasks import start as start_task
+from redis_lock_decorators.world.works import start
 
 #: Seconds for works to end that were cancelled.
 PARTING = 1.0
-#: Seconds after which what an interrupted ring has left is done.
-AGAIN = 0.25
 #: Seconds between two looks whether the greenlets of a thread have ended.
 LOOK = 0.05
-
-
-class LoopAlarm:
-    """Calls a function of its event loop at the earliest of the times asked for.
-
-    Not in the context of who asks: it would be kept for as long as there is something to ring for.
-    A ring may be lost, if a signal handler raises an exception there: so a second timer stands
-    behind each, and is cancelled when what is to be called has returned.
-    """
-
-    __slots__ = ("_at", "_ring", "_timers")
-
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        self._timers: tuple[asyncio.TimerHandle, ...] = ()
-        self._at = math.inf
-
-    def set(self, when: float) -> None:
-        """Ring by this time."""
-        now = monotonic()
-        # One that is overdue may never come: the clock of a program's event loop may be frozen.
-        if when < self._at or self._at < now:
-            first = min(when, self._at)
-            self._at = math.inf  # if this is interrupted, the next who asks sets it
-            self._cancel()
-            self._call_after(max(0.0, first - now))
-            self._at = first
-
-    def _call_after(self, delay: float) -> None:
-        after = partial(asyncio.get_running_loop().call_later, context=Context())
-        self._timers = after(delay + AGAIN, self._go), after(delay, self._go)
-
-    def _cancel(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-
-    def _go(self) -> None:
-        timers, self._at = self._timers, math.inf
-        self._ring()
-        if self._timers is timers:
-            self._cancel()
-
-
-def start(
-    work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
-) -> asyncio.Future[object]:
-    """Do work on the running event loop; ``ended`` is called though it never took a step."""
-    task = start_task(work)
-    if ended is not None:
-        task.add_done_callback(lambda _: ended(), context=Context())
-    return task
 
 
 class PlacedLoop(asyncio.SelectorEventLoop):
@@ -103,7 +50,7 @@ class Room(Background):
     """
 
     start = staticmethod(start)
-    sleep = staticmethod(asyncio.sleep)
+    sleep = staticmethod(sleep)
     alarm = staticmethod(LoopAlarm)
 
     def __init__(self, owner: Owner, before: Background | None = None) -> None:

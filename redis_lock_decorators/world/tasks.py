@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators.flow.cohort import Cohort
 from redis_lock_decorators.flow.listener import Listener
-from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
+from redis_lock_decorators.world.alarm import sleep
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier, carry_apart
 from redis_lock_decorators.world.clients import Facts, node_of, refuse_without_pipelines
 from redis_lock_decorators.world.clock import monotonic
@@ -22,6 +22,7 @@ from redis_lock_decorators.world.lines import find_nodes, task_line
 from redis_lock_decorators.world.trips import Carrier
 from redis_lock_decorators.world.waiters import TaskWaiter
 from redis_lock_decorators.world.watched import TaskWatch
+from redis_lock_decorators.world.works import LOOK, start, together, works
 
 T = TypeVar("T")
 
@@ -29,9 +30,6 @@ T = TypeVar("T")
 EXPRESS = object()
 #: So often work is begun whose task is cancelled each time, as by one who cancels all tasks.
 MOST_BEGUN = 50
-#: Work that goes on though the task that began it was cancelled, by event loops: those hold their
-#: tasks weakly.
-_unfinished: dict[asyncio.AbstractEventLoop, set[asyncio.Future[object]]] = {}
 
 
 class AsyncioPort:
@@ -83,7 +81,7 @@ class AsyncioPort:
         self._new_line = new_line
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await sleep(seconds)
 
     def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
         return self._route(command).exchange(self._carrier, command, until)
@@ -112,7 +110,7 @@ class AsyncioPort:
         return replies
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
-        return await asyncio.gather(*works)
+        return await together(works)
 
     async def locate(self, key: bytes, until: float) -> None:
         if self.slotted and self._facts.node(self.client, ("", key)) is None:
@@ -180,20 +178,6 @@ def pool_carrier(courier: Courier, client: Any, facts: Facts[Courier]) -> PoolCa
     return carrier
 
 
-def start(work: Awaitable[object]) -> asyncio.Future[object]:
-    """Do work in the background, whatever becomes of who began it."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    works = _unfinished.get(loop)
-    if works is None:
-        _forget_closed()
-        works = _unfinished[loop] = set()
-    works.add(task)
-    task.add_done_callback(works.discard)
-    task.add_done_callback(_tell)
-    return task
-
-
 async def finish(work: Callable[[], Awaitable[object]]) -> None:
     """Do work though the caller is cancelled meanwhile, and the task that does it as well.
 
@@ -213,7 +197,7 @@ async def finish(work: Callable[[], Awaitable[object]]) -> None:
         if left <= 0:
             break
         try:
-            await asyncio.wait([task], timeout=None if cut is None else left)
+            await asyncio.wait([task], timeout=min(LOOK, left))  # it may fail to tell
         except asyncio.CancelledError as error:
             end = min(end, monotonic() + ROUND_TRIP)
             cut = error
@@ -239,17 +223,4 @@ def _failure(task: asyncio.Future[object]) -> BaseException | None:
 
 def unfinished() -> list[asyncio.Future[object]]:
     """What is still done in the background of the running event loop."""
-    return list(_unfinished.get(asyncio.get_running_loop(), ()))
-
-
-def _forget_closed() -> None:
-    """Let go what event loops left undone that were closed."""
-    for loop in [loop for loop in list(_unfinished) if loop.is_closed()]:
-        for task in _unfinished.pop(loop, set()):
-            # Its program closed the loop over it: to say so once more helps nobody.
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-def _tell(task: asyncio.Future[object]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.info("work on locks in the background failed: %s: %s", type(error).__name__, error)
+    return works().tasks()

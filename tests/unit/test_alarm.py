@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators.world import room
-from redis_lock_decorators.world.room import LoopAlarm
+from redis_lock_decorators.world import alarm as alarms
+from redis_lock_decorators.world.alarm import LoopAlarm
 
 #: More lines than the ring of an alarm has.
 MOST = 12
@@ -25,7 +25,7 @@ class Limit(Exception):
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     loop.set_exception_handler(lambda _, context: None)
-    monkeypatch.setattr(room, "monotonic", loop.time)
+    monkeypatch.setattr(alarms, "monotonic", loop.time)
     yield loop
     loop.close()
 

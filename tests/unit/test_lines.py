@@ -15,7 +15,7 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators.world import lines, own
 from redis_lock_decorators.world.lines import TaskLine, ThreadLine, task_line, thread_line
-from redis_lock_decorators.world.room import start
+from redis_lock_decorators.world.works import start
 
 
 def on_a_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
