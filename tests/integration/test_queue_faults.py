@@ -11,7 +11,7 @@ import time
 import pytest
 from support.fronts import do
 from support.interruptions import Interrupted, Interruption
-from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS
+from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, until
 from support.queues import entered_while, queue_of, queued
 from support.workers import Holding
 
@@ -82,6 +82,7 @@ async def test_a_stopped_waiter_costs_one_grant_and_is_served_in_the_end(
 
     assert times[-1] - told[0] < 2.0 + 1.0  # its grant is its lease of 2 s
     assert rival.entered() >= held[0]
+    await until(front, lambda: not direct.exists(f"sys:lock:{name}"))
 
 
 @pytest.mark.parametrize("kind", ["pubsub", "normal"])

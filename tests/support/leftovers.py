@@ -84,14 +84,17 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a note, which ends by itself within a minute (decision 0038)."""
-    if not key.endswith((b"~:waiters", b"~:released")):
+    """Whether this is such a note, which ends by itself within a minute (decision 0038).
+
+    What else is noted beside a lock goes once somebody has released it and nobody waits.
+    """
+    if not key.endswith(b"~:released"):
         return False
     try:
         left = client.pttl(key)
     except ResponseError:  # it is another node's, which is asked too
         return True
-    return left != -1 and left <= KEPT
+    return bool(left != -1 and left <= KEPT)
 
 
 @contextlib.contextmanager
