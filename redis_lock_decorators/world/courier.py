@@ -322,9 +322,8 @@ class Courier:
             self._bearer = None
 
     def _load(self, carrier: Carrier, load: list[Request]) -> None:
-        now = monotonic()
-        while self._waiting and len(load) < LOAD:
-            line = self._waiting.next()
+        now, waiting = monotonic(), self._waiting
+        while len(load) < LOAD and (line := waiting.next()):
             if load and (load[0].alone or line[0].alone):
                 break
             load.append(line.popleft())  # at once: an interrupt must not lose it

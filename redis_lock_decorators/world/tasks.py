@@ -84,7 +84,8 @@ class AsyncioPort:
         await sleep(seconds)
 
     def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
-        return self._route(command).exchange(self._carrier, command, until)
+        courier = self._route(command) if self.slotted else self._courier
+        return courier.exchange(self._carrier, command, until)
 
     def hasten(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
         courier, carrier = self._route(command), self._carrier

@@ -113,7 +113,7 @@ class Backlog:
         return bool(self._others or self._beginning)
 
     def next(self) -> deque[Request]:
-        """The line whose head is the next to leave; the caller takes it away."""
+        """The line whose head is the next to leave, empty if none is; the caller takes it away."""
         return self._others or self._beginning
 
     def add(self, request: Request) -> None:
