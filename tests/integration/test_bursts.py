@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from support.leftovers import TIDY_FRONTS
+from support.leftovers import TIDY_FRONTS, lasting
 
 from redis_lock_decorators.asyncio import RedisLock
 
@@ -34,7 +34,7 @@ async def assert_served(front: Any, server: Any, tasks: int, locks: int) -> None
 
     assert sum(map(len, served.values())) == tasks
     assert [order for order in served.values() if order != sorted(order)] == []
-    assert server.client().keys("sys:lock:*") == []
+    assert lasting(server.client(), "sys:lock:*") == []
 
 
 async def test_all_of_some_thousand_tasks_at_once_are_served_in_order(front, frail):

@@ -11,7 +11,7 @@ import time
 import pytest
 from support.fronts import LEGACY, do
 from support.interruptions import Interrupted, Interruption
-from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, TIDY_FRONTS, until
+from support.leftovers import ASYNCIO, BLOCKING, PATIENCE, TIDY_FRONTS, lasting, until
 from support.workers import take_turns
 
 from redis_lock_decorators import LockError, LockLostError, redis_lock
@@ -95,7 +95,7 @@ async def test_thirty_waiters_enter_in_order_by_one_release(front, server, direc
     assert results == [None] * 31
     assert crowd.entered == list(range(30))
     assert scripts_run(direct) - before < 10  # hardly a renewal is due
-    assert direct.keys(f"*{name}*") == []
+    assert lasting(direct, f"*{name}*") == []
 
 
 async def test_both_of_two_processes_have_turns_and_never_at_once(front, server, direct, name):
@@ -217,7 +217,7 @@ def test_cancelled_tasks_leave_nothing_and_cost_no_turn(server, direct, name):
             results = await asyncio.gather(*works, return_exceptions=True)
             assert results[1::2] == [None] * 3
             assert all(one is None or isinstance(one, asyncio.CancelledError) for one in results)
-            assert direct.keys(f"*{name}*") == []
+            assert lasting(direct, f"*{name}*") == []
         assert time.monotonic() - started < 15  # one lost turn would cost 2.5 s or more
 
     ASYNCIO.run(test())
@@ -299,7 +299,7 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
         other.join()
         inside.clear()
         assert served, f"the other did not enter after {interruption.place}"
-        assert direct.keys(f"*{name}*") == [], interruption.place
+        assert lasting(direct, f"*{name}*") == [], interruption.place
         if not interruption.happened:
             break
 
@@ -337,7 +337,7 @@ def test_release_interrupted_at_any_line_can_be_called_again(server, direct, nam
         assert max(most) == 1, interruption.place
         assert len(most) == 2 * (number + 1), interruption.place
         assert cohort.is_idle(), interruption.place
-        assert direct.keys(f"*{name}*") == [], interruption.place
+        assert lasting(direct, f"*{name}*") == [], interruption.place
         if not interruption.happened:
             break
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from support.fronts import do
-from support.leftovers import PATIENCE, TIDY_FRONTS, until
+from support.leftovers import PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of, queued
 
 from redis_lock_decorators.rules import words
@@ -148,7 +148,7 @@ async def test_one_holds_at_a_time_and_no_other_key_is_touched(front, frail, lia
     assert entered == [1] * 6
     assert set(seen) == {(False, True)}
     assert looking.get("session") == b"active"
-    await until(front, lambda: looking.keys("*") == [b"session"])
+    await until(front, lambda: lasting(looking, "*") == [b"session"])
     looking.close()
 
 

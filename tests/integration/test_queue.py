@@ -17,6 +17,7 @@ from support.leftovers import (
     PATIENCE,
     TIDY_FRONTS,
     connections,
+    lasting,
     own_threads,
     until,
 )
@@ -164,7 +165,7 @@ async def test_after_contention_there_is_nothing_more(front, server, direct, nam
 
     await held_for_a_crowd(front, direct, lock, name)
 
-    assert direct.keys(f"*{name}*") == []
+    assert lasting(direct, f"*{name}*") == []
     await until(front, lambda: not own_threads(), lambda: f"threads are left: {own_threads()}")
     await until(front, lambda: direct.pubsub_channels() == [])
     idle = 8 if front is BLOCKING else 0  # the pool of the client, one for each thread
@@ -248,7 +249,7 @@ def test_waiters_cancelled_at_any_moment_leave_nothing_and_cost_no_turn(server, 
             assert results[1::2] == [None] * 3
 
         assert time.monotonic() - started < 15  # one lost turn would cost 2.5 s each time
-        assert direct.keys(f"*{name}*") == []
+        assert lasting(direct, f"*{name}*") == []
 
     ASYNCIO.run(test())
 

@@ -11,7 +11,7 @@ import time
 import pytest
 from support.fronts import do
 from support.interruptions import Interrupted, Interruption
-from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, until
+from support.leftovers import BLOCKING, PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of, queued
 from support.workers import Holding
 
@@ -103,7 +103,7 @@ async def test_connections_cut_again_and_again_cost_nobody_a_turn(front, frail, 
 
     await entered_while(front, lock, cut, 5)
 
-    assert killer.keys(f"*{name}*") == []
+    assert lasting(killer, f"*{name}*") == []
 
 
 async def test_scripts_that_the_server_forgot_are_sent_again(front, server, direct, name):
@@ -136,7 +136,7 @@ async def test_waiters_outlast_a_server_that_stops(front, frail, name, seconds):
 
     await entered_while(front, lock, stop, 5)
 
-    assert looking.keys(f"*{name}*") == []
+    assert lasting(looking, f"*{name}*") == []
 
 
 async def test_a_queue_that_is_deleted_is_lined_up_for_again(front, server, direct, name):

@@ -107,7 +107,7 @@ async def test_waiters_outlast_a_failover(front, name):
 
         await entered_while(front, lock, kill, 5, HOLD)
 
-        assert looking.keys(f"*{name}*") == []
+        assert lasting(looking, f"*{name}*") == []
         looking.close()
         if front is BLOCKING:
             client.close()

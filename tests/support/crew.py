@@ -101,13 +101,8 @@ def keys_left(clients: list[Any], seconds: float) -> list[str]:
     """Keys that stand when every lease is over; numbers for fences are kept."""
     end = time.monotonic() + seconds
     while True:
-        left = [key for client in clients for key in client.keys("*") if not _is_note(client, key)]
+        left = [key for client in clients for key in client.keys("*") if not is_note(client, key)]
         left = [key for key in left if not key.endswith(b"~:fence")]
         if not left or time.monotonic() > end:
             return [f"left behind: {key.decode(errors='replace')}" for key in left]
         time.sleep(0.05)
-
-
-def _is_note(client: Any, key: bytes) -> bool:
-    """Whether this is the note of who let a lock go that clients of clusters leave for a while."""
-    return bool(client.info("cluster").get("cluster_enabled")) and is_note(client, key)

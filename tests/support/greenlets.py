@@ -117,7 +117,7 @@ class Program:
             thread.start()
         for thread in threads:
             thread.join()
-        self.facts["left"] = len(self.client.keys("*"))
+        self.facts["left"] = sum(not key.endswith(b":released") for key in self.client.keys("*"))
         self.facts["ended"] = 1
 
     def guarded(self, work: Any, *arguments: Any) -> None:

@@ -398,7 +398,9 @@ def standing(direct: redis.Redis) -> Counter[str]:
     found["threads"] = threading.active_count()
     found["descriptors"] = len(os.listdir("/dev/fd"))
     found["connections at the server"] = len(direct.client_list())
-    found["keys"] = sum(not one.endswith(b":fence") for one in direct.scan_iter(count=1000))
+    found["keys"] = sum(
+        not one.endswith((b":fence", b":released")) for one in direct.scan_iter(count=1000)
+    )
     return found
 
 

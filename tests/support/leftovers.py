@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators.lua import KEPT
+from redis_lock_decorators.lua import NOTED
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds that anything may take that must happen, on a machine that is busy.
@@ -79,22 +79,19 @@ def connections(client: Any) -> set[str]:
 
 
 def lasting(client: Any, pattern: str) -> list[bytes]:
-    """The keys but the short notes of who let a lock go, for clients that repeat requests."""
+    """The keys but the notes of who released a lock that others waited for."""
     return [key for key in client.keys(pattern) if not is_note(client, key)]
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a note, which ends by itself within a minute (decision 0038).
-
-    What else is noted beside a lock goes once somebody has released it and nobody waits.
-    """
+    """Whether this is such a note, which ends by itself within half a minute."""
     if not key.endswith(b"~:released"):
         return False
     try:
         left = client.pttl(key)
     except ResponseError:  # it is another node's, which is asked too
         return True
-    return bool(left != -1 and left <= KEPT)
+    return bool(left != -1 and left <= NOTED)
 
 
 @contextlib.contextmanager
