@@ -17,6 +17,7 @@ from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.trips import Backlog, Carrier, Request, Trip
 from redis_lock_decorators.world.wire import check
+from redis_lock_decorators.world.works import halt, works
 
 #: The most requests that one trip takes: while the server works on one load, those whom the last
 #: one served prepare their next requests.
@@ -54,6 +55,7 @@ class Courier:
     __slots__ = (
         "_answered",
         "_bearer",
+        "_caller",
         "_due",
         "_first_end",
         "_looks_by",
@@ -61,9 +63,11 @@ class Courier:
         "_nodes",
         "_quiet",
         "_skipped",
+        "_stuck",
         "_timer",
         "_waiting",
         "_woken",
+        "_works",
         "carrier",
         "kept",
         "trip",
@@ -71,6 +75,7 @@ class Courier:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._works = works()
         self._nodes: dict[object, Courier] = {}
         self.carrier: Any = None
         self.kept: Any = None
@@ -78,9 +83,12 @@ class Courier:
         self._answered = 0.0  # when the last reply came
         self._woken = -math.inf  # when the event loop went on after something had blocked it
         self._quiet = 0  # looks since then
+        # Where a caller stands though it could go on, and since when.
+        self._stuck: tuple[object, float] = None, 0.0
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
+        self._caller: asyncio.Task[Any] | None = None  # who awaited one last
         self._waiting = Backlog()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
@@ -138,6 +146,7 @@ class Courier:
             until = prolonged(until, began + LEAST)
         if first or self.is_busy:
             return await self._queue(carrier, command, until, first)
+        self._caller = asyncio.current_task()
         try:
             self._bearer = trip = carrier.carry([command], until)
             replies = await trip
@@ -241,33 +250,29 @@ class Courier:
                 self.trip.end()
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(carrier)
-            self._look_whether_stuck(carrier)
+            self._leave_stuck()
         self._timer, self._due = None, math.inf
         self._go_on_if_idle(carrier)
         if self.is_busy:
             self._watch(carrier)
 
-    def _look_whether_stuck(self, carrier: Carrier) -> None:
-        """Find out whether nobody will wake our task, though what it awaits is over.
+    def _leave_stuck(self) -> None:
+        """Give up the exchange of a caller that nobody will wake any more.
 
-        An exception from outside, raised as the event loop was about to wake it, has lost that for
-        good. Who is to be woken is called in turn: before this, unless that was lost.
+        Work in the background is carried on by another task (see ``world.works``). What asyncio
+        has lost of a program's own task is the program's; but the others are to go on.
         """
-        bearer = self._bearer
-        awaited = _ended(bearer)
-        if awaited is not None and isinstance(bearer, asyncio.Task):
-            work = partial(self._leave_stuck, carrier, bearer, awaited)
-            self._loop.call_soon(work, context=Context())
-
-    def _leave_stuck(self, carrier: Carrier, bearer: asyncio.Task[None], awaited: object) -> None:
-        """Forget a task of ours that awaits still what is over."""
-        if self._bearer is not bearer or _ended(bearer) is not awaited:
+        bearer, (former, since), self._stuck = self._bearer, self._stuck, (None, 0.0)
+        if not inspect.iscoroutine(bearer) or inspect.getcoroutinestate(bearer) not in UNDER_WAY:
             return
-        self._bearer = None
-        bearer._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(RuntimeError):  # it would await something once more
-            bearer.get_coro().close()  # tells those of its load
-        self._go_on_if_idle(carrier)
+        if self._caller is None or self._works.looks_after(self._caller):
+            return
+        at, now = halt(self._caller), self._loop.time()
+        self._stuck = at, since if at is former else now
+        if at is not None and at is former and now >= since + LOOK:
+            self._bearer = None
+            with suppress(Exception):  # it would await something once more
+                bearer.close()
 
     def _drop_late(self, carrier: Carrier) -> None:
         now = monotonic()
@@ -300,7 +305,7 @@ class Courier:
             # No task factory of the program's may run it at once, inside the caller's own step.
             work = partial(asyncio.Task, self._travel(carrier), loop=self._loop)
             self._bearer = bearer = Context().run(work)
-            bearer.add_done_callback(partial(self._arrived, carrier))
+            self._works.add(bearer, partial(self._arrived, carrier, bearer))
 
     def _arrived(self, carrier: Carrier, task: asyncio.Task[None]) -> None:
         if task is self._bearer:  # it was cancelled, maybe before its first step
@@ -308,7 +313,7 @@ class Courier:
 
     async def _travel(self, carrier: Carrier) -> None:
         # Who began this may have been interrupted before it was known: then another goes.
-        while self._waiting and self._bearer is asyncio.current_task():
+        while self._waiting and self._bearer is self._works.current():
             load: list[Request] = []
             try:
                 self._load(carrier, load)
@@ -318,7 +323,7 @@ class Courier:
                 self._tell_rest(carrier, load)
             if not self._waiting:
                 await asyncio.sleep(0)  # those who were served have their next request ready
-        if self._bearer is asyncio.current_task():
+        if self._bearer is self._works.current():
             self._bearer = None
 
     def _load(self, carrier: Carrier, load: list[Request]) -> None:
@@ -361,12 +366,6 @@ class Courier:
             request.alone = request.alone or alone
         self._waiting.put_back(load)
         load.clear()
-
-
-def _ended(bearer: object) -> object:
-    """What a task awaits though it is over; None if it awaits nothing such."""
-    awaited = getattr(bearer, "_fut_waiter", None)
-    return awaited if awaited is not None and awaited.done() else None
 
 
 def _until(load: list[Request], now: float) -> float:
