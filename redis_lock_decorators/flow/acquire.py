@@ -28,6 +28,7 @@ from redis_lock_decorators.flow.requests import (
     tidy,
     tidying,
 )
+from redis_lock_decorators.flow.told import note
 from redis_lock_decorators.rules import delays
 
 #: How a busy lock is waited for.
@@ -55,7 +56,8 @@ async def acquire(
         refuse_unnumberable(port, claim)
     if wait > 0 and port.held:
         _refuse_self(port, claim)
-    stop = port.now() + wait
+    began = port.now()
+    stop = began + wait
     queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
     try:
         if way == "cohort" and queues and not claim.is_special():
@@ -71,6 +73,7 @@ async def acquire(
             await undo(port, claim)
         refusal = Refusal(None, why=str(error))
     except BaseException as error:
+        note(port, claim, error, "acquired", began)
         await undo(port, claim, error)
         raise
     if refusal is not None and (claim.deadline > -math.inf or claim.place is not None):

@@ -21,6 +21,7 @@ from redis_lock_decorators.flow.requests import (
     text,
     tidying,
 )
+from redis_lock_decorators.flow.told import noted
 from redis_lock_decorators.rules import durations
 
 
@@ -41,7 +42,8 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         sent = port.now()
         return await _attempt(port, claim, ttl, until)
 
-    refusal = await persist(port, attempt, port.now() + OUTAGE)
+    with noted(port, claim, "extended"):
+        refusal = await persist(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
         refuse_over(claim)  # it was let go meanwhile, or told lost
         raise lost(port, claim, refusal)

@@ -59,6 +59,9 @@ class Port(Protocol):
     def now(self) -> float:
         """Monotonic seconds."""
 
+    def place(self) -> str:
+        """Where the server is, as errors tell it: without a password."""
+
     def random(self) -> float:
         """A number from 0 to 1."""
 

@@ -32,6 +32,7 @@ from redis_lock_decorators.flow.requests import (
     tidy,
     tidying,
 )
+from redis_lock_decorators.flow.told import note
 from redis_lock_decorators.flow.ways import native, transaction
 from redis_lock_decorators.rules import durations
 from redis_lock_decorators.rules.keys import with_notes
@@ -54,6 +55,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     if claim.asking:
         claim.doubtful = claim.keys
     method = _way(claim, method)
+    began = port.now()
     try:
         work = partial(let_go, port, claim, method)
         if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
@@ -63,6 +65,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     except BaseException as error:
         if not port.is_outcome(error):
             await _let_go_anyway(port, claim, method)
+        note(port, claim, error, "released", began)
         raise
     end(port, claim)
     if claim.lost_to is not None:

@@ -6,6 +6,7 @@ import math
 from functools import partial
 
 from redis_lock_decorators.errors import ConfigurationError, shown
+from redis_lock_decorators.flow import told
 from redis_lock_decorators.flow.acquire import undo
 from redis_lock_decorators.flow.claim import Claim, new_identifier
 from redis_lock_decorators.flow.port import Port
@@ -31,7 +32,8 @@ SHARED = 2
 
 async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> bool:
     """Take the one key of the claim within ``wait`` seconds."""
-    stop = port.now() + wait
+    began = port.now()
+    stop = began + wait
     attempt = partial(_attempt, port, claim)
     try:
         taken = await persist(port, attempt, stop)
@@ -43,6 +45,7 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
             await _undo(port, claim)
         return taken
     except BaseException as error:
+        told.note(port, claim, error, "acquired", began)
         await _undo(port, claim, error)
         raise
 
@@ -55,7 +58,9 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
         if may_have_run(port, error):  # if it was, nobody has told those who wait for the lock
             claim.doubtful = claim.keys
 
-    refusal = await persist(port, partial(let_go, port, claim, way), port.now() + OUTAGE, failed)
+    work = partial(let_go, port, claim, way)
+    with told.noted(port, claim, "released"):
+        refusal = await persist(port, work, port.now() + OUTAGE, failed)
     if refusal is not None and refusal.why:
         raise OtherData(claim)
     return refusal is None or refusal.holder is None
@@ -64,7 +69,8 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
 async def extend_lock(port: Port, claim: Claim) -> bool:
     """Let the key live for the claim's lease from now; False if it is not ours."""
     attempt = partial(_extend, port, claim)
-    return await persist(port, attempt, port.now() + OUTAGE) is None
+    with told.noted(port, claim, "extended"):
+        return await persist(port, attempt, port.now() + OUTAGE) is None
 
 
 async def _attempt(port: Port, claim: Claim, until: float) -> bool:

@@ -15,7 +15,12 @@ from redis_lock_decorators.flow.loop import Line
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.background import here
 from redis_lock_decorators.world.calls import replies_of
-from redis_lock_decorators.world.clients import Facts, disconnect, refuse_without_pipelines
+from redis_lock_decorators.world.clients import (
+    Facts,
+    disconnect,
+    place_of,
+    refuse_without_pipelines,
+)
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.lane import Lane
 from redis_lock_decorators.world.waiters import ThreadWaiter
@@ -95,6 +100,9 @@ class BlockingPort:
         self.transacts = facts.transacts
         self._lane = facts.lane if facts.is_untouched(client) else None
         self.resends = self._lane is None
+
+    def place(self) -> str:
+        return place_of(self.client)
 
     async def sleep(self, seconds: float) -> None:
         _refuse_here()

@@ -176,6 +176,20 @@ def address_of(client: Any, key: bytes) -> tuple[Any, dict[str, Any]]:
     return pool.connection_class, dict(pool.connection_kwargs)
 
 
+def place_of(client: Any) -> str:
+    """Where the server of a client is, without a password."""
+    try:
+        if hasattr(client, "nodes_manager"):
+            return f"a cluster of {len(client.nodes_manager.nodes_cache)} known nodes"
+        pool = client.connection_pool
+        if hasattr(pool, "service_name"):
+            return f"the master of {pool.service_name!r:.80}"
+        found = pool.connection_kwargs
+        return str(found.get("path") or f"{found['host']}:{found['port']}")
+    except Exception:  # a wrapper need not have any of it
+        return f"the server of {type(client).__name__}"
+
+
 def undecoded(client: Any) -> dict[str, bool]:
     """The option by which a client that decodes replies leaves one as it is.
 

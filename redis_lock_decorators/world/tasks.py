@@ -15,7 +15,12 @@ from redis_lock_decorators.flow.requests import ROUND_TRIP
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.alarm import sleep
 from redis_lock_decorators.world.carriers import ClientCarrier, PoolCarrier, carry_apart
-from redis_lock_decorators.world.clients import Facts, node_of, refuse_without_pipelines
+from redis_lock_decorators.world.clients import (
+    Facts,
+    node_of,
+    place_of,
+    refuse_without_pipelines,
+)
 from redis_lock_decorators.world.clock import monotonic
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.lines import find_nodes, task_line
@@ -79,6 +84,9 @@ class AsyncioPort:
         self._courier = facts.lane
         self._carrier = carrier
         self._new_line = new_line
+
+    def place(self) -> str:
+        return place_of(self.client)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)

@@ -94,6 +94,9 @@ class SimulatedPort:
     def now(self) -> float:
         return self.clock.now
 
+    def place(self) -> str:
+        return "a simulated server"
+
     def hears(self, key: bytes) -> bool:
         return False
 
