@@ -39,7 +39,7 @@ class Lease(LeaseFacts):
     __slots__ = ("_mutex", "_port")
 
     def __init__(self, claim: Claim, port: BlockingPort, options: Options) -> None:
-        super().__init__(claim, options)
+        LeaseFacts.__init__(self, claim, options)
         self._port = port
         self._mutex = threading.RLock()
 
@@ -128,7 +128,8 @@ class Lease(LeaseFacts):
         watches = options.auto_renew or options.on_lost is not None
         if watches:
             port.bell.check()
-        refuse_unfit(port, options.release_method)
+        if options.release_method != "script":
+            refuse_unfit(port, options.release_method)
         self._claim.in_transition = True
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, options.delta, options.way))

@@ -41,8 +41,8 @@ class Plan:
             checked_factory(factory)
         self._factory = factory
         self._given = given
-        self._base = settings.options
-        self._options = combined(self._base, given)
+        self._base = base = settings.options
+        self._options = combined(base, given) if given else base
 
     def refuse_client(self, awaited: bool | None) -> None:
         """Refuse what is no client, or one of the other world than is needed, if that is known.

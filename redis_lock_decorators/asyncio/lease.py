@@ -35,7 +35,7 @@ class Lease(LeaseFacts):
     __slots__ = ("_holder", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
-        super().__init__(claim, options)
+        LeaseFacts.__init__(self, claim, options)
         self._port = port
         self._holder: Holder | None = None
 
@@ -112,7 +112,8 @@ class Lease(LeaseFacts):
     async def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
         port, options = self._port, self._options
-        refuse_unfit(port, options.release_method)
+        if options.release_method != "script":
+            refuse_unfit(port, options.release_method)
         started = port.now()
         refusal = await acquire(port, self._claim, wait, options.delta, options.way)
         if refusal is not None:

@@ -97,6 +97,8 @@ def let_go(
 ) -> Awaitable[Refusal | None]:
     """Let the claim's keys go where they hold its identifier. None: all were let go."""
     claim.leaving = claim.asking = True
+    if method == "script" and not port.slotted:  # as most are
+        return let_go_part(port, claim, claim.keys, method, until, send)
     parts = _parts(port, claim, method)
     if len(parts) == 1:
         return let_go_part(port, claim, parts[0], method, until, send)
@@ -210,7 +212,7 @@ def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refu
 def end(port: Port, claim: Claim) -> None:
     """Forget a claim that is over."""
     claim.ended = True
-    forget(port, claim)
+    port.held.forget(claim)
     if claim.cohort is not None:
         claim.cohort.stir(port.now())
 

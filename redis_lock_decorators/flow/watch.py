@@ -93,9 +93,12 @@ class Watch:
 
     def is_far(self, now: float) -> bool:
         """Whether its server is so far away that a new connection may cost a renewal its time."""
+        claim = self.claim
+        if now - claim.since <= term.FAR * claim.lasts:  # nor did any request of it take longer
+            return False
         if self.is_short or self.port.slotted:  # when it was handed over is not known
             return False
-        return term.is_far(now, self.claim.deadline, self.claim.lasts)
+        return term.is_far(now, claim.deadline, claim.lasts)
 
     def renewal(self, sent: float) -> Renewal:
         """The renewal that leaves at ``sent``."""

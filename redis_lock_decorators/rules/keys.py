@@ -32,6 +32,8 @@ def is_name(lock_name: object) -> bool:
 
 def checked_names(lock_name: object) -> tuple[str, ...]:
     """One name or several, each checked, without doubles, in one order for everybody."""
+    if type(lock_name) is str and lock_name and lock_name.isascii():
+        return (lock_name,)  # as most are
     if isinstance(lock_name, (str, bytes)):
         return (checked_name(lock_name),)
     if isinstance(lock_name, (list, tuple, set, frozenset)):

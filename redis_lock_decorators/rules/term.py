@@ -20,8 +20,8 @@ def drift_margin(expire: float) -> float:
 
     1 % of the lease and 2 ms, the margin of the Redlock description; never more than half of it.
     """
-    margin = 0.01 * expire + 0.002
-    return margin if margin < expire / 2 else expire / 2
+    margin, half = 0.01 * expire + 0.002, expire / 2
+    return margin if margin < half else half
 
 
 def deadline(sent: float, expire: float) -> float:
