@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from redis_lock_decorators.flow.requests import OUTAGE
 from redis_lock_decorators.world import failures
 from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators.world.own import once
 from redis_lock_decorators.world.timeouts import timeout
 from redis_lock_decorators.world.wires import readable
 
@@ -110,13 +111,42 @@ async def lent(pool: Any, name: tuple[str, ...], until: float) -> Loan:
         left = min(left, PATIENCE)
     try:
         async with timeout(left / 2):  # it may still be used up by then
-            return Loan(await pool.get_connection(*name), pool)
+            with _tried_once(pool):
+                return Loan(await pool.get_connection(*name), pool)
     except asyncio.TimeoutError:
         pass
     except Exception as error:
         if not failures.is_used_up(error):
             raise
     return Loan(await _beside(pool), None)
+
+
+@contextlib.contextmanager
+def _tried_once(pool: Any) -> Iterator[None]:
+    """Have the pool open its next connection or fail, where it would try again for seconds.
+
+    Its client may bear with that. Here it is not known then why no reply comes, and who waits for
+    nothing would wait.
+    """
+    connection = _next(pool)
+    if connection is None or connection._reader is not None or not hasattr(connection, "retry"):
+        yield
+        return
+    usual, connection.retry = connection.retry, once(connection)
+    try:
+        yield
+    finally:
+        connection.retry = usual
+
+
+def _next(pool: Any) -> Any:
+    """The connection that the pool will most likely give, made now if it has none."""
+    idle, make = (
+        getattr(pool, name, None) for name in ("_available_connections", "make_connection")
+    )
+    if isinstance(idle, list) and not idle and make is not None and pool.can_get_connection():
+        idle.append(make())
+    return idle[-1] if isinstance(idle, list) and idle else None
 
 
 def abort(connection: Any) -> None:
@@ -140,6 +170,8 @@ def _news(writer: Any) -> Callable[[float], object]:
 async def _beside(pool: Any) -> Any:
     connection = pool.connection_class(**pool.connection_kwargs)
     try:
+        if hasattr(connection, "retry"):
+            connection.retry = once(connection)
         await connection.connect()
     except BaseException:
         abort(connection)

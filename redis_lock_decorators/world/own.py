@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from redis_lock_decorators.flow.requests import OUTAGE
@@ -22,7 +23,7 @@ def made(kind: Any, parameters: dict[str, Any]) -> Any:
 
     In RESP2, where messages are plain replies and opening takes a round trip less; texts stay
     bytes, for what lies in a key may be no text; and it never sends a PING by itself, whose reply
-    would be read as another's.
+    would be read as another's. To open it is tried once.
     """
     own = {name: value for name, value in parameters.items() if not name.startswith(_OTHERS)}
     own["decode_responses"] = False
@@ -34,6 +35,8 @@ def made(kind: Any, parameters: dict[str, Any]) -> Any:
     for fact in _INTRODUCTION:
         if hasattr(connection, fact):
             setattr(connection, fact, None)
+    if hasattr(connection, "retry"):  # not before redis-py 4
+        connection.retry = once(connection)
     return connection
 
 
@@ -43,8 +46,6 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     It is tried once. The error of one that cannot be opened is marked: no request has left.
     """
     connection = made(kind, parameters)
-    if hasattr(connection, "retry"):  # not before redis-py 4
-        connection.retry = _no_retry(connection)
     patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
     try:
         _limit(connection, min(PATIENCE, max(0.001, until - monotonic())))
@@ -69,6 +70,8 @@ def _limit(connection: Any, seconds: float) -> None:
             setattr(connection, limit, min(getattr(connection, limit) or seconds, seconds))
 
 
-def _no_retry(connection: Any) -> Any:
-    retry, backoff = (failures.part_of(connection, part) for part in ("retry", "backoff"))
-    return retry.Retry(backoff.NoBackoff(), 0)
+def once(connection: Any) -> Any:
+    """A policy to try but once: flows try again, and know for how long."""
+    is_async = inspect.iscoroutinefunction(connection.connect)
+    retry = failures.part_of(connection, "asyncio.retry" if is_async else "retry")
+    return retry.Retry(failures.part_of(connection, "backoff").NoBackoff(), 0)
