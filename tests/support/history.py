@@ -120,11 +120,13 @@ Harms = dict[str, Harm]
 @dataclass(frozen=True)
 class Allowed:
     """Leases that a fault may end: those entered by ``since``, and who believes in them no longer
-    than ``until``. ``why`` names the promise that is not given."""
+    than ``until``. ``why`` names the promise that is not given. As long as ``masters`` two servers
+    took themselves for the master."""
 
     since: float
     until: float
     why: str
+    masters: float = -math.inf
 
     def explains_overlap(self, older: Attempt, newer: Attempt, end: float) -> bool:
         lost = self.explains_loss(older) or ("led" in newer and self.explains_loss(newer))
@@ -134,6 +136,19 @@ class Allowed:
         return bool(lease.get("led", lease["granted"]) <= self.since)
 
     def explains_silence(self, older: Attempt, newer: Attempt) -> bool:
+        """Whether nobody could know: it was held at two servers, or a cohort passed it on."""
+        return self._was_at_two(older, newer) or self._was_passed_on(older, newer)
+
+    def _was_at_two(self, older: Attempt, newer: Attempt) -> bool:
+        """Whether one of them may have left at a server that was still a master, and knew no better.
+
+        Or the newer one was told of the loss: it entered where the lock was still free.
+        """
+        if newer["granted"] <= self.masters and _was_told(newer):
+            return True
+        return any(one.get("releasing", math.inf) <= self.masters for one in (older, newer))
+
+    def _was_passed_on(self, older: Attempt, newer: Attempt) -> bool:
         """Whether a cohort still passed on the lease that was lost, the one or the other."""
         if "led" in newer and self.explains_loss(newer):
             return "passed" in newer or _was_told(newer)

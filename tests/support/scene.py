@@ -148,7 +148,7 @@ class Scene:
     def two_masters(self, why: str) -> Allowed:
         """What may happen as long as two servers take themselves for the master, and a lease on."""
         _, over = self.faults[-1]
-        return Allowed(since=over, until=over + self.crew.plan.lease, why=why)
+        return Allowed(since=over, until=over + self.crew.plan.lease, why=why, masters=over)
 
     @contextlib.contextmanager
     def holding(

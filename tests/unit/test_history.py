@@ -108,6 +108,19 @@ class TestUntold:
     def test_the_dead_are_told_nothing(self):
         assert untold([of_a_dead_process(1, 9), held(3, 4, "b")]) == []
 
+    def test_who_leaves_while_there_are_two_masters_is_told_nothing(self):
+        split = [Allowed(since=4, until=6, why="a failover", masters=4)]
+
+        assert untold([held(1, 3.9), held(3, 6, "b")], split) == []
+        assert untold([held(1, 5), held(3, 3.9, "b")], split) == []
+        assert len(untold([held(1, 4.1), held(3, 6, "b")], split)) == 1
+
+    def test_of_holders_at_two_masters_one_is_told(self):
+        split = [Allowed(since=4, until=6, why="a failover", masters=4)]
+
+        assert untold([held(1, 5), held(3, 6, "b", told=4.5)], split) == []
+        assert len(untold([held(1, 5), held(4.1, 6, "b", told=4.5)], split)) == 1
+
 
 class TestCohorts:
     CRASH = Allowed(since=2, until=5, why="an empty server")
