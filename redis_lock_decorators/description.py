@@ -56,7 +56,7 @@ class Description(Generic[C]):
         prefix: what stands before the name in the Redis key ("sys:lock:").
         delta: the first pause between two tries, in seconds, where a waiter cannot be told (0.005).
         release_method: "script", "transaction" (WATCH, not on a cluster) or "native" (one command,
-            where the server has it; else by script).
+            where the server has it; else by script). After waiting in a queue it is the script.
         auto_renew: renew the lease every third of ``expire``, until it is released or was thrown
             away (True).
         max_hold: seconds from the acquisition after which it is not renewed any more.
