@@ -140,7 +140,7 @@ class Allowed:
         return self._was_at_two(older, newer) or self._was_passed_on(older, newer)
 
     def _was_at_two(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether one of them may have left at a server that was still a master, and knew no better.
+        """Whether one of them may have left at a server while that was still a master.
 
         Or the newer one was told of the loss: it entered where the lock was still free.
         """
