@@ -12,7 +12,7 @@ from typing import Any
 
 from redis_lock_decorators.errors import LockNameError
 from redis_lock_decorators.rules import arguments
-from redis_lock_decorators.rules.texts import as_text, escaped, stable_text
+from redis_lock_decorators.rules.texts import as_text, escaped, settled, stable_text
 
 #: Makes a piece of a name from a call's ``(args, kwargs)``.
 Writer = Callable[[tuple[object, ...], Mapping[str, object]], str]
@@ -132,6 +132,7 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
     stable_text(value, _CONVERSIONS[conversion or "s"](value))
+    value = value if conversion in ("r", "a") else settled(value)
     try:
         return escaped(format(_CONVERSIONS[conversion](value) if conversion else value, spec))
     except (TypeError, ValueError) as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
 from dataclasses import is_dataclass
+from enum import Enum, Flag, IntEnum, IntFlag
 from functools import partial
 
 import six
@@ -30,7 +32,19 @@ def as_text(value: object) -> str:
     """
     if isinstance(value, (str, bytes)):
         return escaped(six.ensure_str(value, errors="surrogateescape"))
-    return escaped(stable_text(value, str(value)))
+    return escaped(stable_text(value, str(settled(value))))
+
+
+def settled(value: object) -> object:
+    """An enum's member as all Pythons write it: 3.10 by itself writes some in another way.
+
+    A number of those that are to be used as numbers, such as IntEnum; else the member's name.
+    """
+    if sys.version_info >= (3, 11) or not isinstance(value, Enum):
+        return value
+    if type(value).__str__ not in (Enum.__str__, Flag.__str__):  # it has a text of its own
+        return value
+    return int(value) if isinstance(value, (IntEnum, IntFlag)) else str(value)
 
 
 def stable_text(value: object, text: str) -> str:

@@ -1,5 +1,6 @@
 """Name templates: every form is written as meant, or refused when the function is decorated."""
 
+import enum
 import inspect
 from collections.abc import Callable
 from datetime import date, datetime
@@ -109,6 +110,27 @@ def test_indexes_are_numbers_or_texts(template: str, argument: Any, name: str) -
 )
 def test_conversions_and_formats_are_applied(template: str, argument: Any, name: str) -> None:
     assert written(template, argument) == name
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("template", "member", "name"),
+    [
+        *(("{order_id!s}", Number.ONE, "1"), ("{order_id!s}", Colour.RED, "Colour.RED")),
+        *(("{order_id:>3}", Number.ONE, "  1"), ("{order_id:>11}", Colour.RED, " Colour.RED")),
+    ],
+)
+def test_member_of_an_enum_is_written_alike_by_every_python(
+    template: str, member: enum.Enum, name: str
+) -> None:
+    assert written(template, member) == name
 
 
 @pytest.mark.parametrize(

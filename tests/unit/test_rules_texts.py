@@ -65,6 +65,14 @@ class Text(str, enum.Enum):
     RED = "r"
 
 
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Right(enum.IntFlag):
+    READ = 4
+
+
 class Point(NamedTuple):
     x: object
     y: object
@@ -294,3 +302,11 @@ def test_different_texts_stay_different(first: str, second: str) -> None:
 
 def test_plain_value_may_be_written_in_any_way() -> None:
     assert stable_text("<a at 0x1f>", "'<a at 0x1f>'") == "'<a at 0x1f>'"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(Colour.RED, "Colour.RED"), (Text.RED, "r"), (Number.ONE, "1"), (Right.READ, "4")],
+)
+def test_member_of_an_enum_is_written_alike_by_every_python(value: object, text: str) -> None:
+    assert as_text(value) == text
