@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from redis_lock_decorators.lease_facts import loss
 from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.rules.callables import is_pending, refuse_unrun
 from redis_lock_decorators.rules.naming import Namer
+
+#: Seconds between two looks at a generator that somebody else is closing.
+LOOK = 0.005
 
 
 def coroutine(
@@ -91,17 +95,23 @@ class _Steps:
     def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
         self._lease = lease
         self._steps = steps
+        self._has_begun = False
         lease._step_out()
 
     async def send(self, value: Any) -> Any:
         if self._lease.lost and self._lease._options.cancel_on_lost:
             return await self.throw(loss(self._lease))
-        return await self._step(self._steps.asend(value))
+        if self._has_begun:
+            return await self._step(self._steps.asend(value))
+        self._has_begun = True
+        return await self._step(_first_step(self._steps))
 
     async def throw(self, error: BaseException) -> Any:
         return await self._step(self._steps.athrow(error))
 
     async def close(self) -> None:
+        while getattr(self._steps, "ag_running", False):  # it was collected, and is being closed
+            await asyncio.sleep(LOOK)
         await self._step(self._steps.aclose())
 
     async def _step(self, step: Awaitable[Any]) -> Any:
@@ -116,6 +126,20 @@ class _Steps:
             raise
         finally:
             lease._step_out()
+
+
+def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+    """The first step of a generator that its event loop is not to end by itself.
+
+    At its end a loop closes all generators that it knows of at the same time. This one is closed by
+    the one around it, which holds the lock until that is done.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    try:
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=hooks.finalizer)
+        return steps.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 async def _items(answer: Any) -> AsyncIterator[Any]:

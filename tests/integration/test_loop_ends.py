@@ -126,6 +126,33 @@ def test_lock_of_a_generator_that_ends_with_the_loop_is_let_go_first(server, dir
     assert hook.open() == []
 
 
+@RUNS
+def test_decorated_generator_that_ends_with_the_loop_holds_its_lock_until_then(
+    server, direct, name, run
+):
+    problems: list[Any] = []
+    locks, left, held = Locks(get_async_redis_connection=Hook(server)), [], []
+
+    @locks.redis_lock(name)
+    async def items() -> Any:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0.05)
+            held.append(direct.exists(f"sys:lock:{name}"))
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: problems.append(told))
+        left.append(items())
+        await anext(left[0])
+
+    run(main())
+
+    assert problems == []
+    assert held == [1]
+    assert not direct.exists(f"sys:lock:{name}")
+
+
 def test_lease_that_nobody_lets_go_does_not_keep_its_loop(server, name):
     hook = Hook(server)
     locks = Locks(get_async_redis_connection=hook)
