@@ -113,8 +113,13 @@ class PoolCarrier:
         if self._is_closed:
             self._is_closed = not any(map(begins, commands))
 
+    def _beside(self, courier: Courier) -> PoolCarrier:
+        """The way over another connection, for a courier that does not wait for this one's."""
+        return PoolCarrier(courier, self.pool, self._named, keeps=False)
+
     async def _fresh(self, name: str, until: float) -> Loan:
         cancels = cancellations()
+        self._courier.opening = self._beside
         try:
             async with timeout(until - monotonic()):
                 await self._return()
@@ -123,6 +128,8 @@ class PoolCarrier:
                     loan = await self._lent(name, until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
+        finally:
+            self._courier.opening = None
         is_kept = self._keeps and loan.is_of_pool and not self._is_closed
         self._courier.kept = loan if is_kept else None
         if cancellations() > cancels:  # connecting swallowed it, as ``wait_for`` may before 3.12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -30,6 +30,8 @@ LATE = 0.05
 SILENT = 4
 #: The least time for a reply, in seconds: also of a request that left shortly before its end.
 LEAST = 0.5
+#: What tells the courier for those that do not wait for a connection from that for nodes.
+BESIDE = object()
 #: The states of an exchange that has begun and has not ended.
 UNDER_WAY = (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
 
@@ -49,6 +51,7 @@ class Courier:
     Attributes:
         carrier: the way past the client's own methods, once there is one.
         kept: a connection of the client's pool that only we use, once there is one.
+        opening: while a connection is being opened: makes a carrier that opens another one.
         trip: the exchange under way, ended here if it takes too long.
     """
 
@@ -70,6 +73,7 @@ class Courier:
         "_works",
         "carrier",
         "kept",
+        "opening",
         "trip",
     )
 
@@ -79,6 +83,7 @@ class Courier:
         self._nodes: dict[object, Courier] = {}
         self.carrier: Any = None
         self.kept: Any = None
+        self.opening: Callable[[Courier], Carrier] | None = None
         self.trip: Trip | None = None
         self._answered = 0.0  # when the last reply came
         self._woken = -math.inf  # when the event loop went on after something had blocked it
@@ -195,7 +200,7 @@ class Courier:
         if request.end < self._first_end:
             self._first_end = request.end
         if first:
-            self._hurry(carrier, request, until - now)
+            self._hurry(carrier, request, (until - now) / 2)  # time for another connection
         if not self.is_busy:
             self._go_on_if_idle(carrier)
         return reply
@@ -213,6 +218,8 @@ class Courier:
         if request.reply.done():
             return
         self._go_on_if_idle(carrier)
+        if self.opening is not None and not request.beside:
+            self._go_beside(self.opening, request)
         left = request.patience(self._answered) - monotonic()
         if left > 0:
             self._hurry(carrier, request, left)
@@ -220,6 +227,16 @@ class Courier:
             self._hurry(carrier, request, LATE)
         elif self.trip is not None:
             self.trip.end()
+
+    def _go_beside(self, opening: Callable[[Courier], Carrier], request: Request) -> None:
+        """Send a request on another connection as well, while one that may hang is opened."""
+        request.beside = True
+        courier = self.beside(BESIDE)
+        exchange = courier.exchange(
+            opening(courier), request.command, request.patience(self._answered), first=True
+        )
+        work = partial(asyncio.Task, _tell_too(exchange, request), loop=self._loop)
+        self._works.add(Context().run(work))
 
     def _heard(self) -> None:
         self._answered, self._quiet = monotonic(), 0
@@ -366,6 +383,12 @@ class Courier:
             request.alone = request.alone or alone
         self._waiting.put_back(load)
         load.clear()
+
+
+async def _tell_too(exchange: Coroutine[Any, Any, Any], request: Request) -> None:
+    """Tell a reply; what fails is left to the first way."""
+    with suppress(Exception):
+        request.tell(await exchange)
 
 
 def _until(load: list[Request], now: float) -> float:

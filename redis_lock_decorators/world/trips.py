@@ -52,9 +52,10 @@ class Request:
         end: until when its caller waits for its turn.
         alone: it travels with no other: one of those that it went with failed them all.
         first: it leaves before others, and is given no more than its own time in any trip.
+        beside: it was sent on another connection too.
     """
 
-    __slots__ = ("_since", "_until", "alone", "command", "end", "first", "reply")
+    __slots__ = ("_since", "_until", "alone", "beside", "command", "end", "first", "reply")
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Request:
     ) -> None:
         self.command = command
         self.reply = reply
-        self.alone = False
+        self.alone = self.beside = False
         self.first = first
         self._since, self._until, self.end = now, until, end_of(until)
 

@@ -229,6 +229,32 @@ def test_connection_beside_the_pool_is_closed_if_its_connect_is_cut(
     loop.run_until_complete(ask())
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_connection_that_hangs_while_it_opens_does_not_hold_up_a_renewal(
+    loop: VirtualLoop, others: int
+) -> None:
+    """Another is opened in half of its time, and the first one serves if it is earlier."""
+
+    async def ask(seconds: float) -> float:
+        way = Way(pool := Pool())
+        pool.connect_seconds = seconds
+        waiting = [asyncio.ensure_future(way.get()) for _ in range(others)]
+        await asyncio.sleep(0.1)
+        began = loop.now
+        loop.call_later(0.2, setattr, pool, "connect_seconds", 0.001)
+        first = way.courier.exchange(way.carrier, GET, loop.now + 1, first=True)
+        assert await first == b"OK"
+        served = loop.now - began
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.sleep(10)
+        return served
+
+    assert loop.run_until_complete(ask(60)) == pytest.approx(0.5, abs=0.05)
+    assert loop.run_until_complete(ask(0.4)) == pytest.approx(0.3 if others else 0.4, abs=0.05)
+
+
 def test_demoted_master_is_left_before_the_next_try(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
         way = Way(pool)
