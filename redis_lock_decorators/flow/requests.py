@@ -167,9 +167,11 @@ async def ask(
         if port.lacks(error) != "string":
             raise
         raise OtherData(claim, error) from error
-    if reply == mark.encode() or reply == mark:
-        return None
-    if type(reply) is list and len(reply) > 1 and reply[0] in (mark, mark.encode()):
+    own = (mark.encode(), mark)  # as most clients give it, and as those that decode replies do
+    if type(reply) is not list:
+        if reply in own:
+            return None
+    elif len(reply) > 1 and reply[0] in own:
         return read(*reply[1:])
     await port.distrust()
     raise Misheard(f"a reply to another command arrived for {verb}", claim.lock_name)

@@ -59,25 +59,25 @@ class Lane:
 
     def drop(self) -> None:
         """Close the idle connections."""
-        while (wire := self._pop()) is not None:
-            wire.close()
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:  # also where another thread took the last one
+                return
 
     def _take(self, pool: Any) -> BlockingWire | None:
         """An idle connection that is in order, to the server that the client uses now.
 
         A request that left over a stale one may or may not have been done; so we look first.
         """
-        while (wire := self._pop()) is not None:
+        while True:
+            try:
+                wire = self._idle.pop()
+            except IndexError:  # also where another thread took the last one
+                return None
             if not wire.is_stale() and not own.is_elsewhere(wire.connection, pool):
                 return wire
             wire.close()
-        return None
-
-    def _pop(self) -> BlockingWire | None:
-        try:
-            return self._idle.pop()
-        except IndexError:  # also where another thread took the last one
-            return None
 
 
 def connected(pool: Any, until: float) -> BlockingWire:
