@@ -86,7 +86,8 @@ class Lease(LeaseFacts):
         method = self._options.release_method
         failed = not self._leave(error) and kind is not None
         try:
-            self._unwatch()
+            if self._watch is not None:
+                self._port.keeper.drop(self._watch)
             if not failed:
                 self._stay()
             if kind is GeneratorExit:

@@ -139,7 +139,7 @@ def _lines_up_first(port: Port, claim: Claim) -> bool:
     To line up takes a free lock by as many requests. If it tried the lock before, those behind it
     would all have their places by the time it is refused.
     """
-    return not claim.is_special() and port.hears(claim.keys[0])
+    return port.hears(claim.keys[0]) and not claim.is_special()
 
 
 async def _queue(

@@ -15,7 +15,7 @@ from redis_lock_decorators.errors import (
     LockNotOwnedError,
     shortened,
 )
-from redis_lock_decorators.flow import doubt
+from redis_lock_decorators.flow import doubt, process
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.cohort import pass_on
 from redis_lock_decorators.flow.fallbacks import or_otherwise
@@ -272,7 +272,7 @@ def refuse_over(claim: Claim) -> None:
 
 def refuse_fork(claim: Claim) -> None:
     """Refuse a claim inherited over a fork: the parent holds it, the child does not."""
-    if not claim.is_of_this_process():
+    if claim.process != process.number:
         raise LockNotOwnedError(
             claim.lock_name, why=f"it is held by the parent process {claim.process}"
         )

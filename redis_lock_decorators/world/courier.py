@@ -370,7 +370,11 @@ class Courier:
         began = max(now, self._woken)
         if len(replies) == len(load):  # else nobody knows which reply is whose
             for request, reply in zip(load, replies, strict=True):
-                request.tell(left(reply, began) if isinstance(reply, Exception) else reply)
+                if isinstance(reply, Exception):
+                    request.tell(left(reply, began))
+                elif not request.reply.done():
+                    request.reply.set_result(reply)
+            load.clear()
 
     def _tell_rest(self, carrier: Carrier, load: list[Request]) -> None:
         if not self._loop.is_closed():

@@ -95,6 +95,23 @@ def test_requests_to_a_silent_server_are_not_said_to_be_unsent(loop: VirtualLoop
     assert [type(result) for result in results] == [TimeoutError] * 10
 
 
+def test_errors_are_made_only_for_those_who_are_not_told(loop: VirtualLoop) -> None:
+    class Counting(SlowCarrier):
+        made = 0
+
+        def no_reply(self) -> Exception:
+            self.made += 1
+            return super().no_reply()
+
+    answering, silent = Counting(loop, 0.01), Counting(loop, 60)
+
+    asked(answering, 40, 5)
+    asked(silent, 40, 5)
+
+    assert answering.made == 0
+    assert silent.made > 0
+
+
 class Connection:
     """What a trip that takes too long is ended by."""
 

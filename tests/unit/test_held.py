@@ -54,6 +54,14 @@ def test_neither_a_claim_that_nobody_has_nor_its_owner_is_kept_alive() -> None:
     assert [one() for one in ended] == [None, None]
 
 
+def test_claim_of_a_key_is_found_while_it_lives() -> None:
+    port = SimulatedPort()
+    claim = taken(port, "lock", expire=3600)
+
+    assert port.held.find(claim.keys[0]) is claim
+    assert port.held.find(b"another") is None
+
+
 def test_claims_that_live_stay_known_however_many_there_are() -> None:
     port = SimulatedPort()
 
