@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from support.virtual_loop import VirtualLoop
 from redis_lock_decorators import lua
 from redis_lock_decorators.flow.patience import Until
 from redis_lock_decorators.flow.requests import Unsent
-from redis_lock_decorators.world import courier, failures
+from redis_lock_decorators.world import courier, failures, works
 from redis_lock_decorators.world.courier import Courier
 from redis_lock_decorators.world.trips import Trip
 
@@ -59,6 +60,14 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = timed(VirtualLoop(), monkeypatch)
     yield loop
     loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """What a test has left on its event loops is found in no other test."""
+    yield
+    works._forget_closed()
+    gc.collect()
 
 
 def timed(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> Any:
