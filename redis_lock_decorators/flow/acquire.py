@@ -9,7 +9,7 @@ from typing import Literal
 
 from redis_lock_decorators.errors import LockError, shown
 from redis_lock_decorators.flow import cohort
-from redis_lock_decorators.flow.attempt import refuse_unnumberable, try_once
+from redis_lock_decorators.flow.attempt import LATE, refuse_unnumberable, try_once
 from redis_lock_decorators.flow.claim import Claim
 from redis_lock_decorators.flow.logs import log
 from redis_lock_decorators.flow.patience import Until
@@ -122,6 +122,8 @@ async def _compete(
     try:
         if port.contenders.join(key, claim) and not _lines_up_first(port, claim):
             refusal = await persist(port, attempt, stop)
+            if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
+                refusal = await persist(port, attempt, stop)
         if refusal is None:
             return None
         return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))

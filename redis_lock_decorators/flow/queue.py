@@ -32,6 +32,8 @@ Attempt = Callable[[float], Awaitable[Refusal | None]]
 TORN = Refusal(None)
 #: The part of a grant that must be left to enter without asking once more.
 ENOUGH = 0.3
+#: Seconds that a grant lasts of which it is known within its time when it was made at the latest.
+LONG = 1.0
 #: Seconds that one who waits for others too waits at once.
 STEP = 1.0
 #: Seconds to try to leave a place on a server that has just failed to answer.
@@ -300,6 +302,10 @@ class _Stand:
         after = max(self.turn.asked, self.turn.evidence)
         left = term.deadline(after, granted) - port.now()
         is_enough = claim.renews or claim.grant >= claim.ttl
+        if left <= 0 and granted >= LONG and not claim.is_special():
+            # Others may be lining up anew already: to ask before that would be to go behind them.
+            self.turn.stands = False
+            return Refusal(None)
         if claim.is_special() or not is_enough or left < ENOUGH * granted:
             return await self._ask()
         claim.since = after

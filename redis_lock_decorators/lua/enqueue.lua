@@ -32,7 +32,7 @@ if redis.call('ZADD', queue, 'NX', ticket, place) == 0 then
 end
 redis.pcall('PEXPIRE', queue, KEPT)
 if not holder then
-  promote(key, queue, facts)
+  promote(key, queue, facts, nil, ARGV[4])
   holder, left = redis.call('GET', key), redis.call('PTTL', key)
 end
 return {mark, holder or '', left, ticket}

@@ -92,14 +92,15 @@ end
 -- Where very many of the dead stand before that one it is free meanwhile, and whoever asks for it next goes on: one of
 -- the waiters is told to, the others look for it from time to time.
 -- Releaser: the identifier that lets the lock go, nil if it lapsed.
+-- Alive: the channel of who asks, whose process is no suspect whatever it let lapse.
 -- What is refused may end this before the lock is given away, and nothing may afterwards. A queue that is none is empty.
-local function promote(key, queue, facts, releaser)
+local function promote(key, queue, facts, releaser, alive)
   local granted = unless_other('HGET', facts, 'granted')
   if granted then
     local channel, identifier = parts(granted)
     if not channel or identifier ~= releaser then
       redis.call('HDEL', facts, 'granted')
-      if channel then -- nobody entered: until its process asks again, none there is handed the lock
+      if channel and channel ~= alive then -- nobody entered: until its process asks again, none there is handed the lock
         redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
       end
     end

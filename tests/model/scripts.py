@@ -51,14 +51,21 @@ class Scripts:
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
 
-    def promote(self, key: Any, queue: Any, facts: Any, releaser: str | None = None) -> None:
+    def promote(
+        self,
+        key: Any,
+        queue: Any,
+        facts: Any,
+        releaser: str | None = None,
+        alive: str | None = None,
+    ) -> None:
         redis = self.redis
         granted = redis.hget(facts, "granted")
         if granted is not None:
             last = parts(granted)
             if last is None or last[1] != releaser:
                 redis.hdel(facts, "granted")
-            if last is not None and last[1] != releaser:
+            if last is not None and last[1] != releaser and last[0] != alive:
                 self.suspect(facts, last[0])
         heard: dict[str, int] = {}
         unheard = passed = 0
@@ -153,7 +160,7 @@ class Scripts:
         redis.zadd(queue, ticket, place)
         redis.pexpire(queue, KEPT)
         if holder is None:
-            self.promote(key, queue, facts)
+            self.promote(key, queue, facts, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
     def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, place: str) -> Any:

@@ -104,7 +104,7 @@ class Keeping(Scripts):
 class Freeless(Scripts):
     """A lock that nobody waits for is not freed."""
 
-    def promote(self, key: Any, queue: Any, facts: Any, releaser: str | None = None) -> None:
+    def promote(self, key: Any, queue: Any, facts: Any, *_: Any, **__: Any) -> None:
         place = self.redis.zpopmin(queue)
         if place is not None:
             channel, identifier, grant = place.split("|")

@@ -151,6 +151,34 @@ def test_next_one_looks_as_soon_as_the_first_is_gone(process: Waiting) -> None:
     assert (second.held, third.held) == (True, False)
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.002])
+def test_first_whose_lease_is_over_when_it_learns_of_it_stays_the_first(
+    process: Waiting, moment: float
+) -> None:
+    takings = [process.takes("a", wait=60, expire=1) for _ in range(COUNT)]
+    process.server.clock.advance(moment)
+    process.bell.stand_still(1.1)
+
+    assert entered(process, takings, 20) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("seconds", [2.0, 2.4, 2.6, 4.0])
+def test_waiters_that_learn_too_late_that_it_is_their_turn_keep_their_order(
+    process: Waiting, seconds: float
+) -> None:
+    holder = Waiting(process.server, 1).takes("a", expire=60)
+    process.server.clock.advance(0.01)
+    takings = []
+    for _ in range(COUNT):
+        takings.append(process.takes("a", wait=60, expire=60))
+        process.server.clock.advance(0.1)
+
+    process.bell.stand_still(seconds)
+    holder.ends()
+
+    assert entered(process, takings, 20) == list(range(COUNT))
+
+
 class Told:
     """Whether it was told."""
 
