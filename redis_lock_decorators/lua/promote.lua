@@ -148,17 +148,17 @@ end
 -- Note who released a lock, for NOTED milliseconds, so that a copy of the request which finds another holder knows that
 -- it was done. Only the last MOST_NOTED releases are noted. The lock is released by then: nothing that is refused may
 -- end the script, nor leave notes that never end.
+-- Is_awaited: others wait, so that time counts: what is too old is taken out by the next release that nobody waits for.
 -- Is_new: the notes are to stay for that long from now; else no longer than they would.
-local function note_release(released, releaser, is_new)
+local function note_release(released, releaser, is_awaited, is_new)
   local time = redis.pcall('TIME')
-  if time.err then
+  local now = not time.err and time[1] * 1000 + math.floor(time[2] / 1000)
+  if not now or type(redis.pcall('ZADD', released, now, releaser)) ~= 'number' then
     return
   end
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  if type(redis.pcall('ZADD', released, string.format('%.0f', now), releaser)) ~= 'number' then
-    return
+  if not is_awaited then
+    redis.pcall('ZREMRANGEBYSCORE', released, '-inf', now - NOTED)
   end
-  redis.pcall('ZREMRANGEBYSCORE', released, '-inf', string.format('%.0f', now - NOTED))
   local trimmed = redis.pcall('ZREMRANGEBYRANK', released, 0, -MOST_NOTED - 1)
   local ends = is_new and redis.pcall('PEXPIRE', released, NOTED) or 1
   if type(trimmed) ~= 'number' or type(ends) ~= 'number' then

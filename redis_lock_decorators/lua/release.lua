@@ -25,7 +25,7 @@ for i = 1, count do
       redis.call('DEL', key, facts)
     end
     if beside > 0 or is_always_noted then
-      note_release(released, releaser, is_awaited or is_always_noted)
+      note_release(released, releaser, is_awaited, is_awaited or is_always_noted)
     end
   end
 end

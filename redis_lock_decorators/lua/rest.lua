@@ -17,7 +17,7 @@ for i = 1, count do
     redis.pcall('HDEL', KEYS[2 * count + i], 'granted')
     local places = redis.pcall('ZRANGE', KEYS[count + i], 0, 99)
     if #places > 0 or ARGV[5] then
-      note_release(released, releaser, true)
+      note_release(released, releaser, #places > 0, true)
     end
     stir(places)
   elseif holder ~= resting and not was_released(released, releaser) then

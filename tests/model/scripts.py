@@ -211,10 +211,12 @@ class Scripts:
             *(-1 if heard is None else heard, *missing),
         ]
 
-    def note_release(self, released: Any, releaser: str, is_new: bool) -> None:
+    def note_release(
+        self, released: Any, releaser: str, is_awaited: bool, is_new: bool = True
+    ) -> None:
         now = self.redis.milliseconds()
         self.redis.zadd(released, now, releaser)
-        self.redis.ztrim(released, now - NOTED, MOST_NOTED)
+        self.redis.ztrim(released, -1 if is_awaited else now - NOTED, MOST_NOTED)
         if is_new:
             self.redis.pexpire(released, NOTED)
 
@@ -240,7 +242,7 @@ class Scripts:
                 redis.hdel(facts, "granted")
                 places = redis.zall(queue)[:100]
                 if places or noted:
-                    self.note_release(released, releaser, True)
+                    self.note_release(released, releaser, bool(places))
                 self.stir(places)
             elif holder != resting and not self.was_released(released, releaser):
                 stranger = (stranger or "") if holder is None else holder
@@ -269,7 +271,8 @@ class Scripts:
                 else:
                     redis.delete(key, facts)
                 if is_awaited or is_noted or noted:
-                    self.note_release(released, releaser, is_awaited or bool(noted))
+                    is_new = is_awaited or bool(noted)
+                    self.note_release(released, releaser, is_awaited, is_new)
         return mark if stranger is None else [mark, stranger]
 
 

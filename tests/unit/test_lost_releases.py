@@ -243,11 +243,9 @@ def test_notes_end_by_themselves_and_do_not_last_for_who_need_not_wait() -> None
     assert port.server.members(RELEASED) == {}
 
 
-def test_notes_of_a_lock_that_is_always_awaited_are_those_of_the_last_half_minute() -> None:
-    port = SimulatedPort()
-    others = Others(port.server)
+def test_notes_of_a_client_that_repeats_requests_are_those_of_the_last_half_minute() -> None:
+    port = SimulatedPort(resends=True)
     for _ in range(100):
-        others.wait(1)
         port.server.put(KEY, "holder", 60)
         assert run(release_lock(port, new_claim("a", identifier="holder"), "script"))
         port.clock.advance(1)

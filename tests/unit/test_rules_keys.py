@@ -225,7 +225,7 @@ def test_keys_of_one_slot_keep_their_order() -> None:
 # Companions: further facts about a lock
 
 
-KINDS = st.sampled_from([b"queue", b"waiters", b"fence", b"a"])
+KINDS = st.sampled_from([b"queue", b"waiters", b"released", b"fence", b"a"])
 #: Keys that end as companions do, or nearly, beside all others.
 ENDS = st.sampled_from([b"", b"~", b"~:", b"~:queue", b"{a}~:queue", b"{a}", b"}~:fence", b"~:Q"])
 ODD = st.one_of(BRACED, st.binary(min_size=1, max_size=30), st.just(b"sys:lock:a"))
@@ -276,7 +276,7 @@ def test_companion_of_a_key_whose_braces_are_no_tag_has_letters_for_its_slot(key
 
 
 @pytest.mark.parametrize("begin", [b"a{b", b"}", b"{}ab"])
-@pytest.mark.parametrize("kind", [b"queue", b"waiters", b"fence"])
+@pytest.mark.parametrize("kind", [b"queue", b"waiters", b"released", b"fence"])
 def test_there_are_letters_for_every_slot(begin: bytes, kind: bytes) -> None:
     for slot in range(SLOTS):
         assert slot_of(_in_slot(slot, begin, b"~:" + kind)) == slot
