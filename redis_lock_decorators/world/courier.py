@@ -26,6 +26,8 @@ LOAD = 100
 LOOK = 0.25
 #: Seconds by which a timer is late if something has blocked the event loop.
 LATE = 0.05
+#: Turns in which it reads what came meanwhile, and tells it.
+TURNS = 4
 #: Looks without a reply after which the server is silent, and not only busy with other requests.
 SILENT = 4
 #: The least time for a reply, in seconds: also of a request that left shortly before its end.
@@ -224,9 +226,22 @@ class Courier:
         if left > 0:
             self._hurry(carrier, request, left)
         elif self._loop.time() > when + LATE:  # what came meanwhile is to be read first
-            self._hurry(carrier, request, LATE)
+            self._end_unheard(self.trip, self._answered)
         elif self.trip is not None:
             self.trip.end()
+
+    def _end_unheard(self, trip: Trip | None, answered: float, turns: int = TURNS) -> None:
+        """End a trip if nothing is heard on it while the event loop turns a few times more.
+
+        Not after some time: where each step of a program takes long, that would never come.
+        """
+        if trip is None or self.trip is not trip or self._answered != answered:
+            return
+        if turns:
+            again = partial(self._end_unheard, trip, answered, turns - 1)
+            self._loop.call_soon(again, context=Context())
+        else:
+            trip.end()
 
     def _go_beside(self, opening: Callable[[Courier], Carrier], request: Request) -> None:
         """Send a request on another connection as well, while one that may hang is opened."""

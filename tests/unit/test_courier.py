@@ -422,6 +422,24 @@ def test_renewal_ends_a_trip_that_brings_nothing_in_its_time(
     assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)
 
 
+class BusyLoop(VirtualLoop):
+    """Each of its turns takes so long that every timer is late."""
+
+    def _run_once(self) -> None:
+        self.now += 0.3
+        super()._run_once()  # type: ignore[misc]
+
+
+def test_renewal_ends_such_a_trip_though_each_turn_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = timed(BusyLoop(), monkeypatch)
+
+    assert renewed_at(loop, HalfOpen(loop, 0), 1) < 1005
+
+    loop.close()
+
+
 def test_load_is_waited_for_no_longer_than_its_renewal_has(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
