@@ -71,25 +71,27 @@ class Replies:
         if stop < 0:
             raise _half(len(data) - start < LONGEST_LINE)
         kind, line, end = data[start], data[start + 1 : stop], stop + 2
-        if kind == _STRING:
-            return self._string(end, int(line))
+        if kind == _STRING:  # here, for there is no more frequent call
+            stop = end + int(line)
+            if stop < end:
+                return None, end
+            if len(data) < stop + 2:
+                raise _half(True)
+            return bytes(data[end:stop]), stop + 2
         if kind == _NUMBER:
             return int(line), end
+        return self._other(kind, line, start, end, depth)
+
+    def _other(
+        self, kind: int, line: bytes | bytearray, start: int, end: int, depth: int
+    ) -> tuple[Any, int]:
         if kind == _TEXT:
             return bytes(line), end
         if kind == _ERROR:
             return self._failed(line.decode(errors="replace")), end
         if kind == _ARRAY and depth:
             return self._array(end, int(line), depth - 1)
-        raise ValueError(f"unexpected bytes: {bytes(data[start : start + 20])!r}")
-
-    def _string(self, start: int, length: int) -> tuple[bytes | None, int]:
-        if length < 0:
-            return None, start
-        end, data = start + length, self._data
-        if len(data) < end + 2:
-            raise _half(True)
-        return bytes(data[start:end]), end + 2
+        raise ValueError(f"unexpected bytes: {bytes(self._data[start : start + 20])!r}")
 
     def _array(self, start: int, count: int, depth: int) -> tuple[list[Any] | None, int]:
         if count < 0:
