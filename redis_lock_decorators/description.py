@@ -230,7 +230,8 @@ def _fill(
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
 ) -> D:
-    if get_lock_name is not None or not (lock_name is None or is_name(lock_name)):
+    is_plain = lock_name is None or type(lock_name) is str or is_name(lock_name)
+    if get_lock_name is not None or not is_plain:
         refuse_misplaced(lock_name, get_lock_name)
         naming.refuse_two_ways(lock_name, get_lock_name)
     plan.refuse_client(lock._awaited)

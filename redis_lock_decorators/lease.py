@@ -107,8 +107,9 @@ class Lease(LeaseFacts):
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self._begin_leaving()
-            self._unwatch()
-            if kind is None:
+            if self._watch is not None:
+                self._port.keeper.drop(self._watch)
+            if kind is None and self._options.min_hold is not None:
                 self._stay()
             if is_waiting_refused():  # a generator that is thrown away
                 return releases.call(self._let_go_beside)

@@ -88,7 +88,7 @@ class Lease(LeaseFacts):
         try:
             if self._watch is not None:
                 self._port.keeper.drop(self._watch)
-            if not failed:
+            if not failed and self._options.min_hold is not None:
                 self._stay()
             if kind is GeneratorExit:
                 return await self._leave_beside()

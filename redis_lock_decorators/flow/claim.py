@@ -204,7 +204,8 @@ class Claim:
     def take(self, sent: float) -> None:
         """Become held by a request that left at ``sent``."""
         self.since = self.entered = sent
-        self.hold(sent, self.ttl / 1000)
+        self.lasts = seconds = self.ttl / 1000
+        self.deadline = term.deadline(sent, seconds)
 
     def hold(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, when the request for it left."""

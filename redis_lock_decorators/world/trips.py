@@ -76,9 +76,11 @@ class Request:
 
         To wait for its turn has cost nothing of this; the end of the caller's own time is the end.
         """
-        if self.end <= self._until:
-            return self._until
-        return max(self._until, min(self.end, answered + self._until - self._since))
+        until, end = self._until, self.end
+        if end <= until:
+            return until
+        last = answered + until - self._since
+        return until if last < until else min(last, end)
 
     def patience(self, answered: float) -> float:
         """Until when one that is ``first`` waits for a server that was heard last at a time."""
