@@ -186,8 +186,7 @@ class Listener:
                 self._close(line)  # it leads nowhere: connect anew
             return
         self._lookout.absorb()
-        keys = {turn.key for turn in self._places.turns()}
-        if keys:
+        if self._places:
             self._left = now
         elif now >= self._left + LINGER:
             self._close(line)
@@ -195,18 +194,15 @@ class Listener:
         if self._unanswered is not None and now >= self._unanswered + SILENCE:
             self._close(line)  # it is half open: connect anew
             return
-        if now >= self._pinged + PING and keys:
+        if now >= self._pinged + PING and self._places:
             self._pinged = now
             self._unanswered = self._unanswered or now
             self._bell.start(line.send("PING", repr(now)))
             self._admission.step()  # if what was to go on with it was lost, as by an interrupt
         for entered in self._places.to_note(now):
             self._bell.start(self._note(entered))
-        due = self._lookout.due(now, keys)
-        if due:
-            standing = self._standing()
-            for key in due:
-                self._bell.start(self._poke(key, standing.get(key, [])))
+        for key, turns in self._lookout.due(now, self._places.waiting):
+            self._bell.start(self._poke(key, [turn for turn in turns if turn.stands]))
         self._ring()
 
     async def _live(self) -> None:
@@ -220,6 +216,7 @@ class Listener:
             self.is_failing = not self._has_opened
             if self._has_opened:
                 pauses = delays.recovering(self._bell.random)
+            self._places.forget_gone()  # no tick comes by while no line is open
             self._tell_all(News.AGAIN)  # to look by themselves meanwhile
             if self._places:
                 await self._bell.sleep(next(pauses))
@@ -363,14 +360,6 @@ class Listener:
                 self._rings_at = now + LATE
                 self._alarm.set(self._rings_at)
         return self._was_late
-
-    def _standing(self) -> dict[bytes, list[Turn]]:
-        """Who stands in a queue, by key: found at once for all, as there may be very many."""
-        found: dict[bytes, list[Turn]] = {}
-        for turn in self._places.turns():
-            if turn.stands:
-                found.setdefault(turn.key, []).append(turn)
-        return found
 
     async def _poke(self, key: bytes, turns: list[Turn]) -> None:
         line = self._line

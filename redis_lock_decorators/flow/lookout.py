@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from redis_lock_decorators.flow.claim import HANDS_ON, claim_on
@@ -86,18 +87,22 @@ class Lookout:
                 self._note(place[0], last, is_look=False)
         return bool(came)
 
-    def due(self, now: float, keys: set[bytes]) -> list[bytes]:
-        """The locks of ``keys`` to look at now; nobody waits for any other.
+    def due(
+        self, now: float, waiting: Callable[[bytes], list[Turn]]
+    ) -> list[tuple[bytes, list[Turn]]]:
+        """The locks to look at now, each with those who wait for it; the others are forgotten.
 
-        ``keys`` must have been found after what was handed in was taken in.
+        Must be called after what was handed in was taken in: ``waiting`` finds who did that.
         """
         due = []
         for key, awaited in list(self._awaited.items()):
-            if key not in keys:
-                del self._awaited[key]
-            elif awaited.due <= now:
-                self._awaited[key] = awaited._replace(due=now + SILENCE)
-                due.append(key)
+            if awaited.due <= now:
+                turns = waiting(key)
+                if turns:
+                    self._awaited[key] = awaited._replace(due=now + SILENCE)
+                    due.append((key, turns))
+                else:
+                    del self._awaited[key]
         return due
 
     def first_due(self) -> float:

@@ -14,6 +14,8 @@ from redis_lock_decorators.rules import words
 #: Of the places that were left so many are remembered: a late copy of a request to line up may
 #: stand in the queue for one of them.
 MOST_LEFT = 1000
+#: The index of places by their keys is made anew after so many more came than wait.
+SPARE = 1000
 #: What was handed in and not taken in: more than this comes together only while no line is open.
 MOST_HANDED = 10_000
 
@@ -103,6 +105,10 @@ class Places:
 
     def __init__(self) -> None:
         self._turns: dict[bytes, Turn] = {}
+        # What of them stands where is known to the event loop alone, some time later.
+        self._joined: deque[Turn] = deque()
+        self._by_key: dict[bytes, dict[bytes, Turn]] = {}
+        self._indexed = 0
         self._entered: dict[bytes, Entered] = {}
         self._left: OrderedDict[bytes, Left] = OrderedDict()
         self._handed: deque[Left | Entered] = deque(maxlen=MOST_HANDED)
@@ -117,6 +123,35 @@ class Places:
     def join(self, turn: Turn) -> None:
         """Know one that waits."""
         self._turns[turn.hint] = turn
+        self._joined.append(turn)
+
+    def waiting(self, key: bytes) -> list[Turn]:
+        """Who waits for a key now. Very many may wait for others: they are not gone through."""
+        self._index()
+        found = self._by_key.get(key, {})
+        for hint, turn in list(found.items()):
+            if self._turns.get(hint) is not turn:
+                del found[hint]
+        if not found:
+            self._by_key.pop(key, None)
+        return list(found.values())
+
+    def forget_gone(self) -> None:
+        """Keep nothing of those who have left."""
+        self._joined.clear()  # first: who joins from now on is found there, all others below
+        self._by_key.clear()
+        self._indexed = 0
+        for turn in self.turns():
+            self._by_key.setdefault(turn.key, {})[turn.hint] = turn
+
+    def _index(self) -> None:
+        """Take in who joined."""
+        while self._joined:
+            turn = self._joined.popleft()
+            self._by_key.setdefault(turn.key, {})[turn.hint] = turn
+            self._indexed += 1
+        if self._indexed > SPARE + len(self._turns):
+            self.forget_gone()
 
     def leave(self, turn: Turn) -> None:
         """Know that nobody waits there any more, nor will hold the lock by that place."""

@@ -11,6 +11,7 @@ from support.faults import Request, delivered, raising, reply_lost, slow
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
+from redis_lock_decorators.flow import places
 from redis_lock_decorators.flow.claim import claim_on
 from redis_lock_decorators.flow.lookout import Awaited
 from redis_lock_decorators.flow.release import release
@@ -718,23 +719,51 @@ def test_lock_that_is_awaited_while_others_are_looked_at_is_looked_at(world: Wor
     world.passes(1)
     listener = process.listener
     assert listener is not None
-    turns, key = listener._places.turns, b"sys:lock:other"
+    waiting, key = listener._places.waiting, b"sys:lock:other"
 
-    def racing() -> Any:
+    def racing(looked_at: bytes) -> Any:
         """What another thread does while the event loop finds out who waits."""
-        found = turns()
-        listener._places.turns = turns  # type: ignore[method-assign]
+        found = waiting(looked_at)
+        listener._places.waiting = waiting  # type: ignore[method-assign]
         turn = Turn(key, "0" * 32 + "~", QueuePort(process).waiter())
         turn.place, turn.stands = "x", True
         listener.join(turn)
         listener.expect(key, Refusal("f" * 32 + "~", 1.0), 2.5)
         return found
 
-    listener._places.turns = racing  # type: ignore[method-assign]
+    listener._places.waiting = racing  # type: ignore[method-assign]
     world.passes(5)
 
     looks = [sent for sent in process.port.log if sent.verb == "poke" and sent.command[3] == key]
     assert len(looks) >= 2
+
+
+def test_look_at_one_lock_does_not_go_through_all_who_wait(world: World) -> None:
+    world.holder(name="z", expire=500)
+    process = world.process()
+    process.takes(name="z", wait=100)
+    world.passes(1)
+    listener = process.listener
+    assert listener is not None
+    process.port.log.clear()
+    listener._places.turns = None  # type: ignore[assignment, method-assign]
+
+    world.passes(5)
+
+    assert [sent.verb for sent in process.port.log] == ["poke"] * 2
+
+
+def test_nothing_is_kept_of_places_that_were_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "SPARE", 10)
+    known, stays = places.Places(), Turn(b"a", "stays", None)  # type: ignore[arg-type]
+    known.join(stays)
+    for number in range(100):
+        turn = Turn(b"%d" % number, str(number), None)  # type: ignore[arg-type]
+        known.join(turn)
+        known.leave(turn)
+        assert known.waiting(b"a") == [stays]
+
+    assert len(known._by_key) + len(known._joined) <= 15
 
 
 # Grants
