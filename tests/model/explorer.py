@@ -16,6 +16,8 @@ from model.scripts import Memory, Scripts, hint
 
 KEYS = ("lock", "queue", "facts")
 LOCK, QUEUE, FACTS = KEYS
+#: Notes of releases serve repeated requests only: what is noted is not part of a state.
+RELEASED = "released"
 #: An instant so long ago that it proves nothing.
 LONG_AGO = 99
 STRANGER = "stranger"
@@ -337,7 +339,7 @@ class Explorer:
         elif waiter.phase in (HOLDS, OVER):
             step = Step(self, state)
             step.act(at)
-            step.run("release", KEYS, name(at, waiter))
+            step.run("release", (*KEYS, RELEASED), name(at, waiter))
             step.waiters[at] = Waiter(waiter.process, ENDED)
             yield f"{at} lets go", False, step.state()
             if waiter.phase is HOLDS and self.renews and not waiter.renewed:
