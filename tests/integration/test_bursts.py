@@ -42,7 +42,10 @@ async def test_all_of_some_thousand_tasks_at_once_are_served_in_order(front, fra
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="a load that is sent again, where the machine is very busy, loses its order", strict=False)
+@pytest.mark.xfail(
+    reason="a load that is sent again, where the machine is very busy, loses its order",
+    strict=False,
+)
 @pytest.mark.timeout(900)
 async def test_all_of_a_hundred_thousand_tasks_at_once_are_served_in_order(front, frail):
     await assert_served(front, frail, 100_000, 1_000)
