@@ -645,7 +645,7 @@ def test_task_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoo
     assert loop.now < 1002
 
 
-class BusyLoop(SlowCarrier):
+class SlowTurns(SlowCarrier):
     """A server that answers at once, on an event loop whose every turn takes long."""
 
     async def carry(self, commands: Any, until: float) -> list[Any]:
@@ -667,7 +667,7 @@ class BusyLoop(SlowCarrier):
 
 def test_task_that_is_about_to_be_woken_is_not_given_up(loop: VirtualLoop) -> None:
     """However many looks are due by then."""
-    results = asked(BusyLoop(loop, 0), 6, 60)
+    results = asked(SlowTurns(loop, 0), 6, 60)
 
     assert results == [(number,) for number in range(6)]
 def test_caller_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoop) -> None:
