@@ -95,7 +95,7 @@ class Courier:
         self._skipped = False
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
-        self._caller: asyncio.Task[Any] | None = None  # who awaited one last
+        self._caller: asyncio.Task[Any] | None = None  # who awaits one under way
         self._waiting = Backlog()
         self._first_end = math.inf  # none of those who wait is late before
         self._timer: asyncio.TimerHandle | None = None
@@ -162,6 +162,7 @@ class Courier:
             left(error, max(began, self._woken))
             raise
         finally:
+            self._caller = None
             self._go_on(carrier)
         if len(replies) != 1:
             raise carrier.no_reply()
