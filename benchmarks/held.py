@@ -67,7 +67,7 @@ def blocking(port: int) -> Take:
     return lambda names: [kind(name, client=client, expire=EXPIRE).acquire() for name in names]
 
 
-def hold_blocking(take: Take, names: list[str], watch: Watch, seconds: float) -> None:
+def hold_blocking(take: Take, names: list[str], watch: TrackedLease, seconds: float) -> None:
     """Hold locks on threads while the watch looks."""
     for lock in take(["warm-up"]):
         lock.release()
@@ -78,7 +78,7 @@ def hold_blocking(take: Take, names: list[str], watch: Watch, seconds: float) ->
     watch.end(len(held))
 
 
-async def hold_asyncio(port: int, names: list[str], watch: Watch, seconds: float) -> None:
+async def hold_asyncio(port: int, names: list[str], watch: TrackedLease, seconds: float) -> None:
     """The same on an event loop."""
     client = redis.asyncio.Redis(host="127.0.0.1", port=port)
     kind = redis_lock_decorators.asyncio.RedisLock
@@ -95,7 +95,7 @@ async def hold_asyncio(port: int, names: list[str], watch: Watch, seconds: float
     await client.aclose()
 
 
-class Watch:
+class TrackedLease:
     """What a process and its server do over some seconds."""
 
     def __init__(self, port: int) -> None:
@@ -142,7 +142,7 @@ def resident() -> int:
 
 def hold(way: str, port: int, locks: int, seconds: float) -> None:
     """Hold locks in this process and print what was found."""
-    watch, names = Watch(port), [f"benchmark:{number}" for number in range(locks)]
+    watch, names = TrackedLease(port), [f"benchmark:{number}" for number in range(locks)]
     if way == "asyncio":
         asyncio.run(hold_asyncio(port, names, watch, seconds))
     else:

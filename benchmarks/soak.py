@@ -87,10 +87,10 @@ class Soak:
                 await asyncio.to_thread(self.threads)
                 await self.tasks(client)
             await asyncio.sleep(growth.LONG)
-            self.tell(time.monotonic() - start)
+            self.notify(time.monotonic() - start)
         await client.aclose()
 
-    def tell(self, seconds: float) -> None:
+    def notify(self, seconds: float) -> None:
         found = standing(self.direct)
         ours = sum(n for kind, n in found.items() if kind.startswith(growth.OURS))
         figures = "".join(

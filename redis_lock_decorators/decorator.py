@@ -1,204 +1,213 @@
-"""@redis_lock: from the kind of callable to the kind of wrapper."""
+"""``redis_lock``: the decorator of a project's locks, in all the ways it is called."""
+
+# Functions are told apart by what they return, so that the later signatures include the earlier.
+# mypy: disable-error-code="overload-overlap"
+# pyright: reportOverlappingOverload=false
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator
-from typing import Any, Literal, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-import six
-
-from redis_lock_decorators.description import D, Description, described
-from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.lease import Attempt, Lease, abandon
-from redis_lock_decorators.lease_facts import loss
-from redis_lock_decorators.plan import Plan
+from redis_lock_decorators._dispatch import OnBusy, checked_busy, decorated
+from redis_lock_decorators._io.client_checks import refuse_misplaced
+from redis_lock_decorators._io.client_types import (
+    AsyncClient,
+    AsyncFactory,
+    BlockingClient,
+    BlockingFactory,
+)
+from redis_lock_decorators._rules import naming
+from redis_lock_decorators._rules.keys import is_name
+from redis_lock_decorators._shared.decorator_types import (
+    Answering,
+    AsyncItems,
+    Locked,
+    Raising,
+    Skipping,
+    Unknown,
+    Wrapped,
+)
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.settings import LockOptions, Settings
 from redis_lock_decorators.redislock import RedisLock
-from redis_lock_decorators.rules import naming
-from redis_lock_decorators.rules.arguments import signature_of
-from redis_lock_decorators.rules.callables import Kind, full_name, kind_of, refuse_unrun
-from redis_lock_decorators.world.client_checks import refuse_misplaced
 
-F = TypeVar("F", bound=Callable[..., Any])
-#: What a call does when the lock is not free in time.
-OnBusy = Literal["raise", "skip"] | Callable[..., Any]
-#: What can answer in place of a function of each kind.
-_ANSWERS: dict[Kind, tuple[Kind, ...]] = {
-    Kind.PLAIN: (Kind.PLAIN,),
-    Kind.COROUTINE: (Kind.COROUTINE, Kind.PLAIN),
-    Kind.GENERATOR: (Kind.GENERATOR, Kind.PLAIN),
-    Kind.ASYNC_GENERATOR: tuple(Kind),
-}
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
+    from typing_extensions import Never, Unpack
 
-def decorated(
-    function: F,
-    plan: Plan,
-    lock_name: naming.LockName | None,
-    get_lock_name: naming.GetLockName | None,
-    on_busy: OnBusy,
-) -> F:
-    """The function, run under a lock that each call names; all that can be is checked here.
+    from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
-    Raises:
-        LockNameError: the name template is wrong.
-        ConfigurationError: this kind of object cannot be run under a lock, or ``on_busy`` cannot
-            stand in for it.
-    """
-    if isinstance(function, (classmethod, staticmethod)):
-        inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
-        return cast(F, type(function)(inner))
-    refuse_misplaced(function, get_lock_name)
-    if inspect.isclass(function) or not callable(function):
-        raise ConfigurationError(
-            f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
-            "method that does the work, under @property and the like"
-        )
-    with naming.told_of(function):
-        return _decorated(function, plan, lock_name, get_lock_name, on_busy)
+    Client: TypeAlias = BlockingClient | AsyncClient
+    Factory: TypeAlias = BlockingFactory | AsyncFactory
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def _decorated(
-    function: F,
-    plan: Plan,
-    lock_name: naming.LockName | None,
-    get_lock_name: naming.GetLockName | None,
-    on_busy: OnBusy,
-) -> F:
-    kind = kind_of(function)
-    wrap, lock = _world_of(kind)
-    plan.refuse_client(lock._awaited)
-    busy = checked_busy(on_busy)
-    if busy is not None:
-        _refuse_unlike(busy, kind)
-    namer = naming.namer(function, lock_name, get_lock_name)
-    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, busy))
-    wrapper.lock_for = _lock_for(function, plan, namer, lock)
-    return cast(F, wrapper)
+class RedisLockDecorator:
+    """What has settings and decorates functions by them."""
 
+    _settings: Settings
 
-def checked_busy(on_busy: object) -> Callable[..., Any] | None:
-    """The callable that gives a busy call's result; None stands for raising."""
-    if on_busy == "raise":
-        return None
-    if on_busy == "skip":
-        return lambda *args, **kwargs: None
-    if callable(on_busy):
-        return on_busy
-    raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+    # Every option is written out once, for editors, which complete no keywords from a TypedDict.
+    @overload
+    def redis_lock(self, function: Wrapped, /) -> Wrapped: ...
 
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Never],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[..., Any, RedisLock]: ...
 
-def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
-    """Refuse an ``on_busy`` whose body would never run: its caller waits for nothing."""
-    own, fitting = kind_of(busy), _ANSWERS[kind]
-    if own not in fitting:
-        raise ConfigurationError(
-            f"on_busy={full_name(busy)} is {own.value}, but what it stands in for is "
-            f"{kind.value}, whose callers would not run it: give "
-            + " or ".join(answer.value for answer in fitting)
-        )
+    @overload
+    def redis_lock(self, function: Callable[P, Unknown], /) -> Locked[P, Any, Any]: ...
 
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, Coroutine[Any, Any, R], AsyncRedisLock]: ...
 
-def _lock_for(
-    function: Callable[..., Any], plan: Plan, namer: naming.Namer, kind: type[D]
-) -> Callable[..., D]:
-    def lock_for(*args: Any, **kwargs: Any) -> D:
-        """The lock that a call with these arguments takes; a method's takes ``self`` first."""
-        signature_of(function).bind(*args, **kwargs)
-        return described(kind, plan, namer(args, kwargs))
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, AsyncItems],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, AsyncItems, AsyncRedisLock]: ...
 
-    return lock_for
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, R],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, R, RedisLock]: ...
 
+    @overload
+    def redis_lock(
+        self,
+        function: Callable[P, Any],
+        /,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy,
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Locked[P, Any, Any]: ...
 
-def _plain(
-    function: Callable[..., Any],
-    plan: Plan,
-    namer: naming.Namer,
-    busy: Callable[..., Any] | None,
-) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        attempt = Attempt(plan, namer(args, kwargs))
-        try:
-            with attempt as refused:
-                if refused is None:
-                    return refuse_unrun(function, function(*args, **kwargs))
-        except BaseException:
-            abandon(attempt.lease)
-            raise
-        if busy is not None:
-            return busy(*args, **kwargs)
-        try:
-            raise refused
-        finally:
-            del refused  # it refers to this frame by its trace
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["raise"] = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        acquire_time: float | None = ...,
+        expire: float = ...,
+        prefix: str = ...,
+        delta: float = ...,
+        release_method: ReleaseMethod = ...,
+        auto_renew: bool = ...,
+        max_hold: float | None = ...,
+        min_hold: float | None = ...,
+        on_lost: OnLost | None = ...,
+        cancel_on_lost: bool = ...,
+        fencing: bool = ...,
+        replicas: int = ...,
+        wait: Wait = ...,
+    ) -> Raising: ...
 
-    return wrapper
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Literal["skip"],
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Skipping: ...
 
+    @overload
+    def redis_lock(
+        self,
+        lock_name: naming.LockName | None = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: Callable[..., R],
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Answering[R]: ...
 
-def _generator(
-    function: Callable[..., Any],
-    plan: Plan,
-    namer: naming.Namer,
-    busy: Callable[..., Any] | None,
-) -> Any:
-    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        attempt = Attempt(plan, namer(args, kwargs))
-        try:
-            with attempt as refused:
-                if refused is None:
-                    return (yield from _Steps(attempt.lease, function(*args, **kwargs)))
-        except BaseException:
-            abandon(attempt.lease)
-            raise
-        if busy is not None:
-            return (yield from busy(*args, **kwargs) or ())
-        try:
-            raise refused
-        finally:
-            del refused  # it refers to this frame by its trace
+    def redis_lock(
+        self,
+        lock_name: Any = None,
+        get_lock_name: naming.GetLockName | None = None,
+        *,
+        on_busy: OnBusy = "raise",
+        client: Client | None = None,
+        get_redis_connection: Factory | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Any:
+        """Run a function or method under a lock that each call names by its arguments.
 
-    return wrapper
+        Works bare and called. Without a name the lock is named by the first argument as text.
 
+        Args:
+            lock_name: a template over the arguments, such as "stock:{self.warehouse}:{sku}", or
+                several: all are held or none.
+            get_lock_name: makes the name (or names) from the call's arguments.
+            on_busy: what a call does when the lock is not free in time: "raise" a
+                LockTimeoutError, "skip" (return None), or a function of the same arguments that
+                gives the result.
+            client: the Redis client; without it, the hook's.
+            get_redis_connection: gives the client, instead of the project's hook.
+            options: as for ``RedisLock``, durations in seconds: acquire_time, expire, prefix,
+                delta, release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost,
+                fencing, replicas, wait.
 
-class _Steps(Generator[Any, Any, Any]):
-    """A generator whose every step, and no other code, runs with its lease as the current one.
-
-    Any thread may take a step. None runs once the lease is lost: ``LockLostError`` is raised in the
-    generator instead.
-    """
-
-    def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
-        self._lease = lease
-        self._steps = steps
-        lease._step_out()
-
-    def send(self, value: Any) -> Any:
-        if self._lease.lost:
-            return self.throw(loss(self._lease))
-        return self._step(self._steps.send, value)
-
-    def throw(self, *error: Any) -> Any:
-        return self._step(self._steps.throw, *error)
-
-    def close(self) -> None:
-        self._step(self._steps.close)
-
-    def _step(self, resume: Callable[..., Any], *arguments: Any) -> Any:
-        self._lease._enter()
-        try:
-            return resume(*arguments)
-        finally:
-            self._lease._step_out()
-
-
-def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[Description[Any]]]:
-    """What wraps this kind of function, and the kind of lock that it takes."""
-    if kind is Kind.PLAIN:
-        return _plain, RedisLock
-    if kind is Kind.GENERATOR:
-        return _generator, RedisLock
-    from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
-    from redis_lock_decorators.asyncio import wrappers
-
-    wrap = wrappers.coroutine if kind is Kind.COROUTINE else wrappers.async_generator
-    return wrap, AsyncRedisLock
+        Raises:
+            LockNameError: the template names an argument that the function lacks.
+            ConfigurationError: an option is not usable, or this object cannot be decorated.
+        """
+        plan = LockConfig(self._settings, client, get_redis_connection, options)
+        if lock_name is not None and not is_name(lock_name):
+            return decorated(lock_name, plan, None, get_lock_name, on_busy)
+        checked_busy(on_busy)
+        plan.refuse_client(None)
+        refuse_misplaced(lock_name, get_lock_name)
+        naming.refuse_two_ways(lock_name, get_lock_name)
+        return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)

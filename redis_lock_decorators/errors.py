@@ -150,11 +150,11 @@ def shortened(identifier: str | None) -> str | None:
 
 
 def _rebuild(
-    kind: type[LockError], arguments: tuple[object, ...], facts: dict[str, object]
+    kind: type[LockError], arguments: tuple[object, ...], client_state: dict[str, object]
 ) -> LockError:
     # Found by name, __new__ is ValueError's, which cannot make an OSError such as TimeoutError.
     maker = OSError if issubclass(kind, OSError) else Exception
     error: LockError = maker.__new__(kind, *arguments)
     error.args = arguments
-    error.__dict__.update(facts)
+    error.__dict__.update(client_state)
     return error

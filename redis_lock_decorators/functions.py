@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from redis_lock_decorators.flow import simple
-from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.recipe import owned, prepared
-from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators.settings import DEFAULT
-from redis_lock_decorators.world.blocking import run
-from redis_lock_decorators.world.client_types import BlockingClient
+from redis_lock_decorators._flow import functions as functions
+from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
+from redis_lock_decorators._shared.function_args import owned, prepared
+from redis_lock_decorators._shared.settings import DEFAULT
 
 
 @overload
@@ -70,7 +70,7 @@ def acquire_lock(
     port = DEFAULT.port(conn, None)
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     try:
-        taken = run(simple.acquire_lock(port, claim, wait, pause))
+        taken = run(functions.acquire_lock(port, claim, wait, pause))
         return claim.identifier if taken else False
     except BaseException:
         if claim.is_live(port.now()):  # interrupted on its last lines
@@ -103,7 +103,7 @@ def release_lock(
     port = DEFAULT.port(conn, None)
     way = None if method is None else checked_method(method)
     claim = owned(lock_name, identifier, 1, prefix)
-    return run(simple.release_lock(port, claim, way))
+    return run(functions.release_lock(port, claim, way))
 
 
 def extend_lock(
@@ -124,4 +124,4 @@ def extend_lock(
     """
     port = DEFAULT.port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
-    return run(simple.extend_lock(port, claim))
+    return run(functions.extend_lock(port, claim))

@@ -11,26 +11,26 @@ from functools import partial
 from typing import Literal
 from weakref import ref
 
+from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.extend import extend, holders
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
+from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._io.background.helper_threads import losses, releases
+from redis_lock_decorators._io.background.worker import is_waiting_refused
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
+from redis_lock_decorators._rules.durations import checked_expire
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
+from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.errors import LockTimeoutError, shown
-from redis_lock_decorators.flow import process
-from redis_lock_decorators.flow.acquire import acquire, undo
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.fallbacks import refuse_unfit
-from redis_lock_decorators.flow.keeper import Watch
-from redis_lock_decorators.flow.leave import leave
-from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
-from redis_lock_decorators.plan import Plan
-from redis_lock_decorators.rules.durations import checked_expire
-from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.background import is_waiting_refused
-from redis_lock_decorators.world.blocking import BlockingPort, run
-from redis_lock_decorators.world.crew import losses, releases
 
 
-class Lease(LeaseFacts):
+class Lease(LeaseBase):
     """One held acquisition: the right to be inside until its deadline.
 
     Safe to use from any thread of the process that acquired it.
@@ -39,7 +39,7 @@ class Lease(LeaseFacts):
     __slots__ = ("_mutex", "_port")
 
     def __init__(self, claim: Claim, port: BlockingPort, options: Options) -> None:
-        LeaseFacts.__init__(self, claim, options)
+        LeaseBase.__init__(self, claim, options)
         self._port = port
         self._mutex = threading.RLock()
 
@@ -73,7 +73,7 @@ class Lease(LeaseFacts):
             LockLostError: the lease had ended before.
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        self._unwatch()
+        self._untrack()
         self._stay()
         if is_waiting_refused():  # a finalizer: all other leases would wait for this one's server
             return releases.call(self._let_go_beside)
@@ -107,8 +107,8 @@ class Lease(LeaseFacts):
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             self._begin_leaving()
-            if self._watch is not None:
-                self._port.keeper.drop(self._watch)
+            if self._tracked is not None:
+                self._port.renewer.drop(self._tracked)
             if kind is None and self._options.min_hold is not None:
                 self._stay()
             if is_waiting_refused():  # a generator that is thrown away
@@ -128,7 +128,7 @@ class Lease(LeaseFacts):
         port, options = self._port, self._options
         watches = options.auto_renew or options.on_lost is not None
         if watches:
-            port.bell.check()
+            port.lease_loop.check()
         if options.release_method != "script":
             refuse_unfit(port, options.release_method)
         self._claim.in_transition = True
@@ -137,19 +137,19 @@ class Lease(LeaseFacts):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
-            self._watch = Watch(self, _tell, self._claim, port, options)
-            port.keeper.keep(self._watch)
+            self._tracked = TrackedLease(self, _tell, self._claim, port, options)
+            port.renewer.keep(self._tracked)
         return None
 
-    def _unwatch(self) -> None:
+    def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
-        if self._watch is not None:
-            self._port.keeper.drop(self._watch)
+        if self._tracked is not None:
+            self._port.renewer.drop(self._tracked)
 
     def _alone(self) -> AbstractContextManager[object]:
         """One request of this lease at a time."""
         # A forked child is refused; its copy of the mutex may be held by a thread it has not.
-        return self._mutex if self._claim.process == process.number else nullcontext()
+        return self._mutex if self._claim.process == fork.number else nullcontext()
 
     def _enter(self) -> None:
         """Be the current lease, of a block that this thread is in."""
@@ -161,7 +161,7 @@ class Lease(LeaseFacts):
         self._claim.owner, self._claim.in_transition = running(), True
         forget(self)
 
-    def _step_out(self) -> None:
+    def _stop_waiting(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
         forget(self)
         self._claim.owner = None
@@ -193,7 +193,7 @@ class Attempt:
 
     __slots__ = ("_held", "_lease")
 
-    def __init__(self, plan: Plan, lock_names: tuple[str, ...]) -> None:
+    def __init__(self, plan: LockConfig, lock_names: tuple[str, ...]) -> None:
         self._lease = unheld(plan, lock_names)
         self._held = False
 
@@ -225,7 +225,7 @@ def abandon(lease: Lease | None) -> None:
         return
     try:
         forget(lease)
-        lease._unwatch()
+        lease._untrack()
         if lease._claim.ended:
             return
         if is_waiting_refused():
@@ -236,7 +236,7 @@ def abandon(lease: Lease | None) -> None:
         lease._claim.owner = None
 
 
-def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """A lease of this thread that is yet to be acquired."""
     options = plan.options
     return Lease(claim_for(lock_names, options, running()), plan.port(), options)

@@ -7,54 +7,54 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
-from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.drop_in import DropIn
-from redis_lock_decorators.flow import drop_in as flow
-from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.drop_in import Wish
-from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.holds import Cell, Hold
-from redis_lock_decorators.settings import DEFAULT
-from redis_lock_decorators.world.background import is_waiting_refused
-from redis_lock_decorators.world.blocking import BlockingPort, run
-from redis_lock_decorators.world.client_types import BlockingClient
-from redis_lock_decorators.world.crew import releases
-from redis_lock_decorators.world.failures import is_outcome
+from redis_lock_decorators._flow import redispy_lock as flow
+from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.redispy_lock import AcquireRequest
+from redis_lock_decorators._io.background.helper_threads import releases
+from redis_lock_decorators._io.background.worker import is_waiting_refused
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
+from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
+from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
+from redis_lock_decorators._shared.settings import DEFAULT
 
 __all__ = ["Lock"]
 
 
-class Lock(DropIn[BlockingClient]):
-    __doc__ = DropIn.__doc__
+class Lock(RedisPyLockBase[BlockingClient]):
+    __doc__ = RedisPyLockBase.__doc__
 
     _awaited = False
 
-    def _enter(self, block: Block[Hold]) -> Lock:
+    def _enter(self, block: Block[TokenHold]) -> Lock:
         has_exit, hold = block.begin(), None
-        cell = self.local._cell()
-        before = cell.hold
+        token_slot = self.local._cell()
+        before = token_slot.hold
         try:
             if self._has_own("acquire"):
                 taken = self.acquire()
             else:
-                wish = self._wish(None, None, None, None)
-                hold = Hold(wish.claim, _running(), in_block=has_exit)
-                taken = self._take(hold, wish)
+                request = self._acquire_request(None, None, None, None)
+                hold = TokenHold(request.claim, _running(), in_block=has_exit)
+                taken = self._take(hold, request)
             if taken:
-                self._open(hold or cell.hold, block, has_exit)
+                self._open(hold or token_slot.hold, block, has_exit)
                 return self
             raise self._busy()
         except BaseException:
-            self._abandon(hold or cell.put_since(before, _running()))
+            self._abandon(hold or token_slot.put_since(before, _running()))
             raise
 
     def _leave(
         self,
-        block: Block[Hold],
+        block: Block[TokenHold],
         kind: object,
         error: object,
         trace: object,
-        hold: Hold | None = None,
+        hold: TokenHold | None = None,
     ) -> None:
         # ``hold`` is no argument: so it is there at the first line that may be interrupted.
         try:
@@ -101,15 +101,15 @@ class Lock(DropIn[BlockingClient]):
         Raises:
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wish = self._wish(blocking, blocking_timeout, token, sleep)
-        return self._take(Hold(wish.claim, _running()), wish)
+        request = self._acquire_request(blocking, blocking_timeout, token, sleep)
+        return self._take(TokenHold(request.claim, _running()), request)
 
-    def _take(self, hold: Hold, wish: Wish) -> bool:
-        cell = self.local._cell()
+    def _take(self, hold: TokenHold, request: AcquireRequest) -> bool:
+        token_slot = self.local._cell()
         try:
-            taken = run(flow.acquire(self._port(), wish))
+            taken = run(flow.acquire(self._port(), request))
             if taken:
-                cell.put(self._anchored(hold, self._port()))
+                token_slot.put(self._anchored(hold, self._port()))
             return taken
         except BaseException:
             self._abandon(hold)
@@ -125,21 +125,21 @@ class Lock(DropIn[BlockingClient]):
         """
         self._release(self.local._cell().hold)
 
-    def _release(self, hold: Hold | None) -> None:
+    def _release(self, hold: TokenHold | None) -> None:
         found = self._held(hold)
-        found.let_go()
+        found.release_keys()
         if is_waiting_refused():  # a finalizer: all locks that are renewed would wait for this one
             return releases.call(lambda: self._let_go_beside(found))
         return self._let_go(found)
 
-    def _let_go(self, hold: Hold) -> None:
+    def _let_go(self, hold: TokenHold) -> None:
         try:
             run(flow.release(self._port(), hold.claim))
         finally:
             if hold.claim.ended:
                 hold.forget()
 
-    def _let_go_beside(self, hold: Hold) -> None:
+    def _let_go_beside(self, hold: TokenHold) -> None:
         """Let go where nobody can be told what comes of it."""
         try:
             self._let_go(hold)
@@ -179,14 +179,14 @@ class Lock(DropIn[BlockingClient]):
         """Ask Redis whether this thread holds the lock."""
         return run(flow.is_owned(self._port(), self.local._cell().claim))
 
-    def _adjust(self, hold: Hold, change: Callable[[float], float]) -> Literal[True]:
+    def _adjust(self, hold: TokenHold, change: Callable[[float], float]) -> Literal[True]:
         try:
             run(flow.adjust(self._port(), hold.claim, change))
         finally:
             hold.keep()
         return True
 
-    def _left(self, block: Block[Hold]) -> Hold | None:
+    def _left(self, block: Block[TokenHold]) -> TokenHold | None:
         """What is held by the block that is left; by hand, what this thread would release."""
         entered, hold = block.held, self.local._cell().hold
         if entered is None:
@@ -195,20 +195,20 @@ class Lock(DropIn[BlockingClient]):
             return hold  # it was let go in the block, and acquired again
         return entered
 
-    def _cells(self) -> Callable[[], Cell]:
-        own = _ThreadCell()
-        return lambda: own.cell
+    def _token_slots(self) -> Callable[[], TokenSlot]:
+        own = _ThreadTokenSlot()
+        return lambda: own.token_slot
 
     def _port(self) -> BlockingPort:
         return DEFAULT.port(self.redis, None)
 
-    def _held(self, hold: Hold | None) -> Hold:
+    def _held(self, hold: TokenHold | None) -> TokenHold:
         """What to release or extend."""
         if hold is None or hold.is_gone:
             run(flow.refuse_unheld(self._port(), self._lock_name, self._key))
         return hold
 
-    def _abandon(self, hold: Hold | None) -> None:
+    def _abandon(self, hold: TokenHold | None) -> None:
         """Let go what was acquired, if it is held, after an exception from outside: a Ctrl-C."""
         if hold is not None and not hold.is_gone:
             hold.forget()
@@ -224,8 +224,8 @@ def _running() -> ref[threading.Thread]:
     return ref(threading.current_thread())
 
 
-class _ThreadCell(threading.local):
+class _ThreadTokenSlot(threading.local):
     """Each thread's cell."""
 
     def __init__(self) -> None:
-        self.cell = Cell()
+        self.token_slot = TokenSlot()

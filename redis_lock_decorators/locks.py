@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from redis_lock_decorators.decorating import Decorating
-from redis_lock_decorators.description import described
-from redis_lock_decorators.plan import Plan
-from redis_lock_decorators.redislock import RedisLock
-from redis_lock_decorators.rules import naming
-from redis_lock_decorators.settings import DEFAULT, LockOptions, Settings
-from redis_lock_decorators.world.client_types import (
+from redis_lock_decorators._io.client_types import (
     AsyncClient,
     AsyncFactory,
     BlockingClient,
     BlockingFactory,
 )
+from redis_lock_decorators._rules import naming
+from redis_lock_decorators._shared.lock_base import described
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.settings import DEFAULT, LockOptions, Settings
+from redis_lock_decorators.decorator import RedisLockDecorator
+from redis_lock_decorators.redislock import RedisLock
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
-    from redis_lock_decorators.rules.options import OnLost, ReleaseMethod, Wait
 
 
-class Locks(Decorating):
+class Locks(RedisLockDecorator):
     """The locks of one project or library; two of them in a process share nothing.
 
     Args:
@@ -151,7 +151,7 @@ class Locks(Decorating):
         **options: Unpack[LockOptions],
     ) -> RedisLock:
         """A ``RedisLock`` with the project's connection and defaults."""
-        plan = Plan(self._settings, client, get_redis_connection, options)
+        plan = LockConfig(self._settings, client, get_redis_connection, options)
         return described(RedisLock, plan, lock_name, get_lock_name)
 
     def async_lock(
@@ -168,7 +168,7 @@ class Locks(Decorating):
         """
         from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
-        plan = Plan(self._settings, client, get_redis_connection, options)
+        plan = LockConfig(self._settings, client, get_redis_connection, options)
         return described(AsyncRedisLock, plan, lock_name, get_lock_name)
 
     def force_release(

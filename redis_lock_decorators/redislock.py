@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.by_hand import left, refuse_unclear
-from redis_lock_decorators.description import CONFIGURED, Description
-from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.flow.force import force
+from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.force_release import force
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
+from redis_lock_decorators._rules.durations import checked_acquire_time
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.function_args import checked_identifier
+from redis_lock_decorators._shared.lease_base import enter
+from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
+from redis_lock_decorators._shared.manual_blocks import left, refuse_unclear
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
-from redis_lock_decorators.lease_facts import enter
-from redis_lock_decorators.recipe import checked_identifier
-from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
-from redis_lock_decorators.rules.durations import checked_acquire_time
-from redis_lock_decorators.world.blocking import run
-from redis_lock_decorators.world.client_types import BlockingClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,8 +25,8 @@ R = TypeVar("R")
 _CALLED = (Kind.PLAIN,)
 
 
-class RedisLock(Description[BlockingClient]):
-    __doc__ = Description.__doc__
+class RedisLock(LockBase[BlockingClient]):
+    __doc__ = LockBase.__doc__
 
     __slots__ = ()
 

@@ -17,31 +17,31 @@ HOST = "127.0.0.1"
 @contextlib.contextmanager
 def distant(port: int, round_trip: float, processes: Any = multiprocessing) -> Iterator[int]:
     """The port at which the server answers later by so many seconds."""
-    listener = socket.create_server((HOST, 0), backlog=256)
-    proxy = processes.Process(target=delay, args=(listener, port, round_trip / 2), daemon=True)
+    subscriber = socket.create_server((HOST, 0), backlog=256)
+    proxy = processes.Process(target=delay, args=(subscriber, port, round_trip / 2), daemon=True)
     proxy.start()
     try:
-        yield listener.getsockname()[1]
+        yield subscriber.getsockname()[1]
     finally:
         proxy.kill()
         proxy.join()
-        listener.close()
+        subscriber.close()
 
 
-def delay(listener: socket.socket, port: int, seconds: float) -> None:
+def delay(subscriber: socket.socket, port: int, seconds: float) -> None:
     """Carry every piece in both directions, each ``seconds`` after it came.
 
     All pieces are delayed alike, so they leave in the order in which they came.
     """
     # Only this selector waits for less than a millisecond.
     with selectors.SelectSelector() as selector:
-        selector.register(listener, selectors.EVENT_READ)
+        selector.register(subscriber, selectors.EVENT_READ)
         due: deque[tuple[float, socket.socket, bytes]] = deque()
         while True:
             left = max(0.0, due[0][0] - time.monotonic()) if due else None
             for key, _ in selector.select(left):
-                if key.fileobj is listener:
-                    connect(listener, port, selector)
+                if key.fileobj is subscriber:
+                    connect(subscriber, port, selector)
                 else:
                     due.append((time.monotonic() + seconds, key.data, received(key.fileobj)))
                     if not due[-1][2]:
@@ -50,8 +50,8 @@ def delay(listener: socket.socket, port: int, seconds: float) -> None:
                 send(*due.popleft()[1:])
 
 
-def connect(listener: socket.socket, port: int, selector: selectors.BaseSelector) -> None:
-    client, server = listener.accept()[0], socket.create_connection((HOST, port))
+def connect(subscriber: socket.socket, port: int, selector: selectors.BaseSelector) -> None:
+    client, server = subscriber.accept()[0], socket.create_connection((HOST, port))
     for end, other in ((client, server), (server, client)):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(end, selectors.EVENT_READ, other)

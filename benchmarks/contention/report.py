@@ -66,7 +66,10 @@ def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
     widths[0] = max(widths[0], 44)
     return "\n".join(
         line[0].ljust(widths[0])
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
+        + "".join(
+            f"  {token_slot:>{width}}"
+            for token_slot, width in zip(line[1:], widths[1:], strict=True)
+        )
         for line in lines
     )
 
@@ -74,11 +77,11 @@ def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
 def markup(title: str, table: Iterable[tuple[str, ...]]) -> str:
     """The same for the documentation."""
     lines = [f".. csv-table:: {title}", "   :header: " + csv(HEADER), ""]
-    return "\n".join([*lines, *("   " + csv(cells) for cells in table), ""])
+    return "\n".join([*lines, *("   " + csv(token_slots) for token_slots in table), ""])
 
 
-def csv(cells: Iterable[str]) -> str:
-    return ", ".join(f'"{cell}"' for cell in cells)
+def csv(token_slots: Iterable[str]) -> str:
+    return ", ".join(f'"{token_slot}"' for token_slot in token_slots)
 
 
 def put(page: pathlib.Path, tables: str) -> None:

@@ -52,7 +52,7 @@ class Workload:
         return title
 
 
-class Turn(NamedTuple):
+class QueuedWaiter(NamedTuple):
     """One worker's time with the lock, or its wait for it that the end of the round cut short."""
 
     entered: float
@@ -64,14 +64,14 @@ class Turn(NamedTuple):
 class Record:
     """What the workers of one process did."""
 
-    turns: list[Turn] = field(default_factory=list)
+    waiters: list[QueuedWaiter] = field(default_factory=list)
     waiting: dict[int, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
-    def result(self, end: float) -> tuple[list[Turn], list[Turn], list[str]]:
+    def result(self, end: float) -> tuple[list[QueuedWaiter], list[QueuedWaiter], list[str]]:
         """Turns, waits without end, and failures."""
-        waits = [Turn(end, end - since, n) for n, since in list(self.waiting.items())]
-        return list(self.turns), waits, list(self.failures)
+        waits = [QueuedWaiter(end, end - since, n) for n, since in list(self.waiting.items())]
+        return list(self.waiters), waits, list(self.failures)
 
 
 def work(
@@ -126,7 +126,7 @@ def take(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
     with new_lock():
         entered = time.monotonic()
         del record.waiting[number]
-        record.turns.append(Turn(entered, entered - asked, number))
+        record.waiters.append(QueuedWaiter(entered, entered - asked, number))
         if hold:
             time.sleep(hold)
 
@@ -165,7 +165,7 @@ async def take_in_task(new_lock: NewLock, number: int, hold: float, record: Reco
     async with new_lock():
         entered = time.monotonic()
         del record.waiting[number]
-        record.turns.append(Turn(entered, entered - asked, number))
+        record.waiters.append(QueuedWaiter(entered, entered - asked, number))
         if hold:
             await asyncio.sleep(hold)
 
@@ -177,8 +177,8 @@ def at_work(peer: Peer, workload: Workload, port: int, name: str) -> Iterator[li
     try:
         for number in range(workload.processes):
             own, theirs = processes.Pipe()
-            facts = (peer, workload, port, name, number * workload.workers, theirs)
-            process = processes.Process(target=work, args=facts, daemon=True)
+            client_state = (peer, workload, port, name, number * workload.workers, theirs)
+            process = processes.Process(target=work, args=client_state, daemon=True)
             process.start()
             theirs.close()
             started.append(process)
@@ -262,7 +262,7 @@ def measured(
 
 
 def judged(
-    turns: list[Turn], waiting: list[Turn], workers: int, seconds: float
+    turns: list[QueuedWaiter], waiting: list[QueuedWaiter], workers: int, seconds: float
 ) -> dict[str, float]:
     """Rates, fairness and waits; of a wait that was cut short, as long as it had lasted."""
     each = [0] * workers
@@ -312,7 +312,7 @@ def queue_up(peer: Peer, port: int, name: str, waiters: int, parent: Connection)
         started = time.monotonic()
         each = [take_in_task(new_lock, number, 0, record) for number in range(waiters)]
         await asyncio.gather(*each, return_exceptions=True)
-        longest = max((turn.waited for turn in record.turns), default=0.0)
-        parent.send((len(record.turns), time.monotonic() - started, longest))
+        longest = max((turn.waited for turn in record.waiters), default=0.0)
+        parent.send((len(record.waiters), time.monotonic() - started, longest))
 
     asyncio.run(run())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
+from redis_lock_decorators._flow import functions as functions
+from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
+from redis_lock_decorators._rules.naming import LockName
+from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
+from redis_lock_decorators._shared.function_args import owned, prepared
+from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
 from redis_lock_decorators.asyncio.redislock import RedisLock
-from redis_lock_decorators.flow import simple
-from redis_lock_decorators.recipe import owned, prepared
-from redis_lock_decorators.rules.naming import LockName
-from redis_lock_decorators.rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators.settings import DEFAULT, KeywordOptions
-from redis_lock_decorators.world.client_types import AsyncClient, AsyncFactory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,7 +58,7 @@ async def acquire_lock(
     """
     port = DEFAULT.async_port(conn, None)
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
-    taken = await simple.acquire_lock(port, claim, wait, pause)
+    taken = await functions.acquire_lock(port, claim, wait, pause)
     return claim.identifier if taken else False
 
 
@@ -77,7 +77,7 @@ async def release_lock(
     port = DEFAULT.async_port(conn, None)
     way = None if method is None else checked_method(method)
     claim = owned(lock_name, identifier, 1, prefix)
-    return await simple.release_lock(port, claim, way)
+    return await functions.release_lock(port, claim, way)
 
 
 async def extend_lock(
@@ -89,7 +89,7 @@ async def extend_lock(
     """
     port = DEFAULT.async_port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
-    return await simple.extend_lock(port, claim)
+    return await functions.extend_lock(port, claim)
 
 
 async def force_release(

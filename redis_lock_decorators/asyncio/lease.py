@@ -7,26 +7,26 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Literal, cast
 
-from redis_lock_decorators.asyncio.holder import Holder, Runner, running
+from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.extend import extend, holders
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.release import end, release
+from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
+from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.background.loops import caller_loop
+from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._rules.durations import checked_expire
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators.asyncio._cancellation import Holder, Runner, running
 from redis_lock_decorators.errors import LockTimeoutError, shown
-from redis_lock_decorators.flow.acquire import acquire, undo
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.fallbacks import refuse_unfit
-from redis_lock_decorators.flow.keeper import Watch
-from redis_lock_decorators.flow.leave import leave
-from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.flow.release import end, release
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for, current, enter, forget
-from redis_lock_decorators.plan import Plan
-from redis_lock_decorators.rules.durations import checked_expire
-from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.bells import bell_of_loop
-from redis_lock_decorators.world.tasks import AsyncioPort
-from redis_lock_decorators.world.works import start
 
 
-class Lease(LeaseFacts):
+class Lease(LeaseBase):
     """One held acquisition: the right to be inside until its deadline.
 
     Safe to use from any task of the event loop that acquired it.
@@ -35,7 +35,7 @@ class Lease(LeaseFacts):
     __slots__ = ("_holder", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
-        LeaseFacts.__init__(self, claim, options)
+        LeaseBase.__init__(self, claim, options)
         self._port = port
         self._holder: Holder | None = None
 
@@ -69,7 +69,7 @@ class Lease(LeaseFacts):
             LockLostError: the lease had ended before.
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        self._unwatch()
+        self._untrack()
         self._stay()
         try:
             await release(self._port, self._claim, self._options.release_method)
@@ -86,8 +86,8 @@ class Lease(LeaseFacts):
         method = self._options.release_method
         failed = not self._leave(error) and kind is not None
         try:
-            if self._watch is not None:
-                self._port.keeper.drop(self._watch)
+            if self._tracked is not None:
+                self._port.renewer.drop(self._tracked)
             if not failed and self._options.min_hold is not None:
                 self._stay()
             if kind is GeneratorExit:
@@ -120,14 +120,14 @@ class Lease(LeaseFacts):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-            self._watch = Watch(self, _tell, self._claim, port, options)
-            port.keeper.keep(self._watch)
+            self._tracked = TrackedLease(self, _tell, self._claim, port, options)
+            port.renewer.keep(self._tracked)
         return None
 
-    def _unwatch(self) -> None:
+    def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
-        if self._watch is not None:
-            self._port.keeper.drop(self._watch)
+        if self._tracked is not None:
+            self._port.renewer.drop(self._tracked)
 
     def _enter(self) -> None:
         """Be the current lease; from now on a loss cancels the task that owns it."""
@@ -141,7 +141,7 @@ class Lease(LeaseFacts):
         holder, self._holder = self._holder, None
         return holder is not None and holder.take_back(error)
 
-    def _step_out(self) -> None:
+    def _stop_waiting(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
         self._leave(None)
         self._claim.owner = None
@@ -176,7 +176,7 @@ class Attempt:
 
     __slots__ = ("_held", "_lease")
 
-    def __init__(self, plan: Plan, lock_names: tuple[str, ...]) -> None:
+    def __init__(self, plan: LockConfig, lock_names: tuple[str, ...]) -> None:
         self._lease = unheld(plan, lock_names)
         self._held = False
 
@@ -206,12 +206,12 @@ async def abandon(lease: Lease | None) -> None:
     """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
     if lease is not None:
         lease._leave(None)
-        lease._unwatch()
+        lease._untrack()
         if not lease._claim.ended:
             await undo(lease._port, lease._claim)
 
 
-def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """A lease of this task that is yet to be acquired."""
     options = plan.options
     return Lease(claim_for(lock_names, options, running()), plan.async_port(), options)
@@ -223,7 +223,7 @@ def is_at_home(lease: Lease) -> bool:
     The garbage collector may close what is left of a task when it is not.
     """
     try:
-        return bell_of_loop() is lease._port.bell
+        return caller_loop() is lease._port.lease_loop
     except RuntimeError:
         return False
 

@@ -6,24 +6,24 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
-from redis_lock_decorators.asyncio.cells import TaskCells, runner
-from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.drop_in import DropIn
-from redis_lock_decorators.flow import drop_in as flow
-from redis_lock_decorators.flow.acquire import undo
-from redis_lock_decorators.flow.drop_in import Wish
-from redis_lock_decorators.holds import Cell, Hold
-from redis_lock_decorators.rules.awaited import as_async
-from redis_lock_decorators.settings import DEFAULT
-from redis_lock_decorators.world.client_types import AsyncClient
-from redis_lock_decorators.world.failures import is_outcome
-from redis_lock_decorators.world.tasks import AsyncioPort
+from redis_lock_decorators._flow import redispy_lock as flow
+from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.redispy_lock import AcquireRequest
+from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._io.client_types import AsyncClient
+from redis_lock_decorators._rules.awaited import as_async
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
+from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
+from redis_lock_decorators._shared.settings import DEFAULT
+from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots, runner
 
 __all__ = ["Lock"]
 
 
-class Lock(DropIn[AsyncClient]):
-    __doc__ = DropIn.__doc__
+class Lock(RedisPyLockBase[AsyncClient]):
+    __doc__ = RedisPyLockBase.__doc__
 
     _awaited = True
 
@@ -31,17 +31,17 @@ class Lock(DropIn[AsyncClient]):
     # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
 
     @as_async
-    def _begin(self, block: Block[Hold]) -> Coroutine[Any, Any, Lock]:
-        cell, has_exit = self.local._own_cell(), block.begin()
+    def _begin(self, block: Block[TokenHold]) -> Coroutine[Any, Any, Lock]:
+        token_slot, has_exit = self.local._own_cell(), block.begin()
         if self._has_own("acquire"):
-            return self._enter(cell, self.acquire(), block, has_exit)
-        wish = self._wish(None, None, None, None)
-        hold = Hold(wish.claim, _running(), in_block=has_exit)
-        return self._enter(cell, self._take(cell, hold, wish), block, has_exit, hold)
+            return self._enter(token_slot, self.acquire(), block, has_exit)
+        request = self._acquire_request(None, None, None, None)
+        hold = TokenHold(request.claim, _running(), in_block=has_exit)
+        return self._enter(token_slot, self._take(token_slot, hold, request), block, has_exit, hold)
 
     @as_async
     def _end(
-        self, block: Block[Hold], kind: object, error: object, trace: object
+        self, block: Block[TokenHold], kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
         hold = self._left(block)
         own = self._has_own("release") and self._would_release(block, hold)
@@ -80,8 +80,8 @@ class Lock(DropIn[AsyncClient]):
         Raises:
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wish = self._wish(blocking, blocking_timeout, token, sleep)
-        return self._take(self.local._own_cell(), Hold(wish.claim, _running()), wish)
+        request = self._acquire_request(blocking, blocking_timeout, token, sleep)
+        return self._take(self.local._own_cell(), TokenHold(request.claim, _running()), request)
 
     @as_async
     def release(self) -> Coroutine[Any, Any, None]:
@@ -130,24 +130,28 @@ class Lock(DropIn[AsyncClient]):
 
     async def _enter(
         self,
-        cell: Cell,
+        token_slot: TokenSlot,
         acquiring: Awaitable[bool],
-        block: Block[Hold],
+        block: Block[TokenHold],
         has_exit: bool,
-        hold: Hold | None = None,
+        hold: TokenHold | None = None,
     ) -> Lock:
-        before = cell.hold
+        before = token_slot.hold
         try:
             if await acquiring:
-                self._open(hold or cell.hold, block, has_exit)
+                self._open(hold or token_slot.hold, block, has_exit)
                 return self
             raise self._busy()
         except BaseException:
-            await self._abandon(hold or cell.put_since(before, _running()))
+            await self._abandon(hold or token_slot.put_since(before, _running()))
             raise
 
     async def _leave(
-        self, block: Block[Hold], hold: Hold | None, releasing: Awaitable[None], failed: bool
+        self,
+        block: Block[TokenHold],
+        hold: TokenHold | None,
+        releasing: Awaitable[None],
+        failed: bool,
     ) -> None:
         try:
             await releasing
@@ -160,19 +164,19 @@ class Lock(DropIn[AsyncClient]):
         finally:
             self._close(block, hold)
 
-    async def _take(self, cell: Cell, hold: Hold, wish: Wish) -> bool:
+    async def _take(self, token_slot: TokenSlot, hold: TokenHold, request: AcquireRequest) -> bool:
         try:
-            taken = await flow.acquire(self._port(), wish)
+            taken = await flow.acquire(self._port(), request)
             if taken:
-                cell.put(self._anchored(hold, self._port()))
+                token_slot.put(self._anchored(hold, self._port()))
             return taken
         except BaseException:
             await self._abandon(hold)
             raise
 
-    async def _release(self, hold: Hold | None) -> None:
+    async def _release(self, hold: TokenHold | None) -> None:
         found = await self._held(hold)
-        found.let_go()
+        found.release_keys()
         try:
             await flow.release(self._port(), found.claim)
         finally:
@@ -180,7 +184,7 @@ class Lock(DropIn[AsyncClient]):
                 found.forget()
 
     async def _adjust(
-        self, hold: Hold | None, change: Callable[[float], float] | None
+        self, hold: TokenHold | None, change: Callable[[float], float] | None
     ) -> Literal[True]:
         found = await self._held(hold)
         timeout = self._refuse_endless()
@@ -191,37 +195,37 @@ class Lock(DropIn[AsyncClient]):
             found.keep()
         return True
 
-    def _found(self, leaving: bool = False) -> Hold | None:
+    def _found(self, releasing: bool = False) -> TokenHold | None:
         """What this task would release."""
         find = self.local._cell
-        return find.released(leaving) if isinstance(find, TaskCells) else find().hold
+        return find.released(releasing) if isinstance(find, TaskTokenSlots) else find().hold
 
-    def _left(self, block: Block[Hold]) -> Hold | None:
+    def _left(self, block: Block[TokenHold]) -> TokenHold | None:
         """What is held by the block that is left; by hand, what this task would release."""
         entered = block.held
         if entered is None:
-            return self._found(leaving=True)
+            return self._found(releasing=True)
         hold = self.local._cell().hold if entered.is_gone else None
         if hold is not None and hold.is_again(entered):
             return hold  # it was let go in the block, and acquired again
         return entered
 
-    async def _owned(self, cell: Cell) -> bool:
-        return await flow.is_owned(self._port(), cell.claim)
+    async def _owned(self, token_slot: TokenSlot) -> bool:
+        return await flow.is_owned(self._port(), token_slot.claim)
 
-    def _cells(self) -> Callable[[], Cell]:
-        return TaskCells()
+    def _token_slots(self) -> Callable[[], TokenSlot]:
+        return TaskTokenSlots()
 
     def _port(self) -> AsyncioPort:
         return DEFAULT.async_port(self.redis, None)
 
-    async def _held(self, hold: Hold | None) -> Hold:
+    async def _held(self, hold: TokenHold | None) -> TokenHold:
         """What to release or extend."""
         if hold is None or hold.is_gone:
             await flow.refuse_unheld(self._port(), self._lock_name, self._key)
         return hold
 
-    async def _abandon(self, hold: Hold | None) -> None:
+    async def _abandon(self, hold: TokenHold | None) -> None:
         """Let go what was acquired, if it is held, after an exception from outside."""
         if hold is not None and not hold.is_gone:
             hold.forget()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators.asyncio.holder import running
+from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.force_release import force
+from redis_lock_decorators._io.client_types import AsyncClient
+from redis_lock_decorators._rules.awaited import as_async
+from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
+from redis_lock_decorators._rules.durations import checked_acquire_time
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.function_args import checked_identifier
+from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
+from redis_lock_decorators._shared.manual_blocks import left, refuse_unclear
+from redis_lock_decorators.asyncio._cancellation import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
-from redis_lock_decorators.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators.by_hand import left, refuse_unclear
-from redis_lock_decorators.description import CONFIGURED, Description
-from redis_lock_decorators.flow.extend import holders
-from redis_lock_decorators.flow.force import force
-from redis_lock_decorators.recipe import checked_identifier
-from redis_lock_decorators.rules.awaited import as_async
-from redis_lock_decorators.rules.callables import Kind, refuse_later, refuse_unrun
-from redis_lock_decorators.rules.durations import checked_acquire_time
-from redis_lock_decorators.world.client_types import AsyncClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,8 +25,8 @@ R = TypeVar("R")
 _CALLED = (Kind.PLAIN, Kind.COROUTINE)
 
 
-class RedisLock(Description[AsyncClient]):
-    __doc__ = Description.__doc__
+class RedisLock(LockBase[AsyncClient]):
+    __doc__ = LockBase.__doc__
 
     __slots__ = ()
 

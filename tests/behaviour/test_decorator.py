@@ -15,8 +15,8 @@ from redis_lock_decorators import (
     Locks,
     LockTimeoutError,
     current_lease,
-    lease_facts,
 )
+from redis_lock_decorators._shared import lease_base as lease_base
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_lease_released_inside_the_body_is_not_kept(locks):
     work()
 
     assert current_lease() is None
-    assert lease_facts._entered.get() == ()
+    assert lease_base._entered.get() == ()
 
 
 def test_the_result_and_errors_of_the_function_pass(locks):

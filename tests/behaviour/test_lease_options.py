@@ -19,10 +19,10 @@ from redis_lock_decorators import (
     configure,
     redis_lock,
 )
-from redis_lock_decorators.rules.keys import companion
-from redis_lock_decorators.settings import DEFAULT, Settings
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import companion
+from redis_lock_decorators._shared.settings import DEFAULT, Settings
 from redis_lock_decorators.testing import LocalServer
-from redis_lock_decorators.world.blocking import run
 
 MINUTE = 60_000
 #: The first sync of a replica must not wait for more replicas to join it.
@@ -129,10 +129,10 @@ async def fence_of(front, lock):
 
 
 async def test_every_way_takes_hold_times_and_fencing(front, client, name, hold):
-    async def facts(lease):
+    async def client_state(lease):
         return lease.expire, lease.remaining(), lease.fence
 
-    found = await hold(facts, expire=90, max_hold=70, min_hold=50, fencing=True)
+    found = await hold(client_state, expire=90, max_hold=70, min_hold=50, fencing=True)
 
     expire, remaining, fence = found
     assert expire == 70
@@ -423,7 +423,9 @@ async def test_a_decorated_function_runs_once_in_its_min_hold(front, conn, clien
 @pytest.mark.parametrize(("taken_by", "why"), [(None, "its key is gone"), ("stranger", "stra")])
 async def test_on_lost_is_told_by_the_renewal_once(front, client, name, make, taken_by, why):
     told = []
-    lock = make(expire=0.3, on_lost=lambda *facts: told.append(facts), cancel_on_lost=False)
+    lock = make(
+        expire=0.3, on_lost=lambda *client_state: told.append(client_state), cancel_on_lost=False
+    )
 
     with pytest.raises(LockLostError, match=why):
         async with front.held(lock) as lease:
@@ -441,7 +443,7 @@ async def test_on_lost_is_told_by_the_renewal_once(front, client, name, make, ta
 
 async def test_on_lost_is_told_by_a_release_that_finds_it_once(front, client, name, make):
     told = []
-    lease = await do(make(on_lost=lambda *facts: told.append(facts)).acquire())
+    lease = await do(make(on_lost=lambda *client_state: told.append(client_state)).acquire())
     client.set(f"sys:lock:{name}", "stranger", px=60_000)
 
     with pytest.raises(LockLostError, match="stra"):
@@ -456,7 +458,7 @@ async def test_on_lost_is_told_by_a_release_that_finds_it_once(front, client, na
 
 async def test_on_lost_is_not_told_of_a_release(front, client, make):
     told = []
-    lock = make(expire=0.5, on_lost=lambda *facts: told.append(facts))
+    lock = make(expire=0.5, on_lost=lambda *client_state: told.append(client_state))
 
     async with front.held(lock):
         pass

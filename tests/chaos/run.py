@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from support.connecting import to_server
-from support.crew import Crew, keys_left
+from support.helper_threads import HelperThreads, keys_left
 from support.history import attempts, delays, fences, overlaps, starved, untold
-from support.plans import Plan
+from support.plans import LockConfig
 
 from redis_lock_decorators.testing import LocalServer
 
@@ -48,9 +48,11 @@ class Ring:
         self.done: Counter[str] = Counter()
         self.stopped: dict[str, float] = {}
         self.is_control = kinds[0] == "redis-py"
-        self.crew = Crew(folder, Plan(to_server(server.port), LOCKS, LEASE))
+        self.helper_threads = HelperThreads(
+            folder, LockConfig(to_server(server.port), LOCKS, LEASE)
+        )
         for place, kind in enumerate(kinds):
-            self.crew.start(f"{kind}.{place}.0")
+            self.helper_threads.start(f"{kind}.{place}.0")
 
     def harm(self, seconds: float) -> None:
         """Do harm for so long, then heal."""
@@ -65,35 +67,35 @@ class Ring:
             self.done[deed.__name__.strip("_")] += 1
             deed()
         self._continue(float("inf"))
-        self.crew.stop()
+        self.helper_threads.stop()
 
     def _kill(self) -> None:
-        name = self.random.choice(list(self.crew.processes))
-        self.crew.kill(name)
+        name = self.random.choice(list(self.helper_threads.processes))
+        self.helper_threads.kill(name)
         if name in self.stopped:
             self.stopped.pop(name)
-            stops = self.crew.harms[name].stops
+            stops = self.helper_threads.harms[name].stops
             stops[-1] = (stops[-1][0], time.monotonic())
         kind, place, life = name.split(".")
-        self.crew.start(f"{kind}.{place}.{int(life) + 1}")
+        self.helper_threads.start(f"{kind}.{place}.{int(life) + 1}")
 
     def _stop(self) -> None:
-        name = self.random.choice(list(self.crew.processes))
+        name = self.random.choice(list(self.helper_threads.processes))
         if name not in self.stopped:
             now = time.monotonic()
-            self.crew.processes[name].send_signal(signal.SIGSTOP)
+            self.helper_threads.processes[name].send_signal(signal.SIGSTOP)
             # The control is only shown to break: each of its stops is longer than a lease.
             shortest = 1.2 * LEASE if self.is_control else 0.0
             self.stopped[name] = now + self.random.uniform(shortest, shortest + 1.5 * LEASE)
-            self.crew.harms[name].stops.append((now, float("inf")))
+            self.helper_threads.harms[name].stops.append((now, float("inf")))
 
     def _continue(self, now: float) -> None:
         for name, until in list(self.stopped.items()):
             if until <= now:
                 del self.stopped[name]
-                self.crew.processes[name].send_signal(signal.SIGCONT)
-                start, _ = self.crew.harms[name].stops[-1]
-                self.crew.harms[name].stops[-1] = (start, time.monotonic())
+                self.helper_threads.processes[name].send_signal(signal.SIGCONT)
+                start, _ = self.helper_threads.harms[name].stops[-1]
+                self.helper_threads.harms[name].stops[-1] = (start, time.monotonic())
 
     def _cut(self) -> None:
         self.client.client_kill_filter(_type="normal", skipme=True)
@@ -115,22 +117,22 @@ def run(seconds: float, seed: int, kinds: list[str]) -> tuple[str, list[str], li
     with tempfile.TemporaryDirectory() as place, LocalServer() as server:
         folder = pathlib.Path(place)
         ring = Ring(kinds, server, folder, seed)
-        with ring.crew as crew:
+        with ring.helper_threads as helper_threads:
             ring.harm(seconds)
             healed = time.monotonic()
-            late = crew.end(HEALING + LATENESS)
+            late = helper_threads.end(HEALING + LATENESS)
         history = attempts(folder)
-        twice = overlaps(history, crew.harms)
+        twice = overlaps(history, helper_threads.harms)
         wrong = [
-            *fences(history, crew.harms),
-            *starved(history, crew.harms, healed, HEALING + LATENESS),
+            *fences(history, helper_threads.harms),
+            *starved(history, helper_threads.harms, healed, HEALING + LATENESS),
             *[f"{name} did not end, {healed=}" for name in late],
             *[f"failed: {one}" for one in history if one.get("outcome") in ("wrong", "error")],
-            *crew.complaints(),
+            *helper_threads.complaints(),
         ]
         if not ring.is_control:
             wrong += untold(history)
-            wrong += delays(history, crew.harms, LATENESS)
+            wrong += delays(history, helper_threads.harms, LATENESS)
             wrong += keys_left([server.client()], LEASE + 2)
     outcomes = Counter(one.get("outcome", "killed") for one in history)
     waits = [one["granted"] - one["invoked"] for one in history if "granted" in one]

@@ -101,9 +101,9 @@ def is_printed(line, printed):
 
 def rows(printed):
     """The demo's table: by scene, by column."""
-    cells = [(line[:16].strip(), line[16:].split()) for line in printed.splitlines()]
+    token_slots = [(line[:16].strip(), line[16:].split()) for line in printed.splitlines()]
     return {
         scene: dict(zip(COLUMNS, map(float, numbers), strict=True))
-        for scene, numbers in cells
+        for scene, numbers in token_slots
         if scene and len(numbers) == len(COLUMNS)
     }

@@ -70,8 +70,10 @@ def run(literal: str, names: dict[str, object]) -> bool:
 def literals() -> list[str]:
     """The literals in the right-hand column of the table."""
     table = text().partition("    - Write ...\n")[2].partition("\n\n")[0]
-    cells = re.split(r"^  \* - .*$", table, flags=re.MULTILINE)
-    return [literal for cell in cells for literal in re.findall(r"``(.+?)``", cell)]
+    token_slots = re.split(r"^  \* - .*$", table, flags=re.MULTILINE)
+    return [
+        literal for token_slot in token_slots for literal in re.findall(r"``(.+?)``", token_slot)
+    ]
 
 
 def text() -> str:

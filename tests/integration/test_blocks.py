@@ -20,10 +20,10 @@ from support.workers import in_child
 
 import redis_lock_decorators
 from redis_lock_decorators import LockError, LockLostError, LockTimeoutError, redis_lock
-from redis_lock_decorators.lease_facts import _entered
+from redis_lock_decorators._io.background.loops import background_loop
+from redis_lock_decorators._io.blocking_port import BlockingPort
+from redis_lock_decorators._shared.lease_base import _entered
 from redis_lock_decorators.lock import Lock
-from redis_lock_decorators.world.bells import bell_of_threads
-from redis_lock_decorators.world.blocking import BlockingPort
 
 FRONTS = TIDY_FRONTS
 
@@ -68,7 +68,9 @@ async def test_a_block_entered_in_one_place_and_left_in_another_is_kept_and_let_
     front, direct, name, server
 ):
     lock, told = (
-        make(front, server, name, expire=0.6, on_lost=lambda *facts: told.append(facts)),
+        make(
+            front, server, name, expire=0.6, on_lost=lambda *client_state: told.append(client_state)
+        ),
         [],
     )
 
@@ -86,7 +88,9 @@ async def test_a_block_entered_in_one_place_and_left_in_another_is_kept_and_let_
 
 async def test_the_loss_of_a_block_that_moved_is_told(front, direct, name, server):
     lock, told = (
-        make(front, server, name, expire=0.6, on_lost=lambda *facts: told.append(facts)),
+        make(
+            front, server, name, expire=0.6, on_lost=lambda *client_state: told.append(client_state)
+        ),
         [],
     )
 
@@ -617,7 +621,7 @@ def test_what_a_finalizer_lets_go_keeps_the_background_from_nothing(
     server, direct, name, take, monkeypatch
 ):
     # The garbage collector may call a finalizer on any thread.
-    let_go, bell = take(BLOCKING.client(server), name), bell_of_threads()
+    release_keys, lease_loop = take(BLOCKING.client(server), name), background_loop()
     went_on, send = threading.Event(), BlockingPort.send
 
     async def wait(port, *command, until):
@@ -625,9 +629,9 @@ def test_what_a_finalizer_lets_go_keeps_the_background_from_nothing(
         return await send(port, *command, until=until)
 
     monkeypatch.setattr(BlockingPort, "send", wait)
-    bell.call(let_go)
-    bell.call(went_on.set)
-    bell.call(bell.rest)  # of some of these nothing is renewed
+    lease_loop.call(release_keys)
+    lease_loop.call(went_on.set)
+    lease_loop.call(lease_loop.rest)  # of some of these nothing is renewed
 
     end = time.monotonic() + 20
     while direct.exists(f"sys:lock:{name}"):

@@ -75,14 +75,14 @@ class Crowd:
 
             return coming
 
-        async def let_go():
+        async def release_keys():
             await waited_for(self.front, lease, count)
             if then is not None:
                 await then()
             comes_now(lease)
             await do(lease.release())
 
-        return await self.front.elsewhere(*map(come, range(count)), let_go)
+        return await self.front.elsewhere(*map(come, range(count)), release_keys)
 
 
 async def test_thirty_waiters_enter_in_order_by_one_release(front, server, direct, name):
@@ -130,7 +130,9 @@ async def test_both_of_two_processes_have_turns_and_never_at_once(front, server,
 
 async def test_lease_that_is_passed_on_is_renewed_for_as_long_as_it_takes(front, server, name):
     told = []
-    lock = cohort_lock(front, server, name, expire=0.9, on_lost=lambda *facts: told.append(facts))
+    lock = cohort_lock(
+        front, server, name, expire=0.9, on_lost=lambda *client_state: told.append(client_state)
+    )
     crowd, lease = Crowd(front, hold=1.2), await do(lock.acquire())
     identifier = lease.identifier
     started = time.monotonic()
@@ -177,11 +179,11 @@ async def test_heir_whose_lock_was_deleted_is_told_and_the_others_go_on(
     identifier = lease.identifier
 
     async def lose():
-        async with front.held(lock) as heir:
-            assert heir.identifier == identifier
-            direct.delete(heir.key)
-            await until(front, lambda: heir.lost)
-            lost.append(heir)
+        async with front.held(lock) as successor:
+            assert successor.identifier == identifier
+            direct.delete(successor.key)
+            await until(front, lambda: successor.lost)
+            lost.append(successor)
 
     def come(number):
         async def coming():
@@ -190,12 +192,12 @@ async def test_heir_whose_lock_was_deleted_is_told_and_the_others_go_on(
 
         return coming
 
-    async def let_go():
+    async def release_keys():
         await waited_for(front, lease, 4)
         comes_now(lease)
         await do(lease.release())
 
-    results = await front.elsewhere(lose, *map(come, range(3)), let_go)
+    results = await front.elsewhere(lose, *map(come, range(3)), release_keys)
 
     assert isinstance(results[0], LockLostError)
     assert results[1:] == [None] * 4
@@ -238,12 +240,12 @@ async def test_error_in_the_block_passes_the_lock_on(front, server, direct, name
         await waited_for(front, lease, 1)
         await crowd.enter(lock, 1)
 
-    async def let_go():
+    async def release_keys():
         await waited_for(front, lease, 2)
         comes_now(lease)
         await do(lease.release())
 
-    results = await front.elsewhere(fail, enter, let_go)
+    results = await front.elsewhere(fail, enter, release_keys)
 
     assert results == [None] * 3
     assert crowd.entered == [1]
@@ -263,7 +265,7 @@ def busy_or(cohort, interruption=None):
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("place", ["leader", "heir"])
+@pytest.mark.parametrize("place", ["leader", "successor"])
 def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
     server, direct, name, place
 ):
@@ -285,7 +287,7 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
     for number in range(1_000):
         interruption = Interruption(number)
         lease = (lock if place == "heir" else stranger).acquire()
-        assert lease is not None, f"a turn was lost after {interruption.place}"
+        assert lease is not None, f"a turn was lost after {interruption.queue_entry}"
         served.clear()
         victim = threading.Thread(target=interrupted, args=(interruption,))
         other = threading.Thread(target=enter)
@@ -298,8 +300,8 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
         victim.join()
         other.join()
         inside.clear()
-        assert served, f"the other did not enter after {interruption.place}"
-        assert lasting(direct, f"*{name}*") == [], interruption.place
+        assert served, f"the other did not enter after {interruption.queue_entry}"
+        assert lasting(direct, f"*{name}*") == [], interruption.queue_entry
         if not interruption.happened:
             break
 
@@ -334,10 +336,10 @@ def test_release_interrupted_at_any_line_can_be_called_again(server, direct, nam
         lease.release()
         for other in others:
             other.join()
-        assert max(most) == 1, interruption.place
-        assert len(most) == 2 * (number + 1), interruption.place
-        assert cohort.is_idle(), interruption.place
-        assert lasting(direct, f"*{name}*") == [], interruption.place
+        assert max(most) == 1, interruption.queue_entry
+        assert len(most) == 2 * (number + 1), interruption.queue_entry
+        assert cohort.is_idle(), interruption.queue_entry
+        assert lasting(direct, f"*{name}*") == [], interruption.queue_entry
         if not interruption.happened:
             break
 

@@ -14,7 +14,7 @@ import redis
 
 import redis_lock_decorators
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_lease, redis_lock
-from redis_lock_decorators.settings import DEFAULT, Settings
+from redis_lock_decorators._shared.settings import DEFAULT, Settings
 
 #: Other tests' garbage is collected too.
 collects_garbage = pytest.mark.filterwarnings(

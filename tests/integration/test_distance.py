@@ -15,7 +15,8 @@ from support.distance import distant
 from support.fronts import do
 from support.leftovers import TIDY_FRONTS
 
-from redis_lock_decorators import RedisLock, lua
+from redis_lock_decorators import RedisLock
+from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators.lock import Lock
 
 FRONTS = TIDY_FRONTS
@@ -29,9 +30,9 @@ def learn(server):
     """Have a server know our scripts, as it does for the rest of its life after their first use."""
 
     def learn(client):
-        for file in Path(lua.__file__).parent.glob("*.lua"):
+        for file in Path(_lua.__file__).parent.glob("*.lua"):
             if file.stem != "promote":  # a part of others
-                client.script_load(lua.script(file.stem).text)
+                client.script_load(_lua.script(file.stem).text)
 
     learn(server.client())
     return learn
@@ -44,13 +45,13 @@ class Visitors:
     """
 
     def __init__(self, front, place, name, expire):
-        self.front, self.place, self.name, self.expire = front, place, name, expire
+        self.front, self.queue_entry, self.name, self.expire = front, place, name, expire
         self.told, self.inside, self.entered = [], set(), []
         self.clients = {}
 
     def lock(self, way, number):
         whose = way if way == "cohort" else (way, number)
-        client = self.clients.get(whose) or self.front.client(self.place)
+        client = self.clients.get(whose) or self.front.client(self.queue_entry)
         self.clients[whose] = client
         name, patience = f"{self.name}:{way}", 60 * self.expire
         if way == "drop-in":
@@ -62,7 +63,7 @@ class Visitors:
             client=client,
             expire=self.expire,
             acquire_time=patience,
-            on_lost=lambda *facts: self.told.append((way, facts)),
+            on_lost=lambda *client_state: self.told.append((way, client_state)),
             **options,
         )
 

@@ -14,7 +14,7 @@ from support.fronts import do
 from support.leftovers import PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of, queued
 
-from redis_lock_decorators.rules import words
+from redis_lock_decorators._rules import messages as messages
 from redis_lock_decorators.testing import LocalServer
 
 FRONTS = TIDY_FRONTS
@@ -97,7 +97,7 @@ class Liar:
         for one, other in VALUES:
             yield b"turn|%b|%b" % (one, other)
         for identifier in list(self._identifiers)[-10:]:
-            digest = words.hint(identifier.decode())
+            digest = messages.hint(identifier.decode())
             yield b"turn|%b|" % digest
             yield b"turn|%b|%b" % (digest, digest)
             yield b"turn|%b|sys:lock:%b" % (identifier, self._name.encode())
@@ -157,14 +157,14 @@ async def test_words_tell_nobody_an_identifier_or_a_key(front, frail, liar, name
     lock = front.package.RedisLock(name, client=front.client(frail), expire=30)
     lease, identifiers = await do(lock.acquire()), []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, looking, name, 4)
         places = looking.zrange(queue_of(name), 0, -1)
         identifiers.extend(place.split(b"|")[1] for place in places)
         await front.sleep(0.2)
         await do(lease.release())
 
-    await entered_while(front, lock, let_go, 4, hold=0.02)
+    await entered_while(front, lock, release_keys, 4, hold=0.02)
 
     heard = liar.heard()
     assert identifiers
@@ -179,14 +179,14 @@ async def test_those_who_wait_are_told_as_before(front, frail, liar, name):
     for _ in range(3):
         lease = await do(lock.acquire(PATIENCE))
 
-        async def let_go(lease=lease):
+        async def release_keys(lease=lease):
             await queued(front, looking, name, 4)
             await front.sleep(0.3)
             assert looking.pubsub_channels(CHANNELS) != []
             released.append(time.monotonic())
             await do(lease.release())
 
-        times = await entered_while(front, lock, let_go, 4, hold=0.01)
+        times = await entered_while(front, lock, release_keys, 4, hold=0.01)
         assert times[-1] - released[-1] < PATIENCE / 2
     assert isinstance(looking, redis.Redis)
     looking.close()

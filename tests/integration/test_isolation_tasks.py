@@ -17,9 +17,9 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
 from redis_lock_decorators import ConfigurationError, LockError
+from redis_lock_decorators._io.client_state import _wants_a_name
 from redis_lock_decorators.asyncio import RedisLock, acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.testing import LocalServer
-from redis_lock_decorators.world.clients import _wants_a_name
 
 FRONTS = [AsyncioFront()]
 #: Of several keys, one that is no text in UTF-8.

@@ -76,14 +76,14 @@ class Told:
             checked = None
         except LockNotOwnedError as error:
             checked = type(error)
-        facts = {
+        client_state = {
             "lost": self.lease.lost,
             "check() raises LockLostError": checked is LockLostError,
             f"on_lost once, not {len(self.calls)} times": len(self.calls) == 1,
             f"LockLostError at the edge, not {self.at_edge!r}": type(self.at_edge) is LockLostError,
             "the task is cancelled": self.cancelled or not cancels or front is BLOCKING,
         }
-        return [fact for fact, is_so in facts.items() if not is_so]
+        return [fact for fact, is_so in client_state.items() if not is_so]
 
 
 async def _body(scene, told, lease, ready):
@@ -151,7 +151,7 @@ async def decorated(scene, name, told, ready):
     options = {"client": scene.client, "on_lost": told.note, **scene.options}
 
     def work():
-        from redis_lock_decorators.world.blocking import run
+        from redis_lock_decorators._io.blocking_port import run
 
         run(_body(scene, told, front.package.current_lease(), ready))
 
@@ -229,9 +229,9 @@ async def with_heirs(scene, name, told, ready):
     async def inherit():
         await scene.front.sleep(0.2)
         with contextlib.suppress(LockNotOwnedError):
-            heir = await do(scene.lock(name, Told(), acquire_time=5).acquire())
-            if heir is not None:
-                await do(heir.release())
+            successor = await do(scene.lock(name, Told(), acquire_time=5).acquire())
+            if successor is not None:
+                await do(successor.release())
 
     await scene.front.elsewhere(hold, inherit, inherit)
 
@@ -252,30 +252,30 @@ HOLDS = [
 # Ways to lose. Each makes all the locks lost, which are held when it is called.
 
 
-async def deleted(scene, names, leases, is_told):
+async def deleted(scene, names, leases, is_notified):
     scene.direct.delete(*[f"sys:lock:{name}" for name in names])
 
 
-async def flushed(scene, names, leases, is_told):
+async def flushed(scene, names, leases, is_notified):
     scene.direct.flushall()
 
 
-async def taken_over(scene, names, leases, is_told):
+async def taken_over(scene, names, leases, is_notified):
     for name in names:
         scene.direct.set(f"sys:lock:{name}", "a-stranger")
 
 
-async def not_renewed(scene, names, leases, is_told):
+async def not_renewed(scene, names, leases, is_notified):
     scene.proxy.black_hole = True
-    await until(scene.front, is_told)
+    await until(scene.front, is_notified)
     scene.proxy.black_hole = False
 
 
-async def restarted(scene, names, leases, is_told):
+async def restarted(scene, names, leases, is_notified):
     scene.server.restart()
 
 
-async def extend_refused(scene, names, leases, is_told):
+async def extend_refused(scene, names, leases, is_notified):
     scene.direct.delete(*[f"sys:lock:{name}" for name in names])
 
     async def extend(lease):
@@ -298,9 +298,9 @@ async def test_who_holds_is_told(front, name, lose):
     assert found == {}
 
 
-async def cut_and_deleted(scene, names, leases, is_told):
+async def cut_and_deleted(scene, names, leases, is_notified):
     """The idle connections are dead when the release uses them."""
-    await deleted(scene, names, leases, is_told)
+    await deleted(scene, names, leases, is_notified)
     dying = scene.proxy.in_use()
     scene.direct.client_kill_filter(_type="normal", skipme=True)
     await until(scene.front, lambda: not any(one.is_in_use() for one in dying))
@@ -337,19 +337,19 @@ async def test_who_holds_a_renewed_stand_in_is_told_at_its_edge(front, name, los
         stand_in = importlib.import_module(f"{front.package.__name__}.lock").Lock
         lock = stand_in(scene.client, f"sys:lock:{name}", EXPIRE, auto_renew=True)
 
-        def is_told():
+        def is_notified():
             return "was lost before its release" in caplog.text
 
         with pytest.raises(LockNotOwnedError):
             async with front.held(lock):
-                await lose(scene, [name], [], is_told)
-                await until(front, is_told)
+                await lose(scene, [name], [], is_notified)
+                await until(front, is_notified)
         _let_go(scene)
 
 
 async def test_the_end_of_max_hold_is_told(front, server, name):
-    async def outstay(scene, names, leases, is_told):
-        await until(front, is_told)
+    async def outstay(scene, names, leases, is_notified):
+        await until(front, is_notified)
 
     with LocalServer() as server, FaultProxy(server.host, server.port) as proxy:
         scene = Scene(front, server, proxy, max_hold=2.0)

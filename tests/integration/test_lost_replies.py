@@ -12,7 +12,7 @@ from support.fronts import LEGACY, do, wrap
 from support.leftovers import BLOCKING, TIDY_FRONTS, none_left, until
 from support.proxy import FaultProxy
 
-from redis_lock_decorators import lua
+from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators.testing import LocalCluster
 
 FRONTS = TIDY_FRONTS
@@ -32,7 +32,7 @@ def cluster():
         for node, proxy in zip(cluster.nodes, proxies, strict=True):
             node.ask("CONFIG", "SET", "cluster-announce-port", proxy.port)
             for verb in VERBS:
-                node.client().script_load(lua.script(verb).text)
+                node.client().script_load(_lua.script(verb).text)
         known = {proxy.port for proxy in proxies}
         for node in cluster.nodes:
             node.wait_until(lambda node=node: _told_by(node) == known, "knows other addresses")
@@ -84,7 +84,7 @@ class Way:
 
 def is_of(verb, command):
     """Whether a command runs the script of a verb."""
-    return command[0].startswith(b"EVAL") and command[1] in lua.script(verb)
+    return command[0].startswith(b"EVAL") and command[1] in _lua.script(verb)
 
 
 @pytest.fixture(params=["direct", "wrapped", "cluster"])
@@ -102,7 +102,7 @@ def _to_server(front, server, kind):
     direct = server.client()
     with none_left(server.client()), FaultProxy(server.host, server.port) as proxy:
         for verb in VERBS:
-            direct.script_load(lua.script(verb).text)
+            direct.script_load(_lua.script(verb).text)
         client = front.client(proxy)
         if kind == "wrapped":
             wrap(client)
@@ -176,7 +176,7 @@ async def test_an_extend_extends_once(front, way, name, fate):
 async def test_a_renewal_keeps_the_lease(front, way, name, fate):
     told = []
     lock = front.package.RedisLock(
-        name, client=way.client, expire=1.5, on_lost=lambda *facts: told.append(facts)
+        name, client=way.client, expire=1.5, on_lost=lambda *client_state: told.append(client_state)
     )
     await way.lose(fate, "renew")
 

@@ -25,12 +25,12 @@ def client(server):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_neither_holds_nor_lets_go_its_parents_lease(client, name):
     with RedisLock(name, client=client) as lease:
-        facts = in_child(lambda: (lease.lost, lease.remaining(), lease.owned()))
+        client_state = in_child(lambda: (lease.lost, lease.remaining(), lease.owned()))
         released = in_child(lease.release)
         extended = in_child(lease.extend)
         checked = in_child(lease.check)
 
-        assert facts == "(True, 0.0, False)"
+        assert client_state == "(True, 0.0, False)"
         for told in (released, extended, checked):
             assert f"the parent process {os.getpid()}" in told
         assert lease.owned()

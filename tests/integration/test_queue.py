@@ -25,8 +25,9 @@ from support.queues import queue_of, queued
 from support.topologies import started
 from support.workers import Rival, in_child
 
-from redis_lock_decorators import ConfigurationError, lua
-from redis_lock_decorators.rules.keys import companion, with_queue
+from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators._rules.keys import companion, with_queue
 
 FRONTS = TIDY_FRONTS
 
@@ -74,11 +75,11 @@ async def held_for_a_crowd(front, direct, lock, name, count=5, **options):
     """Let so many wait for a lock that is held until all of them stand in its queue."""
     lease = await do(lock.acquire())
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, count)
         await do(lease.release())
 
-    return await all_served(front, lock, let_go, count, **options)
+    return await all_served(front, lock, release_keys, count, **options)
 
 
 async def test_waiters_enter_in_the_order_in_which_they_came(front, server, direct, name):
@@ -93,13 +94,13 @@ async def test_waiters_enter_in_the_order_in_which_they_came(front, server, dire
 
         return come
 
-    async def let_go():
+    async def release_keys():
         for number in range(8):
             comes[0] = number
             await queued(front, direct, name, number + 1)
         await do(lease.release())
 
-    results = await front.elsewhere(*map(coming, range(8)), let_go)
+    results = await front.elsewhere(*map(coming, range(8)), release_keys)
 
     assert results[:8] == [True] * 8
     assert crowd.entered == list(range(8))
@@ -125,7 +126,7 @@ async def test_those_who_wait_send_next_to_nothing(front, server, direct, name):
     lease = await do(lock.acquire())
     sent = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 20)
         await front.sleep(0.2)
         before = direct.info("stats")["total_commands_processed"]
@@ -133,7 +134,7 @@ async def test_those_who_wait_send_next_to_nothing(front, server, direct, name):
         sent.append(direct.info("stats")["total_commands_processed"] - before)
         await do(lease.release())
 
-    await all_served(front, lock, let_go, 20)
+    await all_served(front, lock, release_keys, 20)
 
     assert sent[0] < 30
 
@@ -147,12 +148,12 @@ async def test_one_release_is_all_that_a_hand_over_costs(front, server, direct, 
     lease = await do(lock.acquire())
     counts = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 20)
         counts.append(count("evalsha"))
         await do(lease.release())
 
-    await all_served(front, lock, let_go, 20)
+    await all_served(front, lock, release_keys, 20)
 
     assert count("evalsha") - counts[0] < 21 + 10  # and now and then a look at the lock
 
@@ -209,14 +210,14 @@ async def test_those_whose_time_ran_out_cost_the_others_no_turn(front, server, d
     lease = await do(lock.acquire())
     released = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 1)
         await front.sleep(0.6)
         released.append(time.monotonic())
         await do(lease.release())
 
     mixed = zip(impatient.waiters(5), patient.waiters(5), strict=True)
-    results = await front.elsewhere(*itertools.chain(*mixed), let_go)
+    results = await front.elsewhere(*itertools.chain(*mixed), release_keys)
 
     assert results[:10] == [False, True] * 5
     assert time.monotonic() - released[0] < 2.0  # less than one grant
@@ -265,12 +266,12 @@ async def test_a_lock_may_be_looked_for_instead(front, server, direct, name):
     lease = await do(lock.acquire())
     seen = []
 
-    async def let_go():
+    async def release_keys():
         await front.sleep(0.2)
         seen.extend([direct.keys(f"*{name}*"), direct.pubsub_channels()])
         await do(lease.release())
 
-    await all_served(front, lock, let_go)
+    await all_served(front, lock, release_keys)
 
     assert seen == [[lease.key.encode()], []]
 
@@ -285,11 +286,11 @@ async def test_numbers_grow_from_hand_to_hand(front, server, direct, name):
         fences.append(lease.fence)
         await do(lease.release())
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 5)
         await do(first.release())
 
-    results = await front.elsewhere(*[enter] * 5, let_go)
+    results = await front.elsewhere(*[enter] * 5, release_keys)
 
     direct.delete(companion(f"sys:lock:{name}".encode(), b"fence"))
     assert results == [None] * 6
@@ -318,13 +319,13 @@ async def test_clients_of_any_kind_wait(front, server, name, options):
     lease = await do(lock.acquire())
     told = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, looking, name, 5)
         await front.sleep(0.6)  # longer than a short timeout
         told.append(time.monotonic())
         await do(lease.release())
 
-    await all_served(front, lock, let_go)
+    await all_served(front, lock, release_keys)
 
     assert time.monotonic() - told[0] < 2.0
     looking.close()
@@ -375,13 +376,13 @@ async def test_clusters_and_sentinel_sets_hand_locks_on(front, kind, name):
         leases = [await do(lock.acquire()) for lock in locks]
         crowds = [Crowd(front, lock) for lock in locks]
 
-        async def let_go():
+        async def release_keys():
             for place, lease in enumerate(leases):
                 await queued(front, looking, f"{name}:{place}", 4)
                 await do(lease.release())
 
         works = [waiter for crowd in crowds for waiter in crowd.waiters(4)]
-        results = await front.elsewhere(*works, let_go)
+        results = await front.elsewhere(*works, release_keys)
 
         assert results == [True] * 12 + [None]
         assert [crowd.most for crowd in crowds] == [1] * 3
@@ -417,14 +418,14 @@ async def test_several_locks_at_once_share_one_channel(front, server, direct, na
     leases = [await do(lock.acquire()) for lock in locks]
     crowds, channels = [Crowd(front, lock) for lock in locks], []
 
-    async def let_go():
+    async def release_keys():
         for place, lease in enumerate(leases):
             await queued(front, direct, f"{name}:{place}", 4)
             channels.extend(direct.pubsub_channels())
             await do(lease.release())
 
     works = [waiter for crowd in crowds for waiter in crowd.waiters(4)]
-    results = await front.elsewhere(*works, let_go)
+    results = await front.elsewhere(*works, release_keys)
 
     assert results == [True] * 20 + [None]
     assert [crowd.most for crowd in crowds] == [1] * 5
@@ -438,11 +439,11 @@ async def test_those_who_want_several_locks_enter_beside_a_queue(front, server, 
     singles, pairs = Crowd(front, one), Crowd(front, both)
     lease = await do(one.acquire())
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, f"{name}:a", 4)
         await do(lease.release())
 
-    results = await front.elsewhere(*singles.waiters(4), *pairs.waiters(2), let_go)
+    results = await front.elsewhere(*singles.waiters(4), *pairs.waiters(2), release_keys)
 
     assert results == [True] * 6 + [None]
 
@@ -454,12 +455,12 @@ def test_ten_thousand_tasks_wait_over_few_connections(server, direct, name):
         known, most = connections(direct), []
         lease = await lock.acquire()
 
-        async def let_go():
+        async def release_keys():
             await queued(ASYNCIO, direct, name, 10_000)
             most.append(len(connections(direct) - known))
             await lease.release()
 
-        crowd = await all_served(ASYNCIO, lock, let_go, 10_000, acquire_time=100)
+        crowd = await all_served(ASYNCIO, lock, release_keys, 10_000, acquire_time=100)
 
         assert len(crowd.entered) == 10_000
         assert most[0] <= 9
@@ -473,14 +474,14 @@ def test_two_hundred_threads_wait_over_few_connections(server, direct, name):
         lock = BLOCKING.package.RedisLock(name, client=client, expire=30)
         lease = lock.acquire()
 
-        async def let_go():
+        async def release_keys():
             await queued(BLOCKING, direct, name, 200)
             client.connection_pool.disconnect(inuse_connections=False)
             time.sleep(0.3)
             most.append(len(connections(direct) - known))
             lease.release()
 
-        await all_served(BLOCKING, lock, let_go, 200)
+        await all_served(BLOCKING, lock, release_keys, 200)
 
         assert most[0] < 50
 
@@ -498,7 +499,7 @@ def test_a_forked_child_waits_on_a_channel_of_its_own(server, direct, name):
         with lock as lease:
             return lease.owned()
 
-    def let_go():
+    def release_keys():
         BLOCKING.run(queued(BLOCKING, direct, name, 2))
         places = [place.decode() for place in direct.zrange(queue_of(name), 0, -1)]
         channels.extend(place.split("|")[0] for place in places)
@@ -509,7 +510,7 @@ def test_a_forked_child_waits_on_a_channel_of_its_own(server, direct, name):
             pass
 
     lease = lock.acquire()
-    ours, looking = threading.Thread(target=wait), threading.Thread(target=let_go)
+    ours, looking = threading.Thread(target=wait), threading.Thread(target=release_keys)
     ours.start()
     looking.start()
     told = in_child(work)
@@ -525,7 +526,7 @@ def test_a_late_copy_of_lining_up_gives_an_endless_lock_no_end(direct, name):
     direct.set(keys[0], "mine")
 
     details = ("mine", 1, 10_000, "channel", 2500, 0, "")
-    reply = direct.eval(lua.script("enqueue").text, 3, *keys, *details)
+    reply = direct.eval(_lua.script("enqueue").text, 3, *keys, *details)
 
     assert reply == b"mine:1"
     assert direct.pttl(keys[0]) == -1

@@ -46,14 +46,14 @@ async def test_a_killed_waiter_costs_nothing(front, server, direct, rival, name)
     await queued(front, direct, name)
     told = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 2)
         rival.end()
         await front.sleep(0.1)
         told.append(time.monotonic())
         await do(lease.release())
 
-    times = await entered_while(front, lock, let_go)
+    times = await entered_while(front, lock, release_keys)
 
     assert times[0] - told[0] < 1.0  # less than a grant
 
@@ -68,13 +68,13 @@ async def test_a_stopped_waiter_costs_one_grant_and_is_served_in_the_end(
     await queued(front, direct, name)
     told, held = [], []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 4)
         rival.stop()
         told.append(time.monotonic())
         await do(lease.release())
 
-    times = await entered_while(front, lock, let_go, 3)
+    times = await entered_while(front, lock, release_keys, 3)
     async with front.held(lock):
         rival.go_on()
         await front.sleep(0.5)
@@ -171,11 +171,13 @@ def _redis_py(direct, name):
 
 
 @pytest.mark.parametrize(
-    ("take", "let_go"),
+    ("take", "release_keys"),
     [(_plain, _by_deleting), (_redis_py, _by_letting_go), (_redis_py, _by_deleting)],
     ids=["plain-plain", "redis-py", "redis-py-plain"],
 )
-async def test_a_stranger_that_lets_go_is_found_soon(front, server, direct, name, take, let_go):
+async def test_a_stranger_that_lets_go_is_found_soon(
+    front, server, direct, name, take, release_keys
+):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     lease = take(direct, name)
     told = []
@@ -184,7 +186,7 @@ async def test_a_stranger_that_lets_go_is_found_soon(front, server, direct, name
         await queued(front, direct, name, 3)
         await front.sleep(0.7)
         told.append(time.monotonic())
-        let_go(direct, name, lease)
+        release_keys(direct, name, lease)
 
     times = await entered_while(front, lock, delete, 3)
 
@@ -199,12 +201,12 @@ async def test_any_way_to_let_go_hands_on(front, server, direct, name, method):
     lease = await do(lock.acquire())
     told = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 5)
         told.append(time.monotonic())
         await do(lease.release())
 
-    times = await entered_while(front, lock, let_go, 5)
+    times = await entered_while(front, lock, release_keys, 5)
 
     assert times[-1] - told[0] < 1.0
 
@@ -216,12 +218,12 @@ async def test_release_lock_hands_on(front, server, direct, name, method):
     identifier = await do(front.package.acquire_lock(client, name, expire=20))
     told = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 5)
         told.append(time.monotonic())
         assert await do(front.package.release_lock(client, name, identifier, method=method))
 
-    times = await entered_while(front, lock, let_go, 5)
+    times = await entered_while(front, lock, release_keys, 5)
 
     assert times[-1] - told[0] < 1.0
 
@@ -254,12 +256,12 @@ async def test_who_may_not_publish_looks_and_says_so_once(front, server, direct,
     lock = front.package.RedisLock(name, client=client, expire=5)
     lease = await do(lock.acquire())
 
-    async def let_go():
+    async def release_keys():
         await front.sleep(0.5)
         await do(lease.release())
 
     with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
-        await entered_while(front, lock, let_go, 4)
+        await entered_while(front, lock, release_keys, 4)
         async with front.held(lock) as lease:
             assert await do(lock.acquire(0.05, blocking=False)) is None
 
@@ -278,13 +280,13 @@ async def test_waiters_are_told_where_less_is_allowed(front, server, direct, nam
     lock = front.package.RedisLock(name, client=client, expire=30)
     lease, told = await do(lock.acquire()), []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 5)
         await front.sleep(0.6)
         told.append(time.monotonic())
         await do(lease.release())
 
-    times = await entered_while(front, lock, let_go, 5)
+    times = await entered_while(front, lock, release_keys, 5)
 
     direct.acl_deluser("lesser")
     assert times[-1] - told[0] < 2.0  # less than one grant
@@ -299,13 +301,13 @@ async def test_a_lost_reply_while_lining_up_takes_no_second_place(
     proxy.drop_reply(lambda command: b"}~:queue" in b" ".join(command), times=4)
     most = []
 
-    async def let_go():
+    async def release_keys():
         await queued(front, direct, name, 3)
         await front.sleep(0.3)
         most.append(direct.zcard(queue_of(name)))
         await do(lease.release())
 
-    await entered_while(front, lock, let_go, 3)
+    await entered_while(front, lock, release_keys, 3)
 
     assert most == [3]
 
@@ -318,7 +320,7 @@ def test_a_waiter_interrupted_at_any_line_leaves_nothing(server, direct, name):
     lock = BLOCKING.package.RedisLock(name, client=client, expire=30)
     held = BLOCKING.package.RedisLock(name, client=other, expire=30)
 
-    def let_go(lease, left):
+    def release_keys(lease, left):
         end = time.monotonic() + PATIENCE
         while not direct.exists(queue_of(name)) and not left.is_set():
             assert time.monotonic() < end
@@ -327,8 +329,8 @@ def test_a_waiter_interrupted_at_any_line_leaves_nothing(server, direct, name):
     interruption = Interruption(0)
     for number in range(2_000):
         lease, left = held.acquire(2.0), threading.Event()  # a lost turn lasts for 2.5 s
-        assert lease is not None, interruption.place
-        helper = threading.Thread(target=let_go, args=(lease, left))
+        assert lease is not None, interruption.queue_entry
+        helper = threading.Thread(target=release_keys, args=(lease, left))
         helper.start()
         interruption = Interruption(number)
         with contextlib.suppress(Interrupted), interruption, lock:

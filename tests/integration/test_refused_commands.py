@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from redis.exceptions import RedisError
 
-from redis_lock_decorators import lua
+from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators.testing import LocalServer
 
 LEASE = 60_000
@@ -31,7 +31,7 @@ class Scene(NamedTuple):
     details: tuple[Any, ...] = ()
     holder: str | None = MINE
     places: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    client_state: tuple[tuple[str, str], ...] = ()
 
 
 GRANTED, SUSPECT = ("granted", f"open|{MINE}|20000"), ("suspect:open", "1")
@@ -44,27 +44,33 @@ SCENES = {
     "acquire by a number": Scene("acquire_fenced", (*LOCKS[:2], "f1", "f2"), (LEASE, LEASE), None),
     "extend": Scene("extend", LOCKS[:2], (2 * LEASE,)),
     "renew": Scene("renew", LOCKS[:2], (MINE, 2 * LEASE, MINE, 2 * LEASE)),
-    "settle": Scene("settle", ONE, ("last", 1, 10**15), facts=(GRANTED,)),
-    "settle for a while": Scene("settle", ONE, ("last", 0, 10**15), facts=(GRANTED,)),
+    "settle": Scene("settle", ONE, ("last", 1, 10**15), client_state=(GRANTED,)),
+    "settle for a while": Scene("settle", ONE, ("last", 0, 10**15), client_state=(GRANTED,)),
     "unlock": Scene("unlock", (LOCK,), (0,)),
     "unlock in a while": Scene("unlock", (LOCK,), (1000,)),
     "line up for a free lock": Scene("enqueue", ONE, (*LINE_UP, ""), None),
-    "line up where it was handed over": Scene("enqueue", ONE, (*LINE_UP, ""), facts=(GRANTED,)),
+    "line up where it was handed over": Scene(
+        "enqueue", ONE, (*LINE_UP, ""), client_state=(GRANTED,)
+    ),
     "line up at another place": Scene("enqueue", ONE, (*LINE_UP, f"x|{MINE}|20000"), "mine"),
     "line up": Scene("enqueue", ONE, (*LINE_UP, ""), "other", (LIVE,), (SUSPECT,)),
     "line up for one that lapsed": Scene("enqueue", ONE, (*LINE_UP, ""), None, (DEAD, LIVE)),
-    "enter": Scene("enter", ONE, (2 * LEASE, LIVE), places=(LIVE,), facts=(("granted", LIVE),)),
+    "enter": Scene(
+        "enter", ONE, (2 * LEASE, LIVE), places=(LIVE,), client_state=(("granted", LIVE),)
+    ),
     "leave": Scene("cancel", ONE, (DEAD,), "other", (DEAD,)),
     "leave where it was handed over": Scene("cancel", ONE, ("x",), places=(LIVE,)),
     "force": Scene("force", ONE, places=(DEAD, LIVE)),
-    "look": Scene("poke", ONE, (DEAD, LIVE), None, (DEAD, LIVE)),
-    "look at one that rests": Scene("poke", ONE, (), f"{MINE}:rest", (LIVE,)),
+    "look": Scene("recheck", ONE, (DEAD, LIVE), None, (DEAD, LIVE)),
+    "look at one that rests": Scene("recheck", ONE, (), f"{MINE}:rest", (LIVE,)),
     "release": Scene("release", RELEASED),
     "release to nobody": Scene("release", RELEASED, places=(DEAD,)),
     "release to a waiter": Scene("release", RELEASED, (MINE, 1), places=(DEAD, LIVE)),
-    "release to a suspect": Scene("release", RELEASED, places=(LAZY,), facts=(SUSPECT, GRANTED)),
+    "release to a suspect": Scene(
+        "release", RELEASED, places=(LAZY,), client_state=(SUSPECT, GRANTED)
+    ),
     "release two": Scene("release", TWO_RELEASED, (MINE, 1), places=(LIVE,)),
-    "rest": Scene("rest", RELEASED, (1000, MINE, 1), places=(LIVE,), facts=(GRANTED,)),
+    "rest": Scene("rest", RELEASED, (1000, MINE, 1), places=(LIVE,), client_state=(GRANTED,)),
     "rest two": Scene("rest", TWO_RELEASED, (1000, MINE, 1), places=(DEAD,)),
 }
 
@@ -80,9 +86,9 @@ class Limited:
         self.root = server.client(decode_responses=True)
         self.permit()
         self.client = server.client(username="limited", password=SECRET, decode_responses=True)
-        self.line = server.client().pubsub()
-        self.line.subscribe("open")
-        assert self.line.get_message(timeout=20) is not None
+        self.subscription = server.client().pubsub()
+        self.subscription.subscribe("open")
+        assert self.subscription.get_message(timeout=20) is not None
 
     def permit(self, *but: str) -> None:
         """Let the user do everything but this."""
@@ -101,12 +107,12 @@ class Limited:
                 self.root.set(name, scene.holder, px=LEASE)
             for score, place in enumerate(scene.places):
                 self.root.zadd(f"{QUEUE}{suffix}", {place: score + 1 + number})
-            for field, value in scene.facts:
+            for field, value in scene.client_state:
                 self.root.hset(f"{FACTS}{suffix}", field, value)
 
     def run(self, scene: Scene) -> Any:
-        text, count = lua.script(scene.verb).text, len(scene.keys)
-        identifier = "open" if scene.verb == "poke" else MINE
+        text, count = _lua.script(scene.verb).text, len(scene.keys)
+        identifier = "open" if scene.verb == "recheck" else MINE
         return self.client.eval(text, count, *scene.keys, identifier, "1", *scene.details)
 
     def stored(self) -> list[Any]:
@@ -125,7 +131,7 @@ def limited() -> Iterator[Limited]:
 
 def commands_of(verb: str) -> list[str]:
     """The commands that a script may send."""
-    text = lua.script(verb).text.decode()
+    text = _lua.script(verb).text.decode()
     return sorted(set(re.findall(r"(?:call|unless_other)\('([A-Z]+)'", text)))
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators import lua
+from redis_lock_decorators import _lua as _lua
 
 
 def renewed(client, *leases):
     """Renew keys held by given identifiers for a minute."""
     details = [detail for _, identifier in leases for detail in (identifier, 60_000)]
     keys = [key for key, _ in leases]
-    return client.eval(lua.script("renew").text, len(keys), *keys, "request", 7, *details)
+    return client.eval(_lua.script("renew").text, len(keys), *keys, "request", 7, *details)
 
 
 @pytest.fixture

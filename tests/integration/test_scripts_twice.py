@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators import lua
-from redis_lock_decorators.rules.keys import with_notes
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators.testing import LocalServer
 
 MINE = "mine"
@@ -19,7 +19,7 @@ class Server:
         self.client = server.client(decode_responses=True)
 
     def run(self, verb: str, *arguments: Any) -> Any:
-        return self.client.eval(lua.script(verb).text, 1, "lock", MINE, 1, *arguments)
+        return self.client.eval(_lua.script(verb).text, 1, "lock", MINE, 1, *arguments)
 
     def written(self) -> int:
         """How many writes replicas would have to know of."""
@@ -71,32 +71,32 @@ def test_time_is_told_to_who_asks_for_it(real: Server) -> None:
 def test_end_is_told_to_the_millisecond(real: Server) -> None:
     real.run("acquire", 60_000)
 
-    found = {real.run("left")[1] for _ in range(200)}
+    found = {real.run("time_left")[1] for _ in range(200)}
 
     assert len(found) == 1
     real.client.persist("lock")
-    assert real.run("left")[1:] == ["-1", -1]
+    assert real.run("time_left")[1:] == ["-1", -1]
 
 
 @pytest.mark.parametrize("apart", [1, 15])
 def test_end_that_is_a_millisecond_elsewhere_is_not_moved(real: Server, apart: int) -> None:
     real.run("acquire", 60_000)
-    end = int(real.run("left")[1])
+    end = int(real.run("time_left")[1])
 
     assert real.run("adjust", end + apart, end - 30_000, end) == ["mine:1", MINE, 1]
     assert real.run("adjust", end, end - 30_000, end) == "mine:1"
     assert real.run("adjust", end, end - 30_000, end) == ["mine:1", MINE, 0]
 
-    assert int(real.run("left")[1]) == end - 30_000
+    assert int(real.run("time_left")[1]) == end - 30_000
 
 
 def test_move_after_its_time_is_refused(real: Server) -> None:
     real.run("acquire", 60_000)
-    end = int(real.run("left")[1])
+    end = int(real.run("time_left")[1])
 
     assert real.run("adjust", end, end - 30_000, end - 60_001) == ["mine:1", MINE, 1]
 
-    assert int(real.run("left")[1]) == end
+    assert int(real.run("time_left")[1]) == end
 
 
 @pytest.mark.parametrize("last", [MINE, "token"])
@@ -128,7 +128,7 @@ def test_last_form_is_also_the_sign_that_the_lock_was_entered(
     arguments = (MINE, 1, "token", 0, int(time) + 10_000)
 
     for _ in range(2):
-        real.client.eval(lua.script("settle").text, 3, "lock", "queue", "facts", *arguments)
+        real.client.eval(_lua.script("settle").text, 3, "lock", "queue", "facts", *arguments)
 
     assert real.client.get("lock") == "token"
     assert real.client.hget("facts", "granted") == left
@@ -139,7 +139,7 @@ def keys() -> tuple[bytes, ...]:
     return with_notes((b"lock",))
 
 
-@pytest.mark.parametrize("verb", ["release", "rest"])
+@pytest.mark.parametrize("verb", ["release", "min_hold"])
 @pytest.mark.parametrize("missing", ["zadd", "zremrangebyrank", "pexpire"])
 def test_without_a_right_to_note_releases_the_lock_is_released_and_nothing_left_for_ever(
     real: Server, local: LocalServer, verb: str, missing: str, keys: tuple[bytes, ...]
@@ -148,18 +148,18 @@ def test_without_a_right_to_note_releases_the_lock_is_released_and_nothing_left_
     real.client.execute_command("ACL", "SETUSER", "limited", *rules)
     client = local.client(username="limited", password="any")  # noqa: S106
     real.client.set(keys[0], MINE, px=60_000)
-    details = (5_000, MINE, 1) if verb == "rest" else (MINE, 1)
+    details = (5_000, MINE, 1) if verb == "min_hold" else (MINE, 1)
 
-    assert client.eval(lua.script(verb).text, 4, *keys, MINE, 1, *details) == b"mine:1"
+    assert client.eval(_lua.script(verb).text, 4, *keys, MINE, 1, *details) == b"mine:1"
 
-    assert real.client.get(keys[0]) == ("mine:rest" if verb == "rest" else None)
+    assert real.client.get(keys[0]) == ("mine:rest" if verb == "min_hold" else None)
     assert not real.client.exists(keys[3])
 
 
 def test_release_that_comes_again_finds_by_what_it_was_noted(
     real: Server, keys: tuple[bytes, ...]
 ) -> None:
-    client, text = real.client, lua.script("release").text
+    client, text = real.client, _lua.script("release").text
 
     def released(*details: Any) -> Any:
         return client.eval(text, 4, *keys, MINE, 1, *details)
@@ -170,20 +170,20 @@ def test_release_that_comes_again_finds_by_what_it_was_noted(
 
     assert released("first", 1) == released("first") == "mine:1"
     assert released() == released("second") == ["mine:1", "another"]
-    assert 29_000 < client.pttl(keys[3]) <= lua.NOTED
+    assert 29_000 < client.pttl(keys[3]) <= _lua.NOTED
 
 
 def test_only_the_last_releases_are_noted(real: Server, keys: tuple[bytes, ...]) -> None:
-    client, text = real.client, lua.script("release").text
-    half_a_minute_ago = int(client.time()[0]) * 1000 - lua.NOTED
+    client, text = real.client, _lua.script("release").text
+    half_a_minute_ago = int(client.time()[0]) * 1000 - _lua.NOTED
     client.zadd(keys[3], {f"old {number}": half_a_minute_ago - number for number in range(20)})
-    for number in range(lua.MOST_NOTED + 20):
+    for number in range(_lua.MOST_NOTED + 20):
         client.set(keys[0], MINE, px=60_000)
         client.eval(text, 4, *keys, MINE, 1, f"number {number}", 1)
         assert number or client.zcard(keys[3]) == 1
 
-    assert client.zcard(keys[3]) == lua.MOST_NOTED
-    assert client.zscore(keys[3], f"number {lua.MOST_NOTED + 19}") is not None
+    assert client.zcard(keys[3]) == _lua.MOST_NOTED
+    assert client.zscore(keys[3], f"number {_lua.MOST_NOTED + 19}") is not None
 
 
 @pytest.mark.parametrize("has_notes", [False, True])
@@ -196,7 +196,7 @@ def test_release_of_a_lock_that_nobody_waits_for_lets_notes_end(
         client.pexpire(keys[3], 10_000)
     client.set(keys[0], MINE, px=60_000)
 
-    assert client.eval(lua.script("release").text, 4, *keys, MINE, 1) == "mine:1"
+    assert client.eval(_lua.script("release").text, 4, *keys, MINE, 1) == "mine:1"
 
     assert client.zrange(keys[3], 0, -1) == (["another", MINE] if has_notes else [])
     assert client.pttl(keys[3]) <= 10_000

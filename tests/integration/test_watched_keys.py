@@ -4,10 +4,10 @@ import pytest
 from support.fronts import LEGACY, do, wrap
 
 from redis_lock_decorators import LockLostError
-from redis_lock_decorators.lua import script
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators._lua import script
+from redis_lock_decorators._rules.keys import with_queue
 
-POKE = script("poke").sha
+POKE = script("recheck").sha
 
 lost_messages = pytest.mark.parametrize(
     ("fate", "verb"),

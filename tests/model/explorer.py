@@ -46,7 +46,7 @@ class Waiter(NamedTuple):
     evidence: int = LONG_AGO
     left: int = 0
     ticket: int = 0
-    news: tuple[str, ...] = ()
+    signal: tuple[str, ...] = ()
     renewed: bool = False
 
 
@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     key: tuple[str, int] | None
     queue: tuple[tuple[str, int], ...]
-    facts: tuple[str, ...]
+    client_state: tuple[str, ...]
     processes: tuple[Process, ...]
     waiters: tuple[Waiter, ...]
     copies: tuple[tuple[int, int, int], ...]
@@ -132,7 +132,7 @@ class Explorer:
         return State(
             key=(STRANGER, self.stranger) if self.stranger else None,
             queue=(),
-            facts=(),
+            client_state=(),
             processes=(Process(),) * (max(self.homes) + 1),
             waiters=tuple(Waiter(home) for home in self.homes),
             copies=(),
@@ -200,7 +200,7 @@ class Explorer:
         if state.key or state.copies or any(process.inbox for process in state.processes):
             return False
         # What is left of who came too late or died ends by itself after minutes: not modelled.
-        return self.has_time or not (state.queue or state.facts)
+        return self.has_time or not (state.queue or state.client_state)
 
     def _wrong(self, state: State) -> str:
         holders = [
@@ -248,7 +248,7 @@ class Explorer:
             yield from self._lies(state, at, process)
             if process.inbox and not self._is_full(state, process):
                 step = Step(self, state)
-                step.hear(at)
+                step.receive(at)
                 yield f"process {at} hears {process.inbox[0]}", False, step.state()
             if self._can_ping(process, awaiting):
                 step = Step(self, state)
@@ -257,7 +257,7 @@ class Explorer:
             if self._can_poke(state, process, awaiting):
                 step = Step(self, state)
                 step.processes[at] = process._replace(lapses=0)
-                step.poke(awaiting)
+                step.recheck(awaiting)
                 yield f"process {at} pokes", False, step.state()
             step = Step(self, state)
             if step.spend("cut"):
@@ -271,7 +271,7 @@ class Explorer:
             step.processes[at] = process._replace(open=True, evidence=LONG_AGO)
             for number, waiter in enumerate(state.waiters):
                 if waiter.process == at:
-                    step.tell(number, "again")
+                    step.notify(number, "again")
             yield f"process {at} connects anew", False, step.state()
         step = Step(self, state)
         if step.spend("crash"):
@@ -302,7 +302,7 @@ class Explorer:
     def _is_full(self, state: State, process: Process) -> bool:
         """Whether the next word is for somebody who must read others first."""
         kind, fact = process.inbox[0]
-        return kind != "pong" and len(state.waiters[owner(fact)].news) >= MOST_WORDS
+        return kind != "pong" and len(state.waiters[owner(fact)].signal) >= MOST_WORDS
 
     def _can_ping(self, process: Process, awaiting: list[int]) -> bool:
         """Whether a PING may tell anything, and none is under way."""
@@ -328,14 +328,14 @@ class Explorer:
             step = Step(self, state)
             step.ask(at, WANTS)
             yield f"{at} tries", False, step.state()
-        elif waiter.phase is WANTS and is_open and (waiter.news or _reads(home)):
+        elif waiter.phase is WANTS and is_open and (waiter.signal or _reads(home)):
             step = Step(self, state)
             step.line_up_and_hear(at)
             yield f"{at} lines up", False, step.state()
-        elif waiter.news and (waiter.phase is WAITS or (waiter.phase is WANTS and not is_open)):
+        elif waiter.signal and (waiter.phase is WAITS or (waiter.phase is WANTS and not is_open)):
             step = Step(self, state)
             step.take_news(at)
-            yield f"{at} reads {waiter.news[0]}", False, step.state()
+            yield f"{at} reads {waiter.signal[0]}", False, step.state()
         elif waiter.phase in (HOLDS, OVER):
             step = Step(self, state)
             step.act(at)
@@ -395,15 +395,17 @@ class Step:
         self.memory: Memory | None = None
 
     def state(self) -> State:
-        key, queue, facts = self.before[:3]
+        key, queue, client_state = self.before[:3]
         if self.memory is not None:
             key = self.memory.strings.get(LOCK)
             queue = _compact(self.memory.queues.get(QUEUE, {}))
-            facts = tuple(sorted(map(":".join, self.memory.hashes.get(FACTS, {}).items())))
+            client_state = tuple(sorted(map(":".join, self.memory.hashes.get(FACTS, {}).items())))
         processes, waiters = tuple(self.processes), tuple(self.waiters)
         copies = tuple(sorted(self.copies))
         public = tuple(sorted(self.public)) if dict(self.faults).get("replay") else ()
-        return _plain(State(key, queue, facts, processes, waiters, copies, self.faults, public))
+        return _plain(
+            State(key, queue, client_state, processes, waiters, copies, self.faults, public)
+        )
 
     def act(self, at: int) -> None:
         """A waiter's process does something, so it is not paused."""
@@ -472,7 +474,7 @@ class Step:
         waiter, former = self.waiters[at], ""
         if waiter.is_placed and self.protocol.has_own_places:
             former = self.explorer.place(at, waiter)
-            waiter = waiter._replace(place=self._new_place(at), news=())
+            waiter = waiter._replace(place=self._new_place(at), signal=())
         waiter = self.waiters[at] = waiter._replace(
             is_placed=True, is_fresh=True, is_proved=False, evidence=LONG_AGO
         )
@@ -501,13 +503,13 @@ class Step:
         waiter = self.waiters[at]
         self.waiters[at] = Waiter(waiter.process, HOLDS, waiter.place, left=ticks)
 
-    def tell(self, at: int, news: str) -> None:
+    def notify(self, at: int, signal: str) -> None:
         waiter = self.waiters[at]
-        if waiter.phase not in (WANTS, WAITS) or news in waiter.news:
+        if waiter.phase not in (WANTS, WAITS) or signal in waiter.signal:
             return
-        self.waiters[at] = waiter._replace(news=(*waiter.news, news))
+        self.waiters[at] = waiter._replace(signal=(*waiter.signal, signal))
 
-    def hear(self, at: int) -> None:
+    def receive(self, at: int) -> None:
         process = self.processes[at]
         (word, fact), *others = process.inbox
         process = self.processes[at] = process._replace(inbox=tuple(others), lapses=0)
@@ -531,9 +533,9 @@ class Step:
             return
         if is_word and is_timely:
             self.waiters[at] = waiter._replace(evidence=evidence, is_proved=True)
-            self.tell(at, "turn")
-        elif not {"ask", "again"} & set(waiter.news):
-            self.tell(at, "again" if word == "again" else "ask")
+            self.notify(at, "turn")
+        elif not {"ask", "again"} & set(waiter.signal):
+            self.notify(at, "again" if word == "again" else "ask")
 
     def hand_on(self, at: int, identifier: str) -> None:
         waiter = self.waiters[at]
@@ -543,13 +545,13 @@ class Step:
 
     def take_news(self, at: int) -> None:
         waiter = self.waiters[at]
-        news, *others = waiter.news
+        signal, *others = waiter.signal
         self.act(at)
-        waiter = self.waiters[at] = waiter._replace(news=tuple(others))
-        if news == "again":
+        waiter = self.waiters[at] = waiter._replace(signal=tuple(others))
+        if signal == "again":
             self.waiters[at] = waiter._replace(phase=WANTS)
             return
-        if news == "ask":
+        if signal == "ask":
             self.learn(at)
             return
         age = min(waiter.asked, waiter.evidence) if self.protocol.needs_evidence else 0
@@ -559,12 +561,12 @@ class Step:
         else:
             self.learn(at)
 
-    def poke(self, awaiting: list[int]) -> None:
+    def recheck(self, awaiting: list[int]) -> None:
         places = [self.explorer.place(at, self.waiters[at]) for at in awaiting]
-        _, _, _, _, *missing = self.run("poke", KEYS, "", *places)
+        _, _, _, _, *missing = self.run("recheck", KEYS, "", *places)
         for number in missing:
             if self.protocol.tells_missing:
-                self.tell(awaiting[number], "again")
+                self.notify(awaiting[number], "again")
 
     def _memory(self) -> Memory:
         if self.memory is None:
@@ -574,8 +576,8 @@ class Step:
                 memory.strings[LOCK] = state.key
             if state.queue:
                 memory.queues[QUEUE] = dict(state.queue)
-            if state.facts:
-                split = (fact.rpartition(":")[::2] for fact in state.facts)
+            if state.client_state:
+                split = (fact.rpartition(":")[::2] for fact in state.client_state)
                 memory.hashes[FACTS] = dict(split)
             memory.hearers = {str(at) for at, one in enumerate(self.processes) if one.open}
         return self.memory

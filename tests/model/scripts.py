@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from redis_lock_decorators.lua import KEPT, MOST_NOTED, NOTED
+from redis_lock_decorators._lua import KEPT, MOST_NOTED, NOTED
 
 
 class Redis(Protocol):
@@ -55,18 +55,18 @@ class Scripts:
         self,
         key: Any,
         queue: Any,
-        facts: Any,
+        client_state: Any,
         releaser: str | None = None,
         alive: str | None = None,
     ) -> None:
         redis = self.redis
-        granted = redis.hget(facts, "granted")
+        granted = redis.hget(client_state, "granted")
         if granted is not None:
             last = parts(granted)
             if last is None or last[1] != releaser:
-                redis.hdel(facts, "granted")
+                redis.hdel(client_state, "granted")
             if last is not None and last[1] != releaser and last[0] != alive:
-                self.suspect(facts, last[0])
+                self.suspect(client_state, last[0])
         heard: dict[str, int] = {}
         unheard = passed = 0
         while (place := redis.zpopmin(queue)) is not None:
@@ -80,23 +80,23 @@ class Scripts:
                 unheard += 1
                 if unheard <= 100:
                     self.again(channel, identifier)
-            elif redis.hget(facts, f"suspect:{channel}") is not None:
+            elif redis.hget(client_state, f"suspect:{channel}") is not None:
                 self.again(channel, identifier)
             else:
                 redis.set(key, identifier, int(grant))
                 turn = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
                 if redis.publish(channel, turn):
-                    redis.hset(facts, "granted", place)
-                    redis.pexpire(facts, KEPT)
+                    redis.hset(client_state, "granted", place)
+                    redis.pexpire(client_state, KEPT)
                     return
                 heard[channel] = 0
             passed += 1
             if passed == self.most and redis.exists(queue):
                 redis.delete(key)
-                redis.pexpire(facts, KEPT)
-                self.stir_last(queue, facts)
+                redis.pexpire(client_state, KEPT)
+                self.stir_last(queue, client_state)
                 return
-        redis.delete(key, facts)
+        redis.delete(key, client_state)
 
     def hearers(self, channel: str) -> int:
         found = self.redis.numsub(channel)
@@ -118,16 +118,16 @@ class Scripts:
             if self.hearers(channel) and self.again(channel, identifier):
                 return
 
-    def stir_last(self, queue: Any, facts: Any) -> None:
+    def stir_last(self, queue: Any, client_state: Any) -> None:
         places = []
         for place in reversed(self.redis.zall(queue)[-100:]):
             channel, *_ = parts(place) or ("",)
-            if self.redis.hget(facts, f"suspect:{channel}") is None:
+            if self.redis.hget(client_state, f"suspect:{channel}") is None:
                 places.append(place)
         self.stir(places)
 
-    def suspect(self, facts: Any, channel: str) -> None:
-        self.redis.hset(facts, f"suspect:{channel}", "1")
+    def suspect(self, client_state: Any, channel: str) -> None:
+        self.redis.hset(client_state, f"suspect:{channel}", "1")
 
     def enqueue(
         self,
@@ -140,7 +140,7 @@ class Scripts:
         ticket: int,
         given_up: str = "",
     ) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+        redis, (key, queue, client_state) = self.redis, keys
         place = f"{channel}|{identifier}|{grant}"
         former = given_up.split("|")[1] if given_up else None
         if former is not None:
@@ -151,20 +151,20 @@ class Scripts:
             if holder != identifier or -1 != redis.pttl(key) < lease:
                 redis.set(key, identifier, lease)
             redis.zrem(queue, place)
-            redis.hdel(facts, "granted")
+            redis.hdel(client_state, "granted")
             return mark
-        redis.hdel(facts, f"suspect:{channel}")
+        redis.hdel(client_state, f"suspect:{channel}")
         ticket = redis.zscore(queue, place) or ticket
         if ticket == 0:
             ticket = (redis.zlast(queue) or 0) + 1
         redis.zadd(queue, ticket, place)
         redis.pexpire(queue, KEPT)
         if holder is None:
-            self.promote(key, queue, facts, alive=channel)
+            self.promote(key, queue, client_state, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
     def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, place: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+        redis, (key, queue, client_state) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
             stands = int(redis.zscore(queue, place) is not None)
@@ -172,35 +172,35 @@ class Scripts:
         if -1 != redis.pttl(key) < lease:
             redis.pexpire(key, lease)
         redis.zrem(queue, place)
-        if redis.hget(facts, "granted") == place:
-            redis.hdel(facts, "granted")
+        if redis.hget(client_state, "granted") == place:
+            redis.hdel(client_state, "granted")
         return mark
 
     def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, place: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+        redis, (key, queue, client_state) = self.redis, keys
         redis.zrem(queue, place)
         if redis.get(key) == identifier:
-            self.promote(key, queue, facts, identifier)
-        elif not redis.exists(queue) and redis.hget(facts, "granted") is None:
-            redis.delete(facts)
+            self.promote(key, queue, client_state, identifier)
+        elif not redis.exists(queue) and redis.hget(client_state, "granted") is None:
+            redis.delete(client_state)
         return mark
 
     def force(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+        redis, (key, queue, client_state) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
             return [mark, holder or ""]
         if redis.exists(queue):
-            self.promote(key, queue, facts, holder)
+            self.promote(key, queue, client_state, holder)
         else:
-            redis.delete(key, facts)
+            redis.delete(key, client_state)
         return mark
 
-    def poke(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+    def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
+        redis, (key, queue, client_state) = self.redis, keys
         holder = redis.get(key)
         if holder is None:
-            self.promote(key, queue, facts)
+            self.promote(key, queue, client_state)
         elif not places and holder.endswith(":rest"):
             self.stir(redis.zall(queue)[:100])
         redis.pexpire(queue, KEPT)
@@ -223,7 +223,7 @@ class Scripts:
     def was_released(self, released: Any, releaser: str) -> bool:
         return self.redis.zscore(released, releaser) is not None
 
-    def rest(
+    def min_hold(
         self,
         mark: Any,
         keys: Sequence[Any],
@@ -235,11 +235,11 @@ class Scripts:
         redis, count, stranger = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts, released = keys[at::count]
+            key, queue, client_state, released = keys[at::count]
             holder = redis.value(key)
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
-                redis.hdel(facts, "granted")
+                redis.hdel(client_state, "granted")
                 places = redis.zall(queue)[:100]
                 if places or noted:
                     self.note_release(released, releaser, bool(places))
@@ -259,7 +259,7 @@ class Scripts:
         redis, count, stranger = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts, released = keys[at::count]
+            key, queue, client_state, released = keys[at::count]
             holder = redis.value(key)
             if holder != identifier:
                 if holder == resting or not self.was_released(released, releaser):
@@ -267,9 +267,9 @@ class Scripts:
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
                 if is_awaited:
-                    self.promote(key, queue, facts, identifier)
+                    self.promote(key, queue, client_state, identifier)
                 else:
-                    redis.delete(key, facts)
+                    redis.delete(key, client_state)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
                     self.note_release(released, releaser, is_awaited, is_new)

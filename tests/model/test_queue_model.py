@@ -82,7 +82,7 @@ def test_nothing_is_left_when_no_lease_runs_out(homes: tuple[int, ...]) -> None:
 class Unsuspecting(Scripts):
     """A process that let a grant lapse is handed the lock again."""
 
-    def suspect(self, facts: Any, channel: str) -> None:
+    def suspect(self, client_state: Any, channel: str) -> None:
         pass
 
 
@@ -104,7 +104,7 @@ class Keeping(Scripts):
 class Freeless(Scripts):
     """A lock that nobody waits for is not freed."""
 
-    def promote(self, key: Any, queue: Any, facts: Any, *_: Any, **__: Any) -> None:
+    def promote(self, key: Any, queue: Any, client_state: Any, *_: Any, **__: Any) -> None:
         place = self.redis.zpopmin(queue)
         if place is not None:
             channel, identifier, grant = place.split("|")

@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from model.scripts import Memory, Scripts
 
-from redis_lock_decorators import lua
+from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators.testing import LocalServer
 
 LEASE, KEYS = 60_000, ("lock", "queue", "waiters", "released")
 #: Keys of a second lock, for requests about several.
 OTHER = ("lock2", "queue2", "waiters2", "released2")
 #: The verbs that also ask for the last of these keys.
-NOTING = ("release", "rest")
+NOTING = ("release", "min_hold")
 WAITERS, CHANNELS = st.sampled_from("abc"), st.sampled_from(["one", "two"])
 RELEASERS = st.sampled_from(["a", "b", "x"])
 GRANTS = st.sampled_from([20_000, 30_000])
@@ -32,7 +32,7 @@ ODD_PLACES += ["a|b|c", "one|a|20000|", "one|a|999999999999999999999", "one|a|1e
 ODD = st.sampled_from(ODD_PLACES)
 LAPSES = st.tuples(st.just("expire"))
 POKES = st.one_of(
-    st.tuples(st.just("poke"), CHANNELS, PLACES, PLACES), st.tuples(st.just("poke"), CHANNELS)
+    st.tuples(st.just("recheck"), CHANNELS, PLACES, PLACES), st.tuples(st.just("recheck"), CHANNELS)
 )
 STEPS = st.one_of(
     *(ENQUEUES, ENQUEUES, ENQUEUES, LAPSES, LAPSES, POKES, POKES),
@@ -40,10 +40,10 @@ STEPS = st.one_of(
     st.tuples(st.just("enter"), WAITERS, st.sampled_from([0, LEASE]), PLACES),
     st.tuples(st.just("release"), WAITERS),
     st.tuples(st.just("force"), WAITERS),
-    st.tuples(st.just("rest"), WAITERS, st.just(LEASE)),
+    st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE)),
     st.tuples(st.just("release"), WAITERS, RELEASERS),
     st.tuples(st.just("release"), WAITERS, RELEASERS, st.just(1)),
-    st.tuples(st.just("rest"), WAITERS, st.just(LEASE), RELEASERS, st.just(1)),
+    st.tuples(st.just("min_hold"), WAITERS, st.just(LEASE), RELEASERS, st.just(1)),
     st.tuples(st.just("spy"), CHANNELS),
     st.tuples(st.just("release both"), WAITERS),
     st.tuples(st.just("set"), WAITERS),
@@ -53,7 +53,7 @@ STEPS = st.one_of(
 )
 
 
-LAPSE, POKE = ("expire",), ("poke", "x", "one|b|20000", "two|c|20000")
+LAPSE, POKE = ("expire",), ("recheck", "x", "one|b|20000", "two|c|20000")
 
 
 def lines_up(identifier: str, channel: str) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ class RealServer:
 
     def run(self, verb: str, keys: tuple[str, ...], *arguments: Any) -> Any:
         keys = keys if verb in NOTING else keys[: -len(keys) // 4]
-        return self.client.eval(lua.script(verb).text, len(keys), *keys, *arguments)
+        return self.client.eval(_lua.script(verb).text, len(keys), *keys, *arguments)
 
     def published(self) -> list[tuple[str, str]]:
         """What was heard since the last time, by channel."""
@@ -119,17 +119,23 @@ class RealServer:
         return heard
 
     def stored(self, keys: tuple[str, ...]) -> Any:
-        lock, queue, facts, released = keys
+        lock, queue, client_state, released = keys
         places = {
             member: int(score)
             for member, score in self.client.zrange(queue, 0, -1, withscores=True)
         }
         noted = set(self.client.zrange(released, 0, -1))
-        for companion in (queue, facts, released):
+        for companion in (queue, client_state, released):
             assert self.client.pttl(companion) != -1, f"{companion} never ends"
-            assert self.client.pttl(companion) <= lua.KEPT
+            assert self.client.pttl(companion) <= _lua.KEPT
         left = self.client.pttl(lock)
-        return self.client.get(lock), _rounded(left), places, self.client.hgetall(facts), noted
+        return (
+            self.client.get(lock),
+            _rounded(left),
+            places,
+            self.client.hgetall(client_state),
+            noted,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +156,10 @@ def _plain(reply: Any) -> Any:
 
 
 def _stored(memory: Memory, keys: tuple[str, ...]) -> Any:
-    lock, queue, facts, released = keys
+    lock, queue, client_state, released = keys
     left, noted = _rounded(memory.pttl(lock)), set(memory.queues.get(released, {}))
-    places, facts = memory.queues.get(queue, {}), memory.hashes.get(facts, {})
-    return memory.get(lock), left, places, facts, noted
+    places, client_state = memory.queues.get(queue, {}), memory.hashes.get(client_state, {})
+    return memory.get(lock), left, places, client_state, noted
 
 
 def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_go(
@@ -179,7 +185,7 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     assert real.client.zrange("released", 0, -1) == ["a", "stranger"]
 
 
-@pytest.mark.parametrize("verb", ["release", "rest"])
+@pytest.mark.parametrize("verb", ["release", "min_hold"])
 def test_key_with_other_data_keeps_no_other_from_being_let_go(real: Any, verb: str) -> None:
     memory = Memory()
     real.begin()
@@ -188,7 +194,7 @@ def test_key_with_other_data_keeps_no_other_from_being_let_go(real: Any, verb: s
     memory.set("lock2", "a", LEASE)
     real.client.rpush("lock", "other data")
     real.client.set("lock2", "a", px=LEASE)
-    details = (LEASE,) if verb == "rest" else ()
+    details = (LEASE,) if verb == "min_hold" else ()
 
     wanted = getattr(Scripts(memory), verb)("a:1", keys, "a", *details)
 
@@ -213,8 +219,8 @@ def test_very_long_queue_is_gone_through_in_many_calls(real: Any, living: bool) 
 
     lengths = []
     for serial in range(4):
-        wanted = scripts.poke(f"one:{serial}", KEYS[:3], "one", "two|x|20000", "one|y|20000")
-        reply = real.run("poke", KEYS, "one", serial, "two|x|20000", "one|y|20000")
+        wanted = scripts.recheck(f"one:{serial}", KEYS[:3], "one", "two|x|20000", "one|y|20000")
+        reply = real.run("recheck", KEYS, "one", serial, "two|x|20000", "one|y|20000")
         assert _plain(reply) == _plain(wanted)
         assert real.stored(KEYS) == _stored(memory, KEYS)
         lengths.append(len(memory.queues.get("queue", {})))
@@ -239,7 +245,7 @@ def test_what_is_no_place_is_passed_over_and_taken_out(real: Any, odd: str) -> N
     for place, ticket in ((odd, 1), ("two|b|20000", 2)):
         memory.zadd("queue", ticket, place)
         real.client.zadd("queue", {place: ticket})
-    real.client.pexpire("queue", lua.KEPT)
+    real.client.pexpire("queue", _lua.KEPT)
     memory.set("lock", "a", LEASE)
     real.client.set("lock", "a", px=LEASE)
 
@@ -278,11 +284,11 @@ def test_scripts_in_python_do_what_a_real_server_does(real: RealServer, steps: A
         elif verb == "write":
             memory.zadd("queue", arguments[1], arguments[0])
             real.client.zadd("queue", {arguments[0]: arguments[1]})
-            real.client.pexpire("queue", lua.KEPT)
+            real.client.pexpire("queue", _lua.KEPT)
         elif verb == "note":
             memory.hset("waiters", "granted", arguments[0])
             real.client.hset("waiters", "granted", arguments[0])
-            real.client.pexpire("waiters", lua.KEPT)
+            real.client.pexpire("waiters", _lua.KEPT)
         elif verb == "spy":
             memory.spies.add(arguments[0])
             real.spy(arguments[0])

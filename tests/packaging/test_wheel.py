@@ -13,7 +13,7 @@ import tarfile
 import pytest
 
 import redis_lock_decorators
-from redis_lock_decorators.lua import script
+from redis_lock_decorators._lua import script
 
 INSTALLED = pathlib.Path(redis_lock_decorators.__file__).parent
 SOURCE = pathlib.Path(__file__).parents[2] / "redis_lock_decorators"

@@ -53,7 +53,7 @@ class Web:
     """A running server."""
 
     def __init__(self, place: pathlib.Path, port: int, kind: str) -> None:
-        self.place = place
+        self.queue_entry = place
         self.address = str(place / "web")
         self.log = place / "log"
         (place / "settings.py").write_text(READY)
@@ -97,7 +97,7 @@ class Web:
     def has_begun(self, workers: int) -> bool:
         """Whether so many workers have come up."""
         assert self.process.poll() is None, self.log.read_text()
-        return len(list(self.place.glob("ready-*"))) >= workers
+        return len(list(self.queue_entry.glob("ready-*"))) >= workers
 
 
 def until(true: Callable[[], object]) -> None:

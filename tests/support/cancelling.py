@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import redis_lock_decorators.world.courier as courier
+import redis_lock_decorators._io.transport.batcher as batcher
 from support.virtual_loop import VirtualLoop
 
 
@@ -19,13 +19,13 @@ class CancellingLoop(VirtualLoop):
 
     def __init__(self, at: int, chosen: Callable[[set[asyncio.Task[Any]]], Any]) -> None:
         super().__init__()
-        self.turn = 0
+        self.waiter = 0
         self.cancelled = 0
         self._at, self._chosen = at, chosen
 
     def _run_once(self) -> None:
-        self.turn += 1
-        if self.turn == self._at:
+        self.waiter += 1
+        if self.waiter == self._at:
             for task in self._chosen(asyncio.all_tasks(self)):
                 self.cancelled += task.cancel()
         super()._run_once()  # type: ignore[misc]
@@ -33,7 +33,7 @@ class CancellingLoop(VirtualLoop):
 
 def of_the_package(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
     """Those that a courier started."""
-    return [task for task in tasks if courier.__file__ == code_of(task.get_coro()).co_filename]
+    return [task for task in tasks if batcher.__file__ == code_of(task.get_coro()).co_filename]
 
 
 def code_of(work: Any) -> Any:

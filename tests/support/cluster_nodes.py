@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.testing import Node
 
 SECONDS = 20.0

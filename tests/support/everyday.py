@@ -16,7 +16,7 @@ import redis.asyncio
 import redis_lock_decorators as blocking
 from redis_lock_decorators import asyncio as tasks
 from redis_lock_decorators.asyncio.lock import Lock as AsyncDropIn
-from redis_lock_decorators.lock import Lock as DropIn
+from redis_lock_decorators.lock import Lock as RedisPyLockBase
 
 
 def expect(found: object, wanted: object) -> None:
@@ -57,7 +57,7 @@ def in_threads(port: int, prefix: str) -> None:
 
         identifier = blocking.acquire_lock(client, f"{prefix}:function")
         expect(blocking.release_lock(client, f"{prefix}:function", identifier), True)
-        with client.lock(f"{prefix}:drop-in", timeout=5, lock_class=DropIn) as lock:
+        with client.lock(f"{prefix}:drop-in", timeout=5, lock_class=RedisPyLockBase) as lock:
             expect(lock.owned(), True)
         expect(decorated(client, prefix)("x"), f"{prefix}:x")
 

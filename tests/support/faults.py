@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as TimedOut
 
-from redis_lock_decorators.flow.requests import Unsent
-from redis_lock_decorators.world import failures
+from redis_lock_decorators._flow.requests import NeverSent
+from redis_lock_decorators._io import client_errors as client_errors
 
 if TYPE_CHECKING:
     from support.simulation import SimulatedPort
@@ -30,7 +30,7 @@ class Request:
         try:
             return self.port.server.run(self.command)
         except Exception as error:
-            if failures.is_reply(error):
+            if client_errors.is_reply(error):
                 return error
             raise
 
@@ -73,7 +73,7 @@ def unsent(request: Request) -> Any:
     """It waits behind others for as long as its sender would wait for a reply."""
     clock = request.port.clock
     clock.advance(max(0.0, request.end - clock.now))
-    raise Unsent("others were before it")
+    raise NeverSent("others were before it")
 
 
 def refused(request: Request) -> Any:

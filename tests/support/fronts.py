@@ -17,8 +17,8 @@ import redis
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
-from redis_lock_decorators.world import tasks
-from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators._io import asyncio_port as asyncio_port
+from redis_lock_decorators._io.blocking_port import run
 
 
 async def do(value: Any) -> Any:
@@ -117,7 +117,7 @@ class AsyncioFront:
             finally:
                 # A renewal under way would open a closed client again.
                 await asyncio.wait_for(
-                    asyncio.gather(*tasks.unfinished(), return_exceptions=True), 10
+                    asyncio.gather(*asyncio_port.unfinished(), return_exceptions=True), 10
                 )
                 while self._opened:
                     await self._opened.pop().aclose()

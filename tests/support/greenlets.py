@@ -48,7 +48,7 @@ class Program:
 
         self.client = redis.Redis(port=port, health_check_interval=0)
         self.other = redis.Redis(port=port)
-        self.facts: Counter[str] = Counter()
+        self.client_state: Counter[str] = Counter()
         self.end = time.monotonic() + seconds
         self.inside: Counter[str] = Counter()
         self.doomed: set[str] = set()
@@ -57,7 +57,7 @@ class Program:
         from redis_lock_decorators import RedisLock
 
         def on_lost(lease: Any, why: str) -> None:
-            self.facts["on_lost" if name in self.doomed else "lost without cause"] += 1
+            self.client_state["on_lost" if name in self.doomed else "lost without cause"] += 1
 
         options = {"client": self.client, "on_lost": on_lost, "acquire_time": None, **options}
         return RedisLock(name, **options)
@@ -71,18 +71,18 @@ class Program:
         while time.monotonic() < self.end:
             name, way = (("queued", "queue"), ("shared", "cohort"))[number % 2]
             with self.lock(name, wait=way, expire=5):
-                self.facts["overlaps"] += self.inside[name]
+                self.client_state["overlaps"] += self.inside[name]
                 self.inside[name] += 1
                 self.pause(0.003)
                 self.inside[name] -= 1
-                self.facts[way] += 1
+                self.client_state[way] += 1
 
     def renews(self, number: int) -> None:
         """Hold a lock for longer than its lease."""
         while time.monotonic() < self.end:
             with self.lock(f"kept:{number}", expire=1.5):
                 self.pause(2.5)
-                self.facts["kept"] += 1
+                self.client_state["kept"] += 1
             self.pause(random.random())
 
     def loses(self, number: int) -> None:
@@ -96,15 +96,15 @@ class Program:
                 with self.lock(name, expire=1.5) as lease:
                     self.other.delete(lease.key)
                     self.pause(2)
-                    self.facts["told in the block"] += lease.lost
+                    self.client_state["told in the block"] += lease.lost
             except LockLostError:
-                self.facts["told at the end"] += 1
+                self.client_state["told at the end"] += 1
 
     def loops(self) -> None:
         """Run event loops meanwhile."""
         while time.monotonic() < self.end:
             asyncio.run(asyncio.sleep(0))
-            self.facts["loops"] += 1
+            self.client_state["loops"] += 1
             self.pause(0.05)
 
     def run(self, count: int) -> None:
@@ -117,14 +117,16 @@ class Program:
             thread.start()
         for thread in threads:
             thread.join()
-        self.facts["left"] = sum(not key.endswith(b":released") for key in self.client.keys("*"))
-        self.facts["ended"] = 1
+        self.client_state["left"] = sum(
+            not key.endswith(b":released") for key in self.client.keys("*")
+        )
+        self.client_state["ended"] = 1
 
     def guarded(self, work: Any, *arguments: Any) -> None:
         try:
             work(*arguments)
         except BaseException as error:
-            self.facts[f"failed: {type(error).__name__}: {error}"] += 1
+            self.client_state[f"failed: {type(error).__name__}: {error}"] += 1
 
 
 def main(kind: str, port: int, seconds: float, count: int) -> None:
@@ -145,7 +147,7 @@ def main(kind: str, port: int, seconds: float, count: int) -> None:
         patch(library, what)  # the thread looks at the lease once more
     program = Program(port, seconds)
     program.run(count)
-    print(repr(dict(program.facts)), flush=True)
+    print(repr(dict(program.client_state)), flush=True)
     os._exit(0)  # what eventlet does at the end of a program is not what is tested
 
 

@@ -25,8 +25,9 @@ import redis
 from redis.exceptions import LockError
 
 import redis_lock_decorators
-from redis_lock_decorators import Locks, LockTimeoutError, settings
-from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators import Locks, LockTimeoutError
+from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._shared import settings
 from support.fronts import LEGACY, do
 from support.leftovers import PATIENCE
 
@@ -407,10 +408,10 @@ def standing(direct: redis.Redis) -> Counter[str]:
 def _empty_caches() -> None:
     """Empty what holds a limited number of things that were used."""
     settings._checked.cache_clear()
-    for facts in [one for one in gc.get_objects() if type(one) is Facts]:
-        for place, cohort in list(facts.cohorts.items()):
+    for client_state in [one for one in gc.get_objects() if type(one) is ClientState]:
+        for place, cohort in list(client_state.cohorts.items()):
             if cohort.is_idle():
-                facts.cohorts.pop(place, None)
+                client_state.cohorts.pop(place, None)
 
 
 def grown(before: Counter[str], direct: redis.Redis) -> dict[str, int]:

@@ -43,17 +43,17 @@ class Diary:
         self._number = 0
         self._mutex = threading.Lock()
 
-    def begin(self, **facts: Any) -> int:
+    def begin(self, **client_state: Any) -> int:
         """The number of a new attempt."""
         with self._mutex:
             self._number += 1
             number = self._number
-        self.note(number, invoked=time.monotonic(), **facts)
+        self.note(number, invoked=time.monotonic(), **client_state)
         return number
 
-    def note(self, number: int, **facts: Any) -> None:
+    def note(self, number: int, **client_state: Any) -> None:
         """More about an attempt."""
-        os.write(self._file, (json.dumps({"attempt": number, **facts}) + "\n").encode())
+        os.write(self._file, (json.dumps({"attempt": number, **client_state}) + "\n").encode())
 
     def granted(self, number: int, lease: Any) -> None:
         """It holds the lock."""
@@ -75,8 +75,8 @@ class Diary:
 
     def end(self, number: int, outcome: str, why: str | None = None) -> None:
         """It is over."""
-        facts = {} if why is None else {"why": why}
-        self.note(number, ended=time.monotonic(), outcome=outcome, **facts)
+        client_state = {} if why is None else {"why": why}
+        self.note(number, ended=time.monotonic(), outcome=outcome, **client_state)
 
 
 def attempts(folder: pathlib.Path) -> list[Attempt]:
@@ -84,9 +84,9 @@ def attempts(folder: pathlib.Path) -> list[Attempt]:
     found: dict[tuple[str, int], Attempt] = {}
     for path in sorted(folder.glob("*.history")):
         for line in path.read_text().splitlines():
-            facts = json.loads(line)
-            number = facts.pop("attempt")
-            found.setdefault((path.stem, number), {"process": path.stem}).update(facts)
+            client_state = json.loads(line)
+            number = client_state.pop("attempt")
+            found.setdefault((path.stem, number), {"process": path.stem}).update(client_state)
     history = list(found.values())
     trace(history)
     return history
@@ -99,11 +99,11 @@ def trace(history: list[Attempt]) -> None:
     for _, chain in itertools.groupby(entered, key=lambda one: (one["lock"], one["identifier"])):
         leader, *heirs = chain
         giver = leader
-        for heir in heirs:
+        for successor in heirs:
             if giver.get("releasing", math.inf) > leader["granted"] + PASSING:
                 break
-            giver["passed"], heir["led"] = True, leader["granted"]
-            giver = heir
+            giver["passed"], successor["led"] = True, leader["granted"]
+            giver = successor
 
 
 @dataclass

@@ -32,7 +32,7 @@ class Interruption:
 
     def __init__(self, number: int) -> None:
         self.left = number
-        self.place = "nowhere"
+        self.queue_entry = "nowhere"
 
     def __enter__(self) -> Interruption:
         self._before = sys.gettrace()
@@ -48,17 +48,17 @@ class Interruption:
         return self.left < 0
 
     def _call(self, frame: Any, event: str, argument: object) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return self._subscription if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    def _line(self, frame: Any, event: str, argument: object) -> Any:
+    def _subscription(self, frame: Any, event: str, argument: object) -> Any:
         code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         # No signal handler runs on a "try:", which is no instruction.
         if event == "line" and code != "try:":
             self.left -= 1
             if self.left == -1:
-                self.place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                self.queue_entry = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 raise self.kind
-        return self._line
+        return self._subscription
 
 
 def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
@@ -67,12 +67,12 @@ def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
     It must come out of the work each time.
     """
     for number in range(2_000):
-        interruption, is_told = Interruption(number), False
+        interruption, is_notified = Interruption(number), False
         try:
             work(interruption)
         except interruption.kind:
-            is_told = True
+            is_notified = True
         if not interruption.happened:
             return number
-        assert is_told, f"it was kept at {interruption.place}"
+        assert is_notified, f"it was kept at {interruption.queue_entry}"
     raise AssertionError("the work never ends")

@@ -9,11 +9,11 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators.flow.acquire import Way, acquire
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.rules.options import ReleaseMethod
-from support.simulated_bell import Kept
+from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._rules.options import ReleaseMethod
+from support.simulated_loop import Kept
 from support.simulated_queue import QueuePort, Waiting
 from support.simulated_server import TOGETHER, Clock, SimulatedServer
 from support.simulation import _verb, new_claim
@@ -87,7 +87,7 @@ class World:
     def process(self) -> Process:
         """One more process."""
         waiting = Waiting(self.server, len(self._processes))
-        waiting.port.keeper = waiting.bell.keeper
+        waiting.port.renewer = waiting.lease_loop.renewer
         self._processes.append(waiting)
         return Process(self, waiting)
 
@@ -96,7 +96,7 @@ class World:
         self.clock.advance(20 * LEASE + 3 * LONGEST)
         self.look()
         for waiting in self._processes:
-            self.violations += [f"raised {error!r}" for error in waiting.bell.failures]
+            self.violations += [f"raised {error!r}" for error in waiting.lease_loop.failures]
         for kept in self._kept:
             self.violations += [f"told lost: {why}" for _, why in kept.told]
         for key in list(self.server._stored):
@@ -136,12 +136,12 @@ class Process:
     def __init__(self, world: World, waiting: Waiting) -> None:
         self.world = world
         self.port: Any = QueuePort(waiting)
-        self._bell = waiting.bell
-        self.pause = waiting.bell.pause
+        self._lease_loop = waiting.lease_loop
+        self.pause = waiting.lease_loop.pause
 
     def does(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin a work."""
-        self._bell.start(work)
+        self._lease_loop.start(work)
 
     async def takes(
         self,
@@ -150,12 +150,12 @@ class Process:
         delta: float = 0.1,
         way: Way = "queue",
         is_kept: bool = False,
-        **facts: Any,
+        **client_state: Any,
     ) -> Claim | None:
         """Take locks and believe in it; None if they were not free in time."""
         claim = new_claim(*names, expire=LEASE, owner=object())
         claim.grant = round(LEASE * 600)
-        for attribute, value in facts.items():
+        for attribute, value in client_state.items():
             setattr(claim, attribute, value)
         if await acquire(self.port, claim, wait, delta, way) is not None:
             return None

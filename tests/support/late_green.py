@@ -28,15 +28,15 @@ def main(port: int) -> None:
 
     monkey.patch_all()
     time.sleep(2.5)
-    facts: dict[str, Any] = {"renewed": not kept.lost}
+    client_state: dict[str, Any] = {"renewed": not kept.lost}
     redis.Redis(port=port).delete(lost.key)
     time.sleep(1.5)
-    facts["told"] = told
+    client_state["told"] = told
     kept.release()
     with RedisLock("new", **options) as lease:
         time.sleep(2.5)
-        facts["renewed anew"] = not lease.lost
-    print(repr(facts), flush=True)
+        client_state["renewed anew"] = not lease.lost
+    print(repr(client_state), flush=True)
     os._exit(0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators.lua import NOTED
+from redis_lock_decorators._lua import NOTED
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds that anything may take that must happen, on a machine that is busy.

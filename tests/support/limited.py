@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from redis_lock_decorators.rules import rights
-from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators._rules import permissions as permissions
+from redis_lock_decorators._rules.keys import slot_of
 from support.cluster_nodes import Nodes
 
 PASSWORD = "any"  # noqa: S105
@@ -32,7 +32,7 @@ class Place:
         self._name = "limited"  # a new one each time: clients of old ones may still say something
         self.is_cluster = is_cluster
         self.admins = [redis.Redis(host=node.host, port=node.port) for node in self.nodes]
-        self.known = {one.lower() for one in rights.commands() if self._knows(one.lower())}
+        self.known = {one.lower() for one in permissions.commands() if self._knows(one.lower())}
 
     def _knows(self, command: str) -> bool:
         try:
@@ -105,8 +105,8 @@ class Place:
         return {
             name.removeprefix("cmdstat_")
             for admin in self.admins
-            for name, facts in admin.info("commandstats").items()
-            if facts["calls"] > facts.get("rejected_calls", 0)
+            for name, client_state in admin.info("commandstats").items()
+            if client_state["calls"] > client_state.get("rejected_calls", 0)
         } & self.known
 
     def refused(self) -> list[tuple[str, str]]:

@@ -36,10 +36,10 @@ def main(library: str, port: int) -> None:
 
     # A client's sockets belong to the hub of who opened them: each job has a client of its own.
     ours, other = redis.Redis(port=port), redis.Redis(port=port)
-    facts: dict[str, Any] = {"told": []}
+    client_state: dict[str, Any] = {"told": []}
 
     def on_lost(lease: Any, why: str) -> None:
-        facts["told"].append(lease.lock_name)
+        client_state["told"].append(lease.lock_name)
 
     def first() -> None:
         with RedisLock("first", client=redis.Redis(port=port), expire=1.5):
@@ -57,12 +57,12 @@ def main(library: str, port: int) -> None:
     kept, lost = (RedisLock(name, **options).acquire() for name in ("kept", "lost"))
     other.delete(lost.key)
     time.sleep(2.5)
-    facts["renewed"] = not kept.lost
+    client_state["renewed"] = not kept.lost
     other.set("sys:lock:awaited", "x~", px=1000)
-    facts["waited and renewed"] = on_native_thread(library, waits)
-    facts["renewed meanwhile"] = not kept.lost
+    client_state["waited and renewed"] = on_native_thread(library, waits)
+    client_state["renewed meanwhile"] = not kept.lost
     kept.release()
-    print(repr(facts), flush=True)
+    print(repr(client_state), flush=True)
     os._exit(0)
 
 

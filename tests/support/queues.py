@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis_lock_decorators.rules.keys import companion
+from redis_lock_decorators._rules.keys import companion
 from support.fronts import do
 from support.leftovers import PATIENCE, until
 

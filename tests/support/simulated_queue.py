@@ -11,21 +11,21 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as TimedOut
 
-from redis_lock_decorators.flow.acquire import Way, acquire
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import Cohort
-from redis_lock_decorators.flow.hearing import Hearing
-from redis_lock_decorators.flow.listener import Listener
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.requests import Refusal
-from redis_lock_decorators.flow.turn import News
-from redis_lock_decorators.world.clients import Facts
-from support.simulated_bell import BackgroundPort, Resume, SimulatedBell, _Turn
+from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.reachability import Reachability
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._io.client_state import ClientState
+from support.simulated_loop import BackgroundPort, Resume, SimulatedLoop, _Turn
 from support.simulation import SimulatedPort, SimulatedServer, new_claim
 
 
-class QueueBell(SimulatedBell):
-    """What ``flow.listener.Bell`` asks for.
+class QueueBell(SimulatedLoop):
+    """What ``flow.subscriber.Bell`` asks for.
 
     Attributes:
         failures: the errors of works in the background.
@@ -61,38 +61,38 @@ class QueueBell(SimulatedBell):
 class QueueAlarm:
     """Rings at the earliest of the times it was set to."""
 
-    def __init__(self, bell: QueueBell, ring: Callable[[], None]) -> None:
-        self._bell, self._ring, self._when = bell, ring, math.inf
+    def __init__(self, lease_loop: QueueBell, ring: Callable[[], None]) -> None:
+        self._lease_loop, self._wake_at, self._when = lease_loop, ring, math.inf
 
     def set(self, when: float) -> None:
         if when < self._when:
             self._when = when
-            self._bell._at(when, lambda: self._go(when))
+            self._lease_loop._at(when, lambda: self._go(when))
 
     def _go(self, when: float) -> None:
         if when == self._when:
             self._when = math.inf
-            self._ring()
+            self._wake_at()
 
 
 class QueueWaiter:
     """Waits for news; ``error``, once set, is raised where it waits."""
 
-    def __init__(self, bell: QueueBell) -> None:
-        self._bell = bell
-        self._news: deque[News] = deque()
+    def __init__(self, lease_loop: QueueBell) -> None:
+        self._lease_loop = lease_loop
+        self._news: deque[Signal] = deque()
         self._resume: Resume | None = None
         self.error: BaseException | None = None
 
-    def tell(self, news: News) -> None:
-        self._news.append(news)
+    def notify(self, signal: Signal) -> None:
+        self._news.append(signal)
         self._wake()
 
     def interrupt(self, error: BaseException) -> None:
         self.error = error
         self._wake()
 
-    async def wait(self, seconds: float) -> News | None:
+    async def wait(self, seconds: float) -> Signal | None:
         if not self._news:
             await _Turn(lambda resume: self._sleep(resume, seconds))
         if self.error is not None:
@@ -102,12 +102,12 @@ class QueueWaiter:
     def _sleep(self, resume: Resume, seconds: float) -> None:
         self._resume = resume
         if seconds < math.inf:
-            self._bell._at(self._bell.clock.now + seconds, lambda: self._end(resume))
+            self._lease_loop._at(self._lease_loop.clock.now + seconds, lambda: self._end(resume))
 
     def _wake(self) -> None:
         if self._resume is not None:
             resume = self._resume
-            self._bell._at(self._bell.clock.now, lambda: self._end(resume))
+            self._lease_loop._at(self._lease_loop.clock.now, lambda: self._end(resume))
 
     def _end(self, resume: Resume) -> None:
         if self._resume is resume:
@@ -152,7 +152,7 @@ class QueueLine:
         else:
             self._arrive([b"pong", command[1].encode()])
 
-    async def hear(self, tell: Callable[[Any], None]) -> None:
+    async def receive(self, tell: Callable[[Any], None]) -> None:
         while True:
             while not self._words:
                 await _Turn(self._await)
@@ -200,40 +200,40 @@ class QueueLine:
     def _wake(self) -> None:
         if self._resume is not None:
             resume, self._resume = self._resume, None
-            self._process.bell._at(self._process.port.clock.now, resume)
+            self._process.lease_loop._at(self._process.port.clock.now, resume)
 
 
 class QueuePort(BackgroundPort):
     """The port of an asyncio process."""
 
     def __init__(self, process: Waiting) -> None:
-        super().__init__(process.port, process.bell)
+        super().__init__(process.port, process.lease_loop)
         self.process = process
 
-    def listener(self, key: bytes) -> Listener:
+    def subscriber(self, key: bytes) -> Subscriber:
         process = self.process
-        if process.listener is None:
+        if process.subscriber is None:
             process.channels += 1
             channel = f"redis-lock:{process.number}.{process.channels}"
             hearing = process.hearing
-            listener = Listener(process.bell, self, channel, key, process.forget, hearing)
-            if listener.is_deaf:
-                return listener
-            process.listener = listener
-        return process.listener
+            subscriber = Subscriber(process.lease_loop, self, channel, key, process.forget, hearing)
+            if subscriber.is_unavailable:
+                return subscriber
+            process.subscriber = subscriber
+        return process.subscriber
 
-    def hears(self, key: bytes) -> bool:
-        return self.process.listener is not None and self.process.listener.is_open
+    def is_subscribed(self, key: bytes) -> bool:
+        return self.process.subscriber is not None and self.process.subscriber.is_open
 
-    def waiter(self) -> QueueWaiter:
-        self.process.waiters.append(QueueWaiter(self.process.bell))
+    def wakeup(self) -> QueueWaiter:
+        self.process.waiters.append(QueueWaiter(self.process.lease_loop))
         return self.process.waiters[-1]
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
-        facts: Any = self.process
-        return Facts.cohort(facts, key, ttl)
+        client_state: Any = self.process
+        return ClientState.cohort(client_state, key, ttl)
 
-    async def line(self, key: bytes) -> QueueLine:
+    async def subscription(self, key: bytes) -> QueueLine:
         self.process.tries += 1
         if self.process.fails_with is not None:
             raise self.process.fails_with
@@ -241,7 +241,7 @@ class QueuePort(BackgroundPort):
             raise Disconnected("no way there")
         if self.process.sticks_at == "connect":
             self.process.sticks_at = ""
-            await self.process.bell.pause(5)
+            await self.process.lease_loop.pause(5)
             raise TimedOut("no connection in time")
         self.process.lines.append(QueueLine(self.process))
         return self.process.lines[-1]
@@ -263,21 +263,21 @@ class Waiting:
     def __init__(self, server: SimulatedServer, number: int = 0) -> None:
         self.server, self.number = server, number
         self.port = SimulatedPort(server, seed=number)
-        self.bell = QueueBell(server.clock)
+        self.lease_loop = QueueBell(server.clock)
         self.lines: list[QueueLine] = []
         self.waiters: list[QueueWaiter] = []
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
-        self.listener: Listener | None = None
-        self.hearing = Hearing()
+        self.subscriber: Subscriber | None = None
+        self.hearing = Reachability()
         self.is_cut_off = False
         self.fails_with: Exception | None = None
         self.tries = 0
         self.sticks_at = ""
         self.channels = 0
 
-    def forget(self, listener: Listener) -> None:
-        if self.listener is listener:
-            self.listener = None
+    def forget(self, subscriber: Subscriber) -> None:
+        if self.subscriber is subscriber:
+            self.subscriber = None
 
     def takes(self, name: str = "a", wait: float = 30, **options: Any) -> Taking:
         """Begin to take a lock."""
@@ -312,12 +312,12 @@ class Taking:
         self.refusal: Refusal | None = None
         self.held = False
         self.error: BaseException | None = None
-        process.bell.start(self._take())
+        process.lease_loop.start(self._take())
 
     def ends(self) -> None:
         """Let the lock go, in the background."""
         port: Any = QueuePort(self.process)
-        self.process.bell.start(release(port, self.claim, "script"))
+        self.process.lease_loop.start(release(port, self.claim, "script"))
 
     @property
     def is_live(self) -> bool:

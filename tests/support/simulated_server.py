@@ -12,16 +12,16 @@ from typing import Any
 from model.scripts import Scripts
 from redis.exceptions import NoScriptError, ResponseError, TryAgainError
 
-from redis_lock_decorators import lua
-from redis_lock_decorators.rules.keys import slot_of
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators._rules.keys import slot_of
 
 VERBS = (
-    *("acquire", "release", "extend", "renew", "rest"),
-    *("acquire_fenced", "settle", "left", "adjust"),
-    *("enqueue", "enter", "cancel", "poke", "unlock", "force"),
+    *("acquire", "release", "extend", "renew", "min_hold"),
+    *("acquire_fenced", "settle", "time_left", "adjust"),
+    *("enqueue", "enter", "cancel", "recheck", "unlock", "force"),
 )
-BY_SHA = {lua.script(verb).sha: verb for verb in VERBS}
-BY_TEXT = {lua.script(verb).text: verb for verb in VERBS}
+BY_SHA = {_lua.script(verb).sha: verb for verb in VERBS}
+BY_TEXT = {_lua.script(verb).text: verb for verb in VERBS}
 #: What the server's clock shows when the monotonic one shows 0, in microseconds.
 EPOCH = 1_700_000_000_000_000
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -51,7 +51,7 @@ class Clock:
         self.now = max(self.now, end)
 
 
-class Replies(list[Any]):
+class ReplyParser(list[Any]):
     """The replies to commands that travelled together; an error reply is an item."""
 
 
@@ -93,15 +93,15 @@ class SimulatedServer:
             "release": scripts.release,
             "enqueue": scripts.enqueue,
             "enter": scripts.enter,
-            "rest": scripts.rest,
+            "min_hold": scripts.min_hold,
             "cancel": scripts.cancel,
-            "poke": scripts.poke,
+            "recheck": scripts.recheck,
             "force": scripts.force,
             "extend": self._extend,
             "renew": self._renew,
             "acquire_fenced": self._acquire_fenced,
             "settle": self._settle,
-            "left": self._left,
+            "time_left": self._left,
             "adjust": self._adjust,
             "unlock": self._unlock,
         }
@@ -253,8 +253,8 @@ class SimulatedServer:
             self.clock.advance(milliseconds / 1000)
         return self.replicas
 
-    def _together(self, *commands: tuple[Any, ...]) -> Replies:
-        replies = Replies()
+    def _together(self, *commands: tuple[Any, ...]) -> ReplyParser:
+        replies = ReplyParser()
         for command in commands:
             try:
                 replies.append(self.run(command))
@@ -269,7 +269,7 @@ class SimulatedServer:
 
     def _eval(self, text: bytes, *arguments: Any) -> Any:
         verb = BY_TEXT[text]
-        self.loaded.add(lua.script(verb).sha)
+        self.loaded.add(_lua.script(verb).sha)
         return self._script(verb, *arguments)
 
     def _script(self, verb: str, count: int, *arguments: Any) -> Any:
@@ -308,8 +308,8 @@ class SimulatedServer:
         if is_new or any(self._get(key) is None for key in locks):
             fence = max(fence + 1, self.time())
         for key in numbers:
-            facts = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
-            self._stored[key] = (facts, self._now() + _seconds(kept))
+            client_state = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
+            self._stored[key] = (client_state, self._now() + _seconds(kept))
             self.writes[key] += 1
         for key in locks:
             self._lengthen(key, identifier, milliseconds)

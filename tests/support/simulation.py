@@ -9,15 +9,15 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.contenders import Contenders
-from redis_lock_decorators.flow.held import Held
-from redis_lock_decorators.rules import durations
-from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules import durations
 from support.faults import Fate, Request, delivered
-from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, Replies, SimulatedServer
+from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
 __all__ = ["Clock", "SimulatedPort", "SimulatedServer", "new_claim", "taken"]
 
@@ -35,7 +35,7 @@ class Sent:
 
 
 class SimulatedPort:
-    """One client, as ``flow.port.Port`` wants it.
+    """One client, as ``_flow.port.Port`` wants it.
 
     Args:
         resends: the client sends a command again by itself after a lost reply.
@@ -60,19 +60,19 @@ class SimulatedPort:
         server: SimulatedServer | None = None,
         *,
         seed: int = 0,
-        resends: bool = False,
+        may_resend: bool = False,
         text: bool = False,
     ) -> None:
         self.server = server = server or SimulatedServer(Clock())
         self.clock = server.clock
         self.client: object = self
-        self.keeper: Any = None
+        self.renewer: Any = None
         self.slotted = server.cluster
         self.transacts = not server.cluster
-        self.resends = resends
+        self.may_resend = may_resend
         self.serials: Iterator[int] = itertools.count(1)
-        self.held = Held()
-        self.contenders = Contenders()
+        self.held = HeldClaims()
+        self.arrivals = ArrivalOrder()
         self.random = random.Random(seed).random
         self.latency = 0.001
         self.patience = 5.0
@@ -85,11 +85,11 @@ class SimulatedPort:
         self.untidy: list[Exception] = []
         self.decoded = _text if text else (lambda reply: reply)
 
-    is_unknown = staticmethod(failures.is_unknown)
-    is_outcome = staticmethod(failures.is_outcome)
-    was_sent = staticmethod(failures.was_sent)
-    is_answer = staticmethod(failures.is_answer)
-    lacks = staticmethod(failures.lacks)
+    is_unknown = staticmethod(client_errors.is_unknown)
+    is_outcome = staticmethod(client_errors.is_outcome)
+    was_sent = staticmethod(client_errors.was_sent)
+    is_answer = staticmethod(client_errors.is_answer)
+    lacks = staticmethod(client_errors.lacks)
 
     def now(self) -> float:
         return self.clock.now
@@ -97,7 +97,7 @@ class SimulatedPort:
     def place(self) -> str:
         return "a simulated server"
 
-    def hears(self, key: bytes) -> bool:
+    def is_subscribed(self, key: bytes) -> bool:
         return False
 
     async def locate(self, key: bytes, until: float) -> None:
@@ -118,7 +118,7 @@ class SimulatedPort:
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
 
-    async def hasten(self, *command: Any, until: float) -> Any:
+    async def send_urgent(self, *command: Any, until: float) -> Any:
         return self.exchange(command, until)
 
     def exchange(self, command: tuple[Any, ...], until: float) -> Any:
@@ -138,7 +138,7 @@ class SimulatedPort:
 
     def received(self, reply: Any) -> Any:
         """The oldest unread reply, or as many as were asked for: these, unless others came."""
-        if isinstance(reply, Replies):
+        if isinstance(reply, ReplyParser):
             self.unread += reply
             taken = self.unread[: len(reply)]
             del self.unread[: len(reply)]
@@ -149,7 +149,7 @@ class SimulatedPort:
             raise oldest
         return oldest
 
-    async def distrust(self) -> None:
+    async def drop_idle_connections(self) -> None:
         self.distrusted += 1
         self.unread.clear()
 

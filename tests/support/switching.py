@@ -11,7 +11,7 @@ call or a jump backwards: ``only_at_calls`` switches it only there.
 
 What a thread waits for must be made by ``Switcher.lock``: waiting then hands the baton over.
 
-    SCENES = Scenes("flow/keeper", "rules/wheel")
+    SCENES = Scenes("_flow/renewal/renewer", "_rules/timer_wheel")
 
     @SCENES.add
     def keep_and_tick(switcher: Switcher) -> Scene: ...
@@ -90,7 +90,7 @@ class Switcher:
         for actor in self.actors:
             actor.start()
         self._next_part()
-        self.actors[0].turn.release()
+        self.actors[0].waiter.release()
         for actor in self.actors:
             actor.join(STUCK)
             if actor.is_alive():
@@ -125,8 +125,8 @@ class Switcher:
 
     def hand_over(self, actor: _Actor) -> None:
         """Let the other go on, and wait for one's own turn."""
-        self.other(actor).turn.release()
-        actor.turn.acquire()
+        self.other(actor).waiter.release()
+        actor.waiter.acquire()
 
     def give_way(self) -> None:
         """Wait, on the thread that has the baton, for what the other is to do."""
@@ -161,8 +161,8 @@ class _Actor(threading.Thread):
 
     def __init__(self, switcher: Switcher, work: Callable[[], object]) -> None:
         super().__init__(daemon=True)
-        self.turn = threading.Lock()
-        self.turn.acquire()
+        self.waiter = threading.Lock()
+        self.waiter.acquire()
         self.is_over = False
         self.is_waiting = False
         self.error: BaseException | None = None
@@ -178,7 +178,7 @@ class _Actor(threading.Thread):
         return last is None or last in checked_lines(frame.f_code)
 
     def run(self) -> None:
-        self.turn.acquire()
+        self.waiter.acquire()
         sys.settrace(self._enter)
         try:
             self._work()
@@ -189,7 +189,7 @@ class _Actor(threading.Thread):
             self.is_over = True
             other = self._switcher.other(self)
             if not other.is_over:
-                other.turn.release()
+                other.waiter.release()
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         return self._step if self._switcher.counts(frame.f_code) else None

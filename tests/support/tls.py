@@ -58,7 +58,7 @@ class TlsFront:
             with socket.create_connection(self._server) as server:
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets += [plain, server]
-                Session(plain, server, session, incoming, outgoing).carry(self._start)
+                Session(plain, server, session, incoming, outgoing).send_batch(self._start)
 
     def _start(self, target: Any, *arguments: Any) -> None:
         threading.Thread(target=target, args=arguments, name="TLS front", daemon=True).start()
@@ -80,7 +80,7 @@ class Session:
         self._turn = threading.Lock()
         self._is_open = False
 
-    def carry(self, start: Any) -> None:
+    def send_batch(self, start: Any) -> None:
         """Carry until either side leaves; the server's words on a thread of its own."""
         start(self._to_client)
         try:

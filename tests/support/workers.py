@@ -102,20 +102,20 @@ class Holding:
         self._process.join()
 
 
-def hold_until_lost(port: int, name: str, expire: float, world: str, news: Any) -> None:
+def hold_until_lost(port: int, name: str, expire: float, world: str, signal: Any) -> None:
     """Hold a lock until it is lost; tell its first deadline, then what was told of the loss."""
     front = next(front for front in FRONTS if front.name == world)
-    front.run(_hold_until_lost(front, port, name, expire, news))
+    front.run(_hold_until_lost(front, port, name, expire, signal))
 
 
-async def _hold_until_lost(front: Any, port: int, name: str, expire: float, news: Any) -> None:
+async def _hold_until_lost(front: Any, port: int, name: str, expire: float, signal: Any) -> None:
     place, told, at_edge = SimpleNamespace(host="127.0.0.1", port=port), [], None
     lock = front.package.RedisLock(
         name, client=front.client(place), expire=expire, on_lost=lambda _, why: told.append(why)
     )
     try:
         async with front.held(lock) as lease:
-            news.send(lease.deadline)
+            signal.send(lease.deadline)
             while not lease.lost:
                 await front.sleep(0.002)
     except LockLostError as error:
@@ -127,7 +127,7 @@ async def _hold_until_lost(front: Any, port: int, name: str, expire: float, news
     while not told:
         await front.sleep(0.002)
     await front.sleep(0.1)  # a second call would come by now
-    news.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, told))
+    signal.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, told))
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -148,13 +148,13 @@ def in_child(work: Callable[[], object]) -> str:
     return text
 
 
-def take_turns(port: int, name: str, times: int, world: str, news: Any) -> None:
+def take_turns(port: int, name: str, times: int, world: str, signal: Any) -> None:
     """Enter a lock by waiters of a cohort, so often since two processes do; tell what was met."""
     front = next(front for front in FRONTS if front.name == world)
-    front.run(_take_turns(front, port, name, times, news))
+    front.run(_take_turns(front, port, name, times, signal))
 
 
-async def _take_turns(front: Any, port: int, name: str, times: int, news: Any) -> None:
+async def _take_turns(front: Any, port: int, name: str, times: int, signal: Any) -> None:
     place, looking = SimpleNamespace(host="127.0.0.1", port=port), redis.Redis(port=port)
     lock = front.package.RedisLock(
         name, client=front.client(place), acquire_time=60, wait="cohort", expire=5
@@ -173,8 +173,8 @@ async def _take_turns(front: Any, port: int, name: str, times: int, news: Any) -
                 await front.sleep(0.001)
                 looking.decr(f"inside:{name}")
 
-    news.send("ready")
-    news.recv()
+    signal.send("ready")
+    signal.recv()
     results = await front.elsewhere(*[enter] * 4)
     looking.close()
-    news.send((max(met), turns, [repr(error) for error in results if error is not None]))
+    signal.send((max(met), turns, [repr(error) for error in results if error is not None]))

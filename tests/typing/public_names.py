@@ -91,7 +91,7 @@ lock: RedisLock = billing.lock("x", expire=1.5)
 several = RedisLock(["a", b"b"], acquire_time=0, client=conn)
 with lock as lease:
     held: Lease = lease
-    facts: tuple[str, tuple[str, ...], str, str] = (
+    client_state: tuple[str, tuple[str, ...], str, str] = (
         held.lock_name,
         held.lock_names,
         held.key,

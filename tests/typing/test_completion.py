@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators import Locks, RedisLock
+from redis_lock_decorators._shared.settings import OPTION_NAMES
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
-from redis_lock_decorators.settings import OPTION_NAMES
 
 CALLS = {
     'redis_lock("x", ': "from redis_lock_decorators import redis_lock",

@@ -10,10 +10,10 @@ import pytest
 from support.simulated_queue import Waiting
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
-from redis_lock_decorators.flow import admission
-from redis_lock_decorators.flow.admission import Admission
-from redis_lock_decorators.flow.listener import Listener
-from redis_lock_decorators.flow.turn import News, Turn
+from redis_lock_decorators._flow.queue import admission
+from redis_lock_decorators._flow.queue.admission import Admission
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 
 MOST = 3
 
@@ -36,7 +36,7 @@ class Bell:
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append(function)
 
-    def turn(self) -> None:
+    def waiter(self) -> None:
         """Call what was to be called when this turn began."""
         for _ in range(len(self.calls)):
             self.calls.popleft()()
@@ -48,25 +48,25 @@ class Told:
     def __init__(self, number: int, order: list[int]) -> None:
         self.number, self.order = number, order
 
-    def tell(self, news: News) -> None:
-        assert news is News.OPEN
+    def notify(self, signal: Signal) -> None:
+        assert signal is Signal.OPEN
         self.order.append(self.number)
 
 
-def turns(count: int, order: list[int], first: int = 0) -> list[Turn]:
+def turns(count: int, order: list[int], first: int = 0) -> list[QueuedWaiter]:
     numbers = range(first, first + count)
-    return [Turn(b"a", str(number), Told(number, order)) for number in numbers]  # type: ignore[arg-type]
+    return [QueuedWaiter(b"a", str(number), Told(number, order)) for number in numbers]  # type: ignore[arg-type]
 
 
 def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
-    bell, order = Bell(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(bell), turns(3 * MOST, order)
+    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(lease_loop), turns(3 * MOST, order)
 
     admitted.begin(lambda: waiters)
     admitted.step()
     counts = [len(order)]
-    while bell.calls:
-        bell.turn()
+    while lease_loop.calls:
+        lease_loop.waiter()
         counts.append(len(order))
 
     assert counts == [MOST, 2 * MOST, 3 * MOST, 3 * MOST]
@@ -75,8 +75,8 @@ def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
 
 
 def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
-    bell, order = Bell(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(bell), turns(MOST, order)
+    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(lease_loop), turns(MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
     (newcomer,) = turns(1, order, first=MOST)
@@ -86,33 +86,33 @@ def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
     admitted.resume()
 
     assert newcomer.is_outside
-    bell.turn()
+    lease_loop.waiter()
     assert not newcomer.is_outside
     assert order == [0, 1, 2, 3]
 
 
 def test_line_that_opens_again_has_all_told_in_their_order_again() -> None:
-    bell, order = Bell(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(bell), turns(2 * MOST, order)
+    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(lease_loop), turns(2 * MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
 
     order.clear()
     admitted.begin(lambda: waiters)
     admitted.step()
-    bell.turn()
+    lease_loop.waiter()
 
     assert order == list(range(2 * MOST))
 
 
 def test_exception_from_outside_loses_nobody() -> None:
-    bell, order = Bell(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(bell), turns(3, order)
-    told, waiters[1].waiter = waiters[1].waiter, None  # type: ignore[assignment]
+    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    admitted, waiters = Admission(lease_loop), turns(3, order)
+    told, waiters[1].wakeup = waiters[1].wakeup, None  # type: ignore[assignment]
     admitted.begin(lambda: waiters)
     with pytest.raises(AttributeError):
         admitted.step()
-    waiters[1].is_outside, waiters[1].waiter = True, told
+    waiters[1].is_outside, waiters[1].wakeup = True, told
 
     admitted.resume()
 
@@ -120,17 +120,17 @@ def test_exception_from_outside_loses_nobody() -> None:
 
 
 def test_many_who_came_as_the_line_opened_are_told_once_each() -> None:
-    bell, order = Bell(), []  # type: ignore[var-annotated]
-    listener = Listener(bell, SimulatedPort(), "channel", b"a", lambda _: None)  # type: ignore[arg-type]
-    listener._is_alive = True
+    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"a", lambda _: None)  # type: ignore[arg-type]
+    subscriber._is_alive = True
     for turn in turns(50, order):
-        listener.join(turn)
+        subscriber.join(turn)
 
-    listener._admission.begin(listener._places.turns)
-    listener.is_open = True
-    listener._admission.step()
-    while bell.calls:
-        bell.turn()
+    subscriber._admission.begin(subscriber._entries.waiters)
+    subscriber.is_open = True
+    subscriber._admission.step()
+    while lease_loop.calls:
+        lease_loop.waiter()
 
     assert order == list(range(50))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators.world import alarm as alarms
-from redis_lock_decorators.world.alarm import LoopAlarm
+from redis_lock_decorators._io.background import alarm as alarms
+from redis_lock_decorators._io.background.alarm import LoopAlarm
 
 #: More lines than the ring of an alarm has.
 MOST = 12

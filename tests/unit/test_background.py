@@ -14,18 +14,20 @@ from typing import Any
 
 import pytest
 
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
+from redis_lock_decorators._io.background import helper_threads as helper_threads
+from redis_lock_decorators._io.background import log_thread as log_thread
+from redis_lock_decorators._io.background import worker as worker
+from redis_lock_decorators._io.background.greenlets import GreenletWorker
+from redis_lock_decorators._io.background.loop_thread import LoopThread
+from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop, CallerLoop
+from redis_lock_decorators._io.background.wakeups import TaskWakeup
+from redis_lock_decorators._io.background.worker import BackgroundWorker
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
+from redis_lock_decorators._io.transport.background_client import in_thread
 from redis_lock_decorators.errors import ConfigurationError, LockError
-from redis_lock_decorators.flow.listener import Listener
-from redis_lock_decorators.flow.logs import log
-from redis_lock_decorators.flow.turn import News, Turn
-from redis_lock_decorators.world import background, crew, notes
-from redis_lock_decorators.world.background import Background
-from redis_lock_decorators.world.bells import PRESENT, LoopBell, ThreadBell
-from redis_lock_decorators.world.blocking import BlockingPort, run
-from redis_lock_decorators.world.green import GreenRoom
-from redis_lock_decorators.world.relays import in_thread
-from redis_lock_decorators.world.room import Room
-from redis_lock_decorators.world.waiters import TaskWaiter
 
 #: Seconds for what happens at once, on a busy machine.
 PATIENCE = 20
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 request: ContextVar[object] = ContextVar("request", default=None)
 
 
-class Keeper:
+class Renewer:
     """Counts what it is asked for; it has ``leases`` to look after."""
 
     def __init__(self) -> None:
@@ -57,30 +59,30 @@ class Keeper:
 class Wanted:
     """A listener that somebody waits for."""
 
-    def __init__(self, bell: ThreadBell) -> None:
+    def __init__(self, lease_loop: BackgroundLoop) -> None:
         self.opened = threading.Event()
-        bell.wanted.add(self)
+        lease_loop.wanted.add(self)
 
     def open(self) -> None:
         self.opened.set()
 
 
-class Bell(ThreadBell):
+class Bell(BackgroundLoop):
     """A bell whose keeper is a test's."""
 
-    keeper: Any
+    renewer: Any
 
     def __init__(self) -> None:
         super().__init__()
-        self.keeper = Keeper()
+        self.renewer = Renewer()
 
     @property
-    def place(self) -> Background:
-        return self.rooms[PRESENT]
+    def place(self) -> BackgroundWorker:
+        return self.loop_threads[PRESENT]
 
     def ends(self) -> None:
         """Have it rest, and wait until nothing is there."""
-        place, self.keeper.leases = self.rooms.get(PRESENT), 0
+        place, self.renewer.leases = self.loop_threads.get(PRESENT), 0
         if place is not None:
             self.call(self.wanted.clear)
             self.call(self.rest)
@@ -96,22 +98,22 @@ def waits_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-@pytest.fixture(params=[Room, GreenRoom])
-def bell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+@pytest.fixture(params=[LoopThread, GreenletWorker])
+def lease_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
     """A bell with each kind of place: on an event loop, and without."""
-    is_green = request.param is GreenRoom
-    for name in ("bells", "hubs", "room"):
-        module = f"redis_lock_decorators.world.{name}.are_threads_green"
+    is_green = request.param is GreenletWorker
+    for name in ("background.loops", "background.hubs", "background.loop_thread"):
+        module = f"redis_lock_decorators._io.{name}.are_threads_green"
         monkeypatch.setattr(module, lambda: is_green)
-    monkeypatch.setattr(crew, "hub", lambda: 0)  # these are real threads, and have none
-    bell = Bell()
-    yield bell
-    bell.ends()
+    monkeypatch.setattr(helper_threads, "hub", lambda: 0)  # these are real threads, and have none
+    lease_loop = Bell()
+    yield lease_loop
+    lease_loop.ends()
 
 
-def dies(bell: Bell) -> Background:
+def dies(lease_loop: Bell) -> BackgroundWorker:
     """End the thread by an exception that nobody expects; the place that it was."""
-    place = bell.place
+    place = lease_loop.place
 
     def die() -> None:
         raise SystemExit
@@ -121,72 +123,72 @@ def dies(bell: Bell) -> Background:
     return place
 
 
-def test_first_call_makes_a_place_and_rest_ends_it(bell: Bell) -> None:
+def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: Bell) -> None:
     called = threading.Event()
 
-    bell.call(called.set)
+    lease_loop.call(called.set)
     assert called.wait(PATIENCE)
-    bell.ends()
+    lease_loop.ends()
 
-    assert bell.rooms == {}
+    assert lease_loop.loop_threads == {}
 
 
-def test_place_stays_while_there_is_something_to_do(bell: Bell) -> None:
-    bell.keeper.leases = 1
+def test_place_stays_while_there_is_something_to_do(lease_loop: Bell) -> None:
+    lease_loop.renewer.leases = 1
     rested = threading.Event()
 
-    bell.call(bell.rest)
-    bell.call(rested.set)
+    lease_loop.call(lease_loop.rest)
+    lease_loop.call(rested.set)
 
     assert rested.wait(PATIENCE)
-    assert not bell.place.has_ended
+    assert not lease_loop.place.has_ended
 
 
-def test_place_that_dies_is_followed_without_being_called(bell: Bell) -> None:
-    bell.keeper.leases = 1
-    listener = Wanted(bell)
-    bell.call(lambda: None)
+def test_place_that_dies_is_followed_without_being_called(lease_loop: Bell) -> None:
+    lease_loop.renewer.leases = 1
+    subscriber = Wanted(lease_loop)
+    lease_loop.call(lambda: None)
 
-    dead = dies(bell)
+    dead = dies(lease_loop)
 
-    assert listener.opened.wait(PATIENCE)
-    assert bell.keeper.ticked.wait(PATIENCE)
-    assert bell.keeper.muted > 0
-    assert bell.place is not dead
+    assert subscriber.opened.wait(PATIENCE)
+    assert lease_loop.renewer.ticked.wait(PATIENCE)
+    assert lease_loop.renewer.muted > 0
+    assert lease_loop.place is not dead
 
 
-def test_place_whose_event_loop_is_stopped_is_followed(bell: Bell) -> None:
-    bell.keeper.leases = 1
-    bell.call(lambda: None)
-    place = bell.place
+def test_place_whose_event_loop_is_stopped_is_followed(lease_loop: Bell) -> None:
+    lease_loop.renewer.leases = 1
+    lease_loop.call(lambda: None)
+    place = lease_loop.place
 
     place.leave()
     waits_for(lambda: place.has_ended)
 
-    assert bell.keeper.ticked.wait(PATIENCE)
-    assert bell.place is not place
+    assert lease_loop.renewer.ticked.wait(PATIENCE)
+    assert lease_loop.place is not place
 
 
-def test_failing_tick_or_call_ends_nothing(bell: Bell) -> None:
+def test_failing_tick_or_call_ends_nothing(lease_loop: Bell) -> None:
     def fail() -> None:
         raise ValueError
 
     called = threading.Event()
-    bell.keeper.at_tick = fail
-    bell.ring(bell.now())
-    assert bell.keeper.ticked.wait(PATIENCE)
-    place = bell.place
+    lease_loop.renewer.at_tick = fail
+    lease_loop.wake_at(lease_loop.now())
+    assert lease_loop.renewer.ticked.wait(PATIENCE)
+    place = lease_loop.place
 
     place.call(called.set)
 
     assert called.wait(PATIENCE)
-    assert bell.place is place
+    assert lease_loop.place is place
 
 
-def test_next_place_begins_when_the_one_before_has_ended(bell: Bell) -> None:
+def test_next_place_begins_when_the_one_before_has_ended(lease_loop: Bell) -> None:
     is_over, began, order = threading.Event(), threading.Event(), []
-    bell.call(lambda: None)
-    first = bell.place
+    lease_loop.call(lambda: None)
+    first = lease_loop.place
     dismantle = first._dismantle
 
     def slow() -> None:
@@ -199,9 +201,9 @@ def test_next_place_begins_when_the_one_before_has_ended(bell: Bell) -> None:
         is_over.set()
 
     first._dismantle = slow  # type: ignore[method-assign]
-    bell.call(bell.rest)
-    waits_for(lambda: PRESENT not in bell.rooms)
-    bell.call(go)
+    lease_loop.call(lease_loop.rest)
+    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
+    lease_loop.call(go)
     began.set()
 
     assert is_over.wait(PATIENCE)
@@ -209,7 +211,7 @@ def test_next_place_begins_when_the_one_before_has_ended(bell: Bell) -> None:
 
 
 def test_thread_that_cannot_start_once_is_started_later(
-    bell: Bell, monkeypatch: pytest.MonkeyPatch
+    lease_loop: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = threading.Event()
 
@@ -217,18 +219,18 @@ def test_thread_that_cannot_start_once_is_started_later(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(background.Worker, "start", full)
-        bell.call(called.set)
+        patch.setattr(worker.Worker, "start", full)
+        lease_loop.call(called.set)
     assert not called.is_set()
-    assert bell.keeper.muted == 1  # so that the next lease rings
+    assert lease_loop.renewer.muted == 1  # so that the next lease rings
 
-    bell.begin()  # as who waits does
+    lease_loop.begin()  # as who waits does
 
     assert called.wait(PATIENCE)
 
 
 def test_loss_is_told_as_soon_as_a_thread_can_be_started(
-    bell: Bell, monkeypatch: pytest.MonkeyPatch
+    lease_loop: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, start, refused = threading.Event(), threading.Thread.start, []
 
@@ -239,21 +241,23 @@ def test_loss_is_told_as_soon_as_a_thread_can_be_started(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", full)
-    monkeypatch.setattr(crew, "RETRY", 0.001)
-    bell.keeper.at_tick = lambda: bell.ring(math.inf)  # as the keeper does after its last lease
+    monkeypatch.setattr(helper_threads, "RETRY", 0.001)
+    lease_loop.renewer.at_tick = lambda: lease_loop.wake_at(
+        math.inf
+    )  # as the keeper does after its last lease
 
-    bell.call(lambda: crew.losses.call(told.set))
+    lease_loop.call(lambda: helper_threads.losses.call(told.set))
 
     assert told.wait(PATIENCE)
-    waits_for(lambda: PRESENT not in bell.rooms)
+    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
 
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
     """A bell whose thread is there, while no other can be started any more."""
-    bell, there = Bell(), threading.Event()
-    bell.keeper.leases = 1
-    bell.call(there.set)
+    lease_loop, there = Bell(), threading.Event()
+    lease_loop.renewer.leases = 1
+    lease_loop.call(there.set)
     assert there.wait(PATIENCE)
 
     def full(_: threading.Thread) -> None:
@@ -261,15 +265,15 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
-        yield bell
-    bell.ends()
+        yield lease_loop
+    lease_loop.ends()
 
 
 def test_loss_is_told_though_no_thread_can_be_started_any_more(limited: Bell) -> None:
     told = [threading.Event() for _ in range(3)]
 
     for one in told:
-        limited.call(lambda one=one: crew.losses.call(one.set))  # type: ignore[misc]
+        limited.call(lambda one=one: helper_threads.losses.call(one.set))  # type: ignore[misc]
 
     assert all(one.wait(PATIENCE) for one in told)
 
@@ -296,14 +300,14 @@ def test_what_connects_hangs_while_a_loss_is_told_all_the_same(limited: Bell) ->
         await in_thread(lambda: hang.wait(PATIENCE))
 
     limited.call(lambda: limited.start(work()))
-    limited.call(lambda: crew.losses.call(told.set))
+    limited.call(lambda: helper_threads.losses.call(told.set))
 
     assert told.wait(PATIENCE)
     hang.set()
 
 
-def test_losses_are_told_though_as_many_as_are_told_at_once_hang(bell: Bell) -> None:
-    hanging, told, many = crew.Crew("on_lost", 3, 0.05), threading.Event(), 8
+def test_losses_are_told_though_as_many_as_are_told_at_once_hang(lease_loop: Bell) -> None:
+    hanging, told, many = helper_threads.HelperThreads("on_lost", 3, 0.05), threading.Event(), 8
     begun: list[None] = []
 
     def hang() -> None:
@@ -312,9 +316,9 @@ def test_losses_are_told_though_as_many_as_are_told_at_once_hang(bell: Bell) -> 
             told.set()
         told.wait(PATIENCE)
 
-    bell.keeper.at_tick = hanging.begin
+    lease_loop.renewer.at_tick = hanging.begin
     for _ in range(many):
-        bell.call(lambda: hanging.call(hang))
+        lease_loop.call(lambda: hanging.call(hang))
 
     assert told.wait(PATIENCE)
     waits_for(hanging.is_idle)
@@ -344,7 +348,7 @@ def slow() -> Iterator[Slow]:
     logger.setLevel(logging.NOTSET)
 
 
-def test_handler_that_waits_for_the_background_stops_nothing(bell: Bell, slow: Slow) -> None:
+def test_handler_that_waits_for_the_background_stops_nothing(lease_loop: Bell, slow: Slow) -> None:
     went_on: list[bool] = []
     done = threading.Event()
 
@@ -360,11 +364,11 @@ def test_handler_that_waits_for_the_background_stops_nothing(bell: Bell, slow: S
         slow.may_go_on.set()
         done.set()
 
-    bell.call(lambda: log.warning("%s", "one"))
-    bell.call(fail)
-    bell.call(lambda: bell.start(work(), lambda: bell.call(end)))
+    lease_loop.call(lambda: log.warning("%s", "one"))
+    lease_loop.call(fail)
+    lease_loop.call(lambda: lease_loop.start(work(), lambda: lease_loop.call(end)))
     assert done.wait(PATIENCE)
-    assert notes.flush(PATIENCE)
+    assert log_thread.flush(PATIENCE)
 
     assert went_on == [True]
     assert slow.said[0] == "one"
@@ -372,60 +376,62 @@ def test_handler_that_waits_for_the_background_stops_nothing(bell: Bell, slow: S
     assert "three" in slow.said[-1]
 
 
-def test_place_ends_that_said_something_last(bell: Bell) -> None:
+def test_place_ends_that_said_something_last(lease_loop: Bell) -> None:
     def end() -> None:
         log.info("last")
-        bell.rest()
+        lease_loop.rest()
 
-    bell.call(end)
+    lease_loop.call(end)
 
-    waits_for(lambda: PRESENT not in bell.rooms)
+    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
 
 
 def test_messages_that_nobody_takes_are_dropped_and_counted(
-    bell: Bell, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    lease_loop: Bell, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = threading.Event()
 
     def say() -> None:
-        monkeypatch.setattr(notes, "MOST_WAITING", 3)
+        monkeypatch.setattr(log_thread, "MOST_WAITING", 3)
         for number in range(10):
             log.warning("%s", number)
         done.set()
 
-    bell.call(lambda: log.warning("first"))
-    waits_for(lambda: not len(crew.notes) and not crew.notes.is_idle())  # its handler has it
-    bell.call(say)
+    lease_loop.call(lambda: log.warning("first"))
+    waits_for(
+        lambda: not len(helper_threads.notes) and not helper_threads.notes.is_idle()
+    )  # its handler has it
+    lease_loop.call(say)
     assert done.wait(PATIENCE)
     slow.may_go_on.set()
-    assert notes.flush(PATIENCE)
+    assert log_thread.flush(PATIENCE)
 
     kept = [said for said in slow.said if "dropped" not in said]
     assert kept == ["first", "0", "1", "2"]
     assert "7 messages about locks were dropped: a handler is slow" in slow.said
 
 
-def test_nobody_waits_for_a_lock_in_the_background(bell: Bell) -> None:
+def test_nobody_waits_for_a_lock_in_the_background(lease_loop: Bell) -> None:
     refused: list[object] = []
     done = threading.Event()
 
     def wait() -> None:
         port: Any = BlockingPort.__new__(BlockingPort)
-        for work in (lambda: run(port.sleep(PATIENCE)), port.waiter):
+        for work in (lambda: run(port.sleep(PATIENCE)), port.wakeup):
             with pytest.raises(LockError, match="the thread that renews all locks") as error:
                 work()
             refused.append(error)
         done.set()
 
-    bell.call(wait)
+    lease_loop.call(wait)
 
     assert done.wait(PATIENCE)
     assert len(refused) == 2
 
 
-def test_several_that_start_it_make_one_thread(bell: Bell) -> None:
-    bell.call(lambda: None)
-    place, calls = bell.place, []
+def test_several_that_start_it_make_one_thread(lease_loop: Bell) -> None:
+    lease_loop.call(lambda: None)
+    place, calls = lease_loop.place, []
     done = threading.Event()
 
     place._be()  # as the second of two threads would
@@ -445,7 +451,7 @@ class Dying:
         self.dead: list[threading.Thread] = []
 
     def __call__(self, frame: Any, event: str, _: object) -> Any:
-        if frame.f_code is not Background._be.__code__:
+        if frame.f_code is not BackgroundWorker._be.__code__:
             return None
         self.count += event == "line"
         if event == "line" and self.count == self.at:
@@ -454,66 +460,66 @@ class Dying:
         return self
 
 
-def test_place_whose_thread_is_interrupted_at_any_line_has_another(bell: Bell) -> None:
+def test_place_whose_thread_is_interrupted_at_any_line_has_another(lease_loop: Bell) -> None:
     """Between becoming the place's thread and knowing it, too."""
     for at in range(1, 20):
         first, second, dying = threading.Event(), threading.Event(), Dying(at)
         threading.settrace(dying)
-        bell.call(first.set)
+        lease_loop.call(first.set)
         waits_for(lambda: bool(dying.dead) or first.is_set())  # noqa: B023  # in this turn
         threading.settrace(None)  # type: ignore[arg-type]
         dying.at = 0
         for thread in dying.dead:
             thread.join(PATIENCE)
-        bell.call(second.set)
+        lease_loop.call(second.set)
         assert second.wait(PATIENCE), at
-        bell.ends()
+        lease_loop.ends()
         if not dying.dead:
             break
     assert at > 2
 
 
-def test_call_that_came_to_a_place_that_ends_is_not_lost(bell: Bell) -> None:
-    bell.call(lambda: None)
-    place = bell.place
-    listeners: list[Wanted] = []
-    retire = bell.retire
+def test_call_that_came_to_a_place_that_ends_is_not_lost(lease_loop: Bell) -> None:
+    lease_loop.call(lambda: None)
+    place = lease_loop.place
+    subscribers: list[Wanted] = []
+    retire = lease_loop.retire
 
-    def late(ending: Background) -> None:
+    def late(ending: BackgroundWorker) -> None:
         retire(ending)
-        if ending is place and not listeners:  # another thread found it present a moment ago
-            listeners.append(Wanted(bell))
-            place.call(listeners[0].open)
+        if ending is place and not subscribers:  # another thread found it present a moment ago
+            subscribers.append(Wanted(lease_loop))
+            place.call(subscribers[0].open)
 
-    bell.retire = late  # type: ignore[method-assign]
-    dies(bell)
+    lease_loop.retire = late  # type: ignore[method-assign]
+    dies(lease_loop)
 
-    waits_for(lambda: bool(listeners))
-    assert listeners[0].opened.wait(PATIENCE)
-
-
-def test_copy_of_the_parents_bell_does_nothing_in_a_child(bell: Bell) -> None:
-    bell.process -= 1
-
-    bell.call(lambda: None)
-    bell.ring(bell.now())
-
-    assert bell.rooms == {}
-    bell.process += 1
+    waits_for(lambda: bool(subscribers))
+    assert subscribers[0].opened.wait(PATIENCE)
 
 
-def test_works_end_though_they_never_began(bell: Bell) -> None:
+def test_copy_of_the_parents_bell_does_nothing_in_a_child(lease_loop: Bell) -> None:
+    lease_loop.process -= 1
+
+    lease_loop.call(lambda: None)
+    lease_loop.wake_at(lease_loop.now())
+
+    assert lease_loop.loop_threads == {}
+    lease_loop.process += 1
+
+
+def test_works_end_though_they_never_began(lease_loop: Bell) -> None:
     ended = threading.Event()
 
     async def work() -> None:
         raise ValueError
 
-    bell.call(lambda: bell.start(work(), ended.set))
+    lease_loop.call(lambda: lease_loop.start(work(), ended.set))
 
     assert ended.wait(PATIENCE)
 
 
-def test_works_alternate_only_where_they_wait(bell: Bell) -> None:
+def test_works_alternate_only_where_they_wait(lease_loop: Bell) -> None:
     steps: list[str] = []
     done = [threading.Event(), threading.Event()]
 
@@ -523,19 +529,19 @@ def test_works_alternate_only_where_they_wait(bell: Bell) -> None:
             for _ in range(1000):  # while another could take its turn
                 pass
             steps.append(name)
-            await bell.sleep(0.001)
+            await lease_loop.sleep(0.001)
 
     def begin() -> None:
-        bell.start(work("a"), done[0].set)
-        bell.start(work("b"), done[1].set)
+        lease_loop.start(work("a"), done[0].set)
+        lease_loop.start(work("b"), done[1].set)
 
-    bell.call(begin)
+    lease_loop.call(begin)
 
     assert all(one.wait(PATIENCE) for one in done)
     assert steps[::2] == steps[1::2]
 
 
-def test_nothing_runs_in_the_context_of_who_rang(bell: Bell) -> None:
+def test_nothing_runs_in_the_context_of_who_rang(lease_loop: Bell) -> None:
     seen: list[object] = []
     done = threading.Event()
 
@@ -544,13 +550,13 @@ def test_nothing_runs_in_the_context_of_who_rang(bell: Bell) -> None:
 
     def look() -> None:
         seen.append(request.get())
-        bell.start(work(), done.set)
+        lease_loop.start(work(), done.set)
 
-    bell.keeper.at_tick = look
+    lease_loop.renewer.at_tick = look
     token = request.set(object())
     try:
-        bell.ring(bell.now())
-        bell.call(lambda: seen.append(request.get()))
+        lease_loop.wake_at(lease_loop.now())
+        lease_loop.call(lambda: seen.append(request.get()))
         assert done.wait(PATIENCE)
         waits_for(lambda: len(seen) == 3)
     finally:
@@ -563,16 +569,16 @@ class Request:
     """What a context holds."""
 
 
-def test_nothing_is_kept_of_who_rang_first(bell: Bell) -> None:
+def test_nothing_is_kept_of_who_rang_first(lease_loop: Bell) -> None:
     refs = []
 
     def serve() -> None:
         served = Request()
         refs.append(weakref.ref(served))
         request.set(served)
-        bell.ring(bell.now() + 100)
+        lease_loop.wake_at(lease_loop.now() + 100)
 
-    bell.keeper.leases = 1
+    lease_loop.renewer.leases = 1
     thread = threading.Thread(target=serve)
     thread.start()
     thread.join()
@@ -585,11 +591,11 @@ def test_a_loops_keeper_does_not_tick_in_the_context_of_a_task() -> None:
     seen: list[object] = []
 
     async def main() -> None:
-        bell: Any = LoopBell()
-        bell._alarm._ring = lambda: seen.append(request.get())
+        lease_loop: Any = CallerLoop()
+        lease_loop._alarm._wake_at = lambda: seen.append(request.get())
         request.set(object())
-        bell.ring(bell.now())
-        bell.call(lambda: seen.append(request.get()))
+        lease_loop.wake_at(lease_loop.now())
+        lease_loop.call(lambda: seen.append(request.get()))
         await asyncio.sleep(0.01)
 
     asyncio.run(main())
@@ -602,9 +608,9 @@ def test_interpreter_without_daemon_threads_is_refused(monkeypatch: pytest.Monke
         raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
 
     monkeypatch.setattr(threading, "Thread", refuse)
-    bell = Bell()
+    lease_loop = Bell()
 
-    for ask in (bell.check, lambda: bell.call(print)):
+    for ask in (lease_loop.check, lambda: lease_loop.call(print)):
         with pytest.raises(ConfigurationError, match="in this interpreter"):
             ask()
 
@@ -622,14 +628,14 @@ class Node:
     def ahead(self) -> Node:
         return self
 
-    async def line(self, key: bytes) -> Node:
+    async def subscription(self, key: bytes) -> Node:
         self.lines += 1
         return self
 
     async def send(self, *command: Any, until: float = 0) -> int:
         return 1
 
-    async def hear(self, tell: Callable[[list[Any]], None]) -> None:
+    async def receive(self, tell: Callable[[list[Any]], None]) -> None:
         tell(b"# Server")
         tell([b"subscribe", b"channel", 1])
         await asyncio.Event().wait()
@@ -646,24 +652,24 @@ def test_waiters_of_a_listener_whose_tasks_are_all_cancelled_may_follow_to_anoth
     steps: int,
 ) -> None:
     async def main() -> list[object]:
-        bell, node, ended = LoopBell(), Node(), []
+        lease_loop, node, ended = CallerLoop(), Node(), []
         port: Any = node
-        listener = Listener(bell, port, "channel", b"key", ended.append)
-        turn = Turn(b"key", "identifier", TaskWaiter())
-        listener.join(turn)
+        subscriber = Subscriber(lease_loop, port, "channel", b"key", ended.append)
+        turn = QueuedWaiter(b"key", "identifier", TaskWakeup())
+        subscriber.join(turn)
         while not (others := asyncio.all_tasks() - {asyncio.current_task()}):
             await asyncio.sleep(0)
         for _ in range(steps):
             await asyncio.sleep(0)
         for task in others:
             task.cancel()
-        while await turn.waiter.wait(PATIENCE) is not News.AGAIN:
+        while await turn.wakeup.wait(PATIENCE) is not Signal.AGAIN:
             pass
-        listener.leave(turn)
-        other = Listener(bell, port, "another", b"key", ended.append)
-        turn = Turn(b"key", "identifier", TaskWaiter())
+        subscriber.leave(turn)
+        other = Subscriber(lease_loop, port, "another", b"key", ended.append)
+        turn = QueuedWaiter(b"key", "identifier", TaskWakeup())
         other.join(turn)
-        assert await turn.waiter.wait(PATIENCE) is News.OPEN
+        assert await turn.wakeup.wait(PATIENCE) is Signal.OPEN
         other.leave(turn)
         return list(ended)
 

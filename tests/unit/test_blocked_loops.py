@@ -11,16 +11,16 @@ from support.simulated_queue import Waiting
 from support.simulation import Clock, SimulatedServer
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators.flow.patience import Until
-from redis_lock_decorators.world import courier
-from redis_lock_decorators.world.courier import Courier
-from redis_lock_decorators.world.timeouts import timeout
+from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._io.timeouts import timeout
+from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
-    monkeypatch.setattr(courier, "monotonic", loop.time)
+    monkeypatch.setattr(batcher, "monotonic", loop.time)
     yield loop
     loop.close()
 
@@ -28,13 +28,13 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 class Connecting:
     """A server that answers at once, when a connection to it is open, after so many seconds."""
 
-    resends = False
+    may_resend = False
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.ends: list[float] = []
 
-    async def carry(self, commands: Any, until: float) -> list[Any]:
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
         self.ends.append(until)
         await asyncio.sleep(0)
         seconds, self.seconds = self.seconds, 0.0
@@ -47,21 +47,21 @@ class Connecting:
     def close(self) -> None:
         pass
 
-    async def distrust(self) -> None:
+    async def drop_idle_connections(self) -> None:
         pass
 
 
 def test_requests_of_tasks_whose_first_steps_take_long_are_served(loop: VirtualLoop) -> None:
-    carrier, count = Connecting(1.5), 300
+    transport, count = Connecting(1.5), 300
 
-    async def ask(lane: Courier, number: int) -> Any:
+    async def ask(private_pool: RequestBatcher, number: int) -> Any:
         until = Until(loop.now + 5, loop.now + 3600)
         loop.now += 0.05
-        return await lane.exchange(carrier, (number,), until)
+        return await private_pool.exchange(transport, (number,), until)
 
     async def all_ask() -> list[Any]:
-        lane = Courier()
-        asks = [ask(lane, number) for number in range(count)]
+        private_pool = RequestBatcher()
+        asks = [ask(private_pool, number) for number in range(count)]
         return await asyncio.gather(*asks, return_exceptions=True)
 
     assert loop.run_until_complete(all_ask()) == [(number,) for number in range(count)]
@@ -70,15 +70,15 @@ def test_requests_of_tasks_whose_first_steps_take_long_are_served(loop: VirtualL
 def test_request_that_leaves_late_has_time_for_its_reply_if_its_caller_has(
     loop: VirtualLoop,
 ) -> None:
-    carrier = Connecting(0)
+    transport = Connecting(0)
 
     async def ask() -> None:
         for end in (loop.now + 60, loop.now - 1):
-            await Courier().exchange(carrier, (1,), Until(loop.now - 1, end))
+            await RequestBatcher().exchange(transport, (1,), Until(loop.now - 1, end))
 
     loop.run_until_complete(ask())
 
-    assert carrier.ends == [1000 + courier.LEAST, 999]
+    assert transport.ends == [1000 + batcher.LEAST, 999]
 
 
 def test_time_out_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:
@@ -145,6 +145,6 @@ def test_line_that_is_opened_while_the_loop_is_blocked_is_not_given_up() -> None
     _block(process, 5.0)
     process.server.clock.advance(1)
 
-    assert process.listener is not None
-    assert process.listener.is_open
+    assert process.subscriber is not None
+    assert process.subscriber.is_open
     assert len(process.lines) == 1

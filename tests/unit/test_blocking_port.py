@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from redis_lock_decorators.world.blocking import BlockingPort, run
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
 
 
 class Limit(Exception):

@@ -26,9 +26,9 @@ import redis_lock_decorators.asyncio.lease
 import redis_lock_decorators.asyncio.redislock
 import redis_lock_decorators.lease
 from redis_lock_decorators import LockError, LockLostError, redislock
-from redis_lock_decorators.lease_facts import claim_for
-from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.clock import monotonic
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import claim_for
 
 
 class Blocking:
@@ -492,13 +492,13 @@ def test_those_in_a_block_that_was_refused_are_told_of_its_end(world: Any) -> No
         scene = Scene(world)
         await scene.lost()
         held = await scene.enter()
-        held._watch = Watched()
+        held._tracked = Watched()
         with pytest.raises(LockError, match="2 blocks"):
             await scene.leave()
 
-        assert not held._watch.options.auto_renew
+        assert not held._tracked.options.auto_renew
         assert held in scene.lock._blocks
-        held._watch.over = True
+        held._tracked.over = True
         await scene.enter()
         await scene.leave()
         assert scene.lock._blocks == {}
@@ -513,7 +513,7 @@ class Watched:
         self.options = Options()
         self.over = False
         self.port = self
-        self.keeper = self
+        self.renewer = self
 
     def is_over(self) -> bool:
         return self.over
@@ -589,11 +589,11 @@ def test_a_block_that_is_left_elsewhere_is_waited_for(monkeypatch: pytest.Monkey
     here = lease._claim.owner
     leave = redis_lock_decorators.lease.leave
 
-    def leaving(port: Any, claim: Any, *how: Any) -> Any:
+    def releasing(port: Any, claim: Any, *how: Any) -> Any:
         claims.append(claim.is_of(here))
         return leave(port, claim, *how)
 
-    monkeypatch.setattr(redis_lock_decorators.lease, "leave", leaving)
+    monkeypatch.setattr(redis_lock_decorators.lease, "leave", releasing)
     thread = threading.Thread(target=block.__exit__, args=(None, None, None))
     thread.start()
     thread.join()

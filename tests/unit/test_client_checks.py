@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, acquire_lock, redis_lock
+from redis_lock_decorators._io.client_checks import refuse_unfit
 from redis_lock_decorators.lock import Lock
-from redis_lock_decorators.world.client_checks import refuse_unfit
 
 aredis = pytest.importorskip("redis.asyncio")  # not in redis-py 3.5
 

@@ -1,4 +1,4 @@
-"""Event loops that come and go in several threads, while one forgets those that are closed."""
+"""Event made that come and go in several threads, while one forgets those that are closed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators.settings import Settings
-from redis_lock_decorators.world import bells
+from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._shared.settings import Settings
 
 
 class Loop:
@@ -40,21 +40,21 @@ class Open:
 @pytest.mark.parametrize("meanwhile", [comes, forgets])
 def test_a_loop_is_known_though_others_come_and_go(monkeypatch, meanwhile):
     known: dict[Any, Any] = {}
-    monkeypatch.setattr(bells._bells, "loops", known)
-    loops = [Loop(known, meanwhile) for _ in range(2)]
+    monkeypatch.setattr(loops._loops, "loops", known)
+    made = [Loop(known, meanwhile) for _ in range(2)]
 
     async def main() -> bool:
-        return bells.bell_of_loop() is known[asyncio.get_running_loop()]
+        return loops.caller_loop() is known[asyncio.get_running_loop()]
 
     assert asyncio.run(main())
-    assert not any(loop in known for loop in loops)
+    assert not any(loop in known for loop in made)
 
 
 @pytest.mark.parametrize("meanwhile", [comes, forgets])
 def test_the_clients_of_a_loop_are_known_though_others_come_and_go(monkeypatch, meanwhile):
-    monkeypatch.setattr(bells._bells, "loops", {})
+    monkeypatch.setattr(loops._loops, "loops", {})
     settings = Settings()
-    loops = [Loop(settings._by_loop, meanwhile) for _ in range(2)]
+    made = [Loop(settings._by_loop, meanwhile) for _ in range(2)]
 
     async def main() -> None:
         from redis.asyncio import Redis
@@ -63,4 +63,4 @@ def test_the_clients_of_a_loop_are_known_though_others_come_and_go(monkeypatch, 
 
     asyncio.run(main())
 
-    assert not any(loop in settings._by_loop for loop in loops)
+    assert not any(loop in settings._by_loop for loop in made)

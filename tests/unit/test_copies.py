@@ -11,13 +11,13 @@ import pytest
 import redis.asyncio
 
 from redis_lock_decorators import Locks, RedisLock, configure
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators.asyncio.lease import Lease as AsyncLease
 from redis_lock_decorators.asyncio.lock import Lock as AsyncDropIn
 from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 from redis_lock_decorators.lease import Lease
-from redis_lock_decorators.lease_facts import claim_for
-from redis_lock_decorators.lock import Lock as DropIn
-from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators.lock import Lock as RedisPyLockBase
 
 CLIENTS: dict[Any, Any] = {RedisLock: redis.Redis, AsyncRedisLock: redis.asyncio.Redis}
 KINDS = tuple(CLIENTS)
@@ -108,7 +108,7 @@ def test_a_lease_is_not_copied(kind, copied):
         copied(lease)
 
 
-@pytest.mark.parametrize("kind", [DropIn, AsyncDropIn])
+@pytest.mark.parametrize("kind", [RedisPyLockBase, AsyncDropIn])
 def test_a_drop_in_is_not_pickled(kind):
     lock = kind(redis.asyncio.Redis() if kind is AsyncDropIn else connect(), "a", timeout=3)
     lock.local.token = "mine"  # noqa: S105

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators import ConfigurationError, LockNameError, redis_lock
-from redis_lock_decorators.decorator import decorated
-from redis_lock_decorators.plan import Plan
-from redis_lock_decorators.settings import Settings
+from redis_lock_decorators._dispatch import decorated
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.settings import Settings
 
 
 def plain(n: int) -> None: ...
@@ -68,7 +68,7 @@ class Unnamed:
 def test_error_at_decoration_names_the_function(options: Any, problem: type[Exception]) -> None:
     def charge(order: Any) -> None: ...
 
-    plan = Plan(Settings(), options.get("client"), None, {})
+    plan = LockConfig(Settings(), options.get("client"), None, {})
     with pytest.raises(problem, match=r"@redis_lock on .*test_error_at_decoration.*charge: "):
         decorated(
             charge,

@@ -54,7 +54,7 @@ every_error = pytest.mark.parametrize("error", ERRORS, ids=repr)
 HOSTILE = "\x1b[31m\r\nroot logged in\x00"
 
 
-def facts(error: LockError) -> Any:
+def client_state(error: LockError) -> Any:
     return type(error), str(error), error.args, vars(error)
 
 
@@ -147,7 +147,7 @@ def test_time_out_is_no_error_of_the_operating_system() -> None:
 def test_pickle_keeps_everything(error: LockError, protocol: int) -> None:
     again = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301  # our own
 
-    assert facts(again) == facts(error)
+    assert client_state(again) == client_state(error)
 
 
 @every_error
@@ -156,7 +156,7 @@ def test_copy_keeps_everything(error: LockError, copied: Any) -> None:
     again = copied(error)
 
     assert again is not error
-    assert facts(again) == facts(error)
+    assert client_state(again) == client_state(error)
 
 
 @every_error

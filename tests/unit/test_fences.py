@@ -21,14 +21,14 @@ from support.faults import (
 from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.attempt import FENCE_KEPT, LONGEST_CONFIRMATION
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.attempt import FENCE_KEPT, LONGEST_CONFIRMATION
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.requests import ROUND_TRIP, Refusal
-from redis_lock_decorators.rules.keys import companion
-from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
 NUMBER = companion(KEY, b"fence")

@@ -14,7 +14,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators.world import tasks
+from redis_lock_decorators._io import asyncio_port as asyncio_port
 
 
 class Work:
@@ -38,12 +38,12 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The event loop, whose clock shielded work goes by."""
-    monkeypatch.setattr(tasks, "monotonic", loop.time)
+    monkeypatch.setattr(asyncio_port, "monotonic", loop.time)
     return loop
 
 
 async def shielded(work: Work) -> None:
-    await tasks.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
+    await asyncio_port.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("whom", ["all", "worker"])
@@ -69,7 +69,7 @@ def test_work_is_done_wherever_tasks_are_cancelled(
         begun = not task.cancelled() or len(mine) == 1
         loop.close()
         assert bool(work.done) == begun
-        if loop.turn < turn:
+        if loop.waiter < turn:
             break
     assert turn > 5
 
@@ -113,9 +113,9 @@ def test_work_that_is_cancelled_each_time_is_given_up(loop: VirtualLoop) -> None
         begun += 1
         raise asyncio.CancelledError
 
-    loop.run_until_complete(tasks.AsyncioPort.shield(None, cancelled))  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio_port.AsyncioPort.shield(None, cancelled))  # type: ignore[arg-type]
 
-    assert begun == tasks.MOST_BEGUN
+    assert begun == asyncio_port.MOST_BEGUN
 
 
 def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
@@ -128,7 +128,7 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
 
     async def main() -> None:
         caller = asyncio.ensure_future(
-            tasks.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
+            asyncio_port.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
         )
         await asyncio.sleep(0)
         assert not caller.done()
@@ -156,7 +156,7 @@ def test_exception_from_outside_is_the_callers_after_the_work(
 
     with pytest.raises(Limit):
         loop.run_until_complete(
-            tasks.AsyncioPort.shield(None, interrupted)  # type: ignore[arg-type]
+            asyncio_port.AsyncioPort.shield(None, interrupted)  # type: ignore[arg-type]
         )
 
     assert len(begun) == 2
@@ -169,6 +169,6 @@ def test_error_of_the_work_is_nobodys(loop: VirtualLoop) -> None:
         begun.append(1)
         raise redis.ConnectionError("gone")
 
-    loop.run_until_complete(tasks.AsyncioPort.shield(None, failing))  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio_port.AsyncioPort.shield(None, failing))  # type: ignore[arg-type]
 
     assert len(begun) == 1

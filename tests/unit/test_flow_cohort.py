@@ -12,26 +12,26 @@ from support.faults import raising
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
-from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
-from redis_lock_decorators.flow.acquire import acquire, undo
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import (
+from redis_lock_decorators._flow.acquire import acquire, undo
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.queue.cohort import (
     LOOK,
-    MOST_PASSES,
+    MOST_HAND_OFFS,
     MOST_SECONDS,
     Cohort,
-    pass_on,
+    hand_off,
     settle,
 )
-from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.keeper import Watch
-from redis_lock_decorators.flow.local import SILENCE, Local
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.turn import News
-from redis_lock_decorators.rules.keys import with_queue
-from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.blocking import run
-from redis_lock_decorators.world.clients import MOST_COHORTS, Facts
+from redis_lock_decorators._flow.queue.cohort_member import SILENCE, Local
+from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.client_state import MOST_COHORTS, ClientState
+from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
 KEY = b"sys:lock:a"
 KEYS = with_queue((KEY,))
@@ -145,37 +145,37 @@ def test_waiters_enter_in_the_order_they_came_by_two_requests_in_all(world: Worl
 
 
 def test_heir_has_what_the_holder_had(world: World) -> None:
-    holder, (heir, _) = held_with(world)
+    holder, (successor, _) = held_with(world)
     identifier, deadline = holder.claim.identifier, holder.claim.deadline
     world.passes(0.2)
 
     holder.ends()
     world.passes(0)
 
-    assert world.inside() is heir
-    assert world.server.value(KEY) == heir.claim.identifier == identifier
-    assert heir.claim.deadline == deadline
-    assert heir.claim.since == world.clock.now
-    assert heir.claim.lasts == pytest.approx(deadline - world.clock.now)
-    assert heir.claim.passes == 1
+    assert world.inside() is successor
+    assert world.server.value(KEY) == successor.claim.identifier == identifier
+    assert successor.claim.deadline == deadline
+    assert successor.claim.since == world.clock.now
+    assert successor.claim.lasts == pytest.approx(deadline - world.clock.now)
+    assert successor.claim.passes == 1
 
 
 def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> None:
-    holder, (heir, _) = held_with(world)
+    holder, (successor, _) = held_with(world)
     world.passes(0.2)
 
     holder.ends()
     world.passes(0)
-    port: Any = heir.process.port
-    watch = Watch(heir, print, heir.claim, port, Options(expire=10, max_hold=60))
+    port: Any = successor.process.port
+    watch = TrackedLease(successor, print, successor.claim, port, Options(expire=10, max_hold=60))
 
-    left = heir.claim.deadline - world.clock.now
+    left = successor.claim.deadline - world.clock.now
     assert watch.next_look()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)
     assert watch.renewal(world.clock.now).seconds == 10
 
 
 def test_one_that_passed_the_lock_on_is_over(world: World) -> None:
-    holder, (heir, other) = held_with(world)
+    holder, (successor, other) = held_with(world)
     identifier, port = holder.claim.identifier, holder.process.port
 
     holder.ends()
@@ -188,24 +188,24 @@ def test_one_that_passed_the_lock_on_is_over(world: World) -> None:
     with pytest.raises(LockNotOwnedError, match="released"):
         run(extend(QueuePort(holder.process), holder.claim, 20))  # type: ignore[arg-type]
     assert port.verbs == []
-    assert world.inside() is heir
+    assert world.inside() is successor
     assert not other.held
 
 
 def test_other_processes_have_their_turn_after_so_many_passes(world: World) -> None:
-    crowd = world.crowd(world.process(), MOST_PASSES + 4)
+    crowd = world.crowd(world.process(), MOST_HAND_OFFS + 4)
     other = world.takes(world.process(), way="queue")
     world.passes(SOON)
 
     order = world.serves()
 
-    turns = MOST_PASSES + 1
+    turns = MOST_HAND_OFFS + 1
     assert order == [*crowd[:turns], other, *crowd[turns:]]
     assert world.is_empty()
 
 
 def test_passes_are_counted_anew_for_who_took_the_lock_in_redis(world: World) -> None:
-    crowd = world.crowd(world.process(), 2 * MOST_PASSES + 5)
+    crowd = world.crowd(world.process(), 2 * MOST_HAND_OFFS + 5)
 
     assert world.serves() == crowd
 
@@ -222,7 +222,7 @@ def test_nobody_asks_redis_while_one_of_them_holds_the_lock(world: World) -> Non
 
 def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> None:
     holder, (first, second) = held_with(world)
-    holder.claim.passes = MOST_PASSES
+    holder.claim.passes = MOST_HAND_OFFS
 
     holder.ends()
     world.passes(0.01)
@@ -233,7 +233,7 @@ def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> N
 
 def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
     holder, waiters = held_with(world)
-    holder.claim.passes = MOST_PASSES
+    holder.claim.passes = MOST_HAND_OFFS
     port: Any = QueuePort(holder.process)
     again = new_claim("a", owner=object())
 
@@ -241,7 +241,7 @@ def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
         await release(port, holder.claim, "script")
         assert await acquire(port, again, PATIENCE, 0.1, "cohort") is None
 
-    holder.process.bell.start(come_again())
+    holder.process.lease_loop.start(come_again())
     world.passes(SOON)
     order = world.serves()
 
@@ -264,7 +264,7 @@ def test_one_leads_and_the_others_wait_for_it(world: World) -> None:
 def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     world: World, left: float, is_passed: bool
 ) -> None:
-    holder, (heir, _) = held_with(world, expire=2.4, grant=2.4)
+    holder, (successor, _) = held_with(world, expire=2.4, grant=2.4)
     identifier = holder.claim.identifier
     world.passes(holder.claim.deadline - left - world.clock.now)
     holder.claim.cohort.since = world.clock.now  # type: ignore[union-attr]
@@ -272,8 +272,8 @@ def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
     holder.ends()
     world.passes(SOON)
 
-    assert world.inside() is heir
-    assert (heir.claim.identifier == identifier) is is_passed
+    assert world.inside() is successor
+    assert (successor.claim.identifier == identifier) is is_passed
     assert ("release" in verbs(holder)) is not is_passed
 
 
@@ -281,17 +281,17 @@ def test_lease_is_passed_on_while_three_tenths_of_a_grant_are_left(
 def test_lock_is_passed_on_for_a_time_then_it_is_the_turn_of_other_processes(
     world: World, seconds: float, is_passed: bool
 ) -> None:
-    holder, (heir, last) = held_with(world)
+    holder, (successor, last) = held_with(world)
     came: float = holder.claim.cohort.since  # type: ignore[union-attr]
     world.passes(0.1)
     holder.ends()
     world.passes(came + MOST_SECONDS + seconds - world.clock.now)
 
-    heir.ends()
+    successor.ends()
     world.passes(SOON)
 
     assert world.inside() is last
-    assert ("release" in verbs(heir)) is not is_passed
+    assert ("release" in verbs(successor)) is not is_passed
 
 
 @pytest.mark.parametrize(("expire", "hold"), [(10, 0.03), (10, 0.4), (0.6, 0.01), (10, 2)])
@@ -308,14 +308,14 @@ def test_lock_that_was_deleted_is_passed_on_for_a_moment_then_its_loss_is_told(
     assert elsewhere.held
 
     beside = []
-    while crowd[len(beside)].is_live and not crowd[0].process.bell.failures:
+    while crowd[len(beside)].is_live and not crowd[0].process.lease_loop.failures:
         beside.append(crowd[len(beside)])
         world.passes(hold)
         beside[-1].ends()
         world.passes(0.002)
     told = world.clock.now
 
-    assert [type(error) for error in crowd[0].process.bell.failures] == [LockLostError]
+    assert [type(error) for error in crowd[0].process.lease_loop.failures] == [LockLostError]
     assert beside[-1].claim.lost_to is not None
     assert told - deleted <= min(MOST_SECONDS, expire / 3) + hold + SOON
     assert world.server.value(KEY) == elsewhere.claim.identifier
@@ -325,12 +325,12 @@ def test_lock_that_was_deleted_is_passed_on_for_a_moment_then_its_loss_is_told(
 def test_lock_that_word_came_of_is_passed_on_for_as_long_as_one_that_was_asked_for(
     world: World,
 ) -> None:
-    holder, (heir, last) = stranded(world)
+    holder, (successor, last) = stranded(world)
     world.passes(0.35)  # since the last PING that tells how old word may be
 
     holder.ends()
     world.passes(SOON)
-    heir.ends()
+    successor.ends()
     world.passes(SOON)
 
     assert world.inside() is last
@@ -343,7 +343,7 @@ def lose(world: World, holder: Taking) -> None:
 
 
 def outlive(world: World, holder: Taking) -> None:
-    holder.process.bell.stand_still(20)
+    holder.process.lease_loop.stand_still(20)
     world.passes(20)
 
 
@@ -356,7 +356,7 @@ def test_lease_that_is_lost_or_over_is_not_passed_on(world: World, harm: Any) ->
     holder.ends()
     world.passes(LOOK + SOON)
 
-    assert [type(error) for error in holder.process.bell.failures] == [LockLostError]
+    assert [type(error) for error in holder.process.lease_loop.failures] == [LockLostError]
     assert world.inside() is waiters[0]
     assert waiters[0].claim.identifier != identifier
     assert world.serves() == waiters
@@ -372,7 +372,7 @@ def test_lock_that_must_stand_for_a_while_is_not_passed_on(world: World) -> None
     world.passes(0.2)
 
     assert early is None
-    assert holder.process.port.verbs[0] == "rest"
+    assert holder.process.port.verbs[0] == "min_hold"
     assert world.serves() == waiters
 
 
@@ -422,16 +422,16 @@ def test_keys_and_lengths_of_lease_have_cohorts_of_their_own(world: World) -> No
 
 
 def test_idle_cohorts_do_not_pile_up() -> None:
-    facts: Facts[None] = Facts(redis.Redis(), None, None)  # type: ignore[arg-type]
-    awaited = facts.cohort(b"awaited", 1000)
+    client_state: ClientState[None] = ClientState(redis.Redis(), None, None)  # type: ignore[arg-type]
+    awaited = client_state.cohort(b"awaited", 1000)
     waiter: Any = None
     awaited.stand(Local(None, waiter))  # type: ignore[arg-type]
 
     for number in range(2 * MOST_COHORTS):
-        facts.cohort(b"%d" % number, 1000)
+        client_state.cohort(b"%d" % number, 1000)
 
-    assert len(facts.cohorts) <= MOST_COHORTS
-    assert facts.cohort(b"awaited", 1000) is awaited
+    assert len(client_state.cohorts) <= MOST_COHORTS
+    assert client_state.cohort(b"awaited", 1000) is awaited
 
 
 def test_leader_that_gives_up_is_followed_by_the_second(world: World) -> None:
@@ -547,7 +547,7 @@ def test_waiter_interrupted_at_any_point_costs_nobody_a_turn() -> None:
         world = World()
         process = world.process()
         holder = world.takes(process)
-        heir: Any = world.takes(process, kind=cut_at(number))
+        successor: Any = world.takes(process, kind=cut_at(number))
         others = world.crowd(process, 2)
 
         world.passes(0.6)
@@ -555,9 +555,9 @@ def test_waiter_interrupted_at_any_point_costs_nobody_a_turn() -> None:
         world.passes(LOOK + SOON)
         order = world.serves()
 
-        assert order == all_but(heir, [heir, *others]), number
+        assert order == all_but(successor, [successor, *others]), number
         assert world.is_empty(), number
-        if heir.error is None:
+        if successor.error is None:
             break
 
     assert 2 < number < 99
@@ -608,49 +608,49 @@ def test_waiter_interrupted_when_it_leaves_is_in_nobodys_way(
 def test_release_that_is_interrupted_after_passing_on_does_nothing_when_repeated(
     world: World,
 ) -> None:
-    holder, (heir, other) = held_with(world)
+    holder, (successor, other) = held_with(world)
 
-    def interrupt(news: News) -> None:
+    def interrupt(signal: Signal) -> None:
         raise KeyboardInterrupt
 
-    holder.process.waiters[1].tell = interrupt  # type: ignore[method-assign]
+    holder.process.waiters[1].notify = interrupt  # type: ignore[method-assign]
     for _ in range(2):
         holder.ends()
         world.passes(LOOK + SOON)
 
-    assert [type(error) for error in holder.process.bell.failures] == [KeyboardInterrupt]
+    assert [type(error) for error in holder.process.lease_loop.failures] == [KeyboardInterrupt]
     assert holder.claim.ended
-    assert world.inside() is heir
+    assert world.inside() is successor
     assert not other.held
-    assert world.serves() == [heir, other]
+    assert world.serves() == [successor, other]
 
 
 def test_heir_that_wakes_when_its_lease_is_over_waits_again(world: World) -> None:
-    holder, (heir, _) = held_with(world)
+    holder, (successor, _) = held_with(world)
     other = world.takes(world.process(), expire=60, grant=60, way="queue")
     world.passes(SOON)
 
     holder.ends()
-    world.clock.at(world.clock.now, lambda: holder.process.bell.stand_still(20))
+    world.clock.at(world.clock.now, lambda: holder.process.lease_loop.stand_still(20))
     world.passes(15)
     first = world.inside()
     world.passes(10)
 
     assert first is other
     assert world.inside() is other
-    assert heir in world.serves()
+    assert successor in world.serves()
     assert world.is_empty()
 
 
 def test_late_word_to_one_that_passed_the_lock_on_does_not_let_it_go(world: World) -> None:
-    holder, (late, heir) = stranded(world)
+    holder, (late, successor) = stranded(world)
     other = world.takes(world.process(), way="queue")
     world.passes(SOON)
     late.process.lines[-1].late = 0.5
     holder.ends()
     world.passes(0.01)
     for waiter in late.process.waiters:
-        waiter.tell(News.AGAIN)  # as a look at the lock does that finds it gone
+        waiter.notify(Signal.AGAIN)  # as a look at the lock does that finds it gone
     world.passes(0.05)
     late.ends()
     world.passes(0.01)
@@ -658,22 +658,22 @@ def test_late_word_to_one_that_passed_the_lock_on_does_not_let_it_go(world: Worl
 
     world.passes(2)
 
-    assert entered is heir
-    assert world.inside() is heir
-    assert world.server.value(KEY) == heir.claim.identifier
-    assert world.serves() == [heir, other]
+    assert entered is successor
+    assert world.inside() is successor
+    assert world.server.value(KEY) == successor.claim.identifier
+    assert world.serves() == [successor, other]
 
 
 class Racing(Cohort):
     """Something happens after the first was taken away, before it is given anything."""
 
-    happens: Any = staticmethod(lambda heir: None)
+    happens: Any = staticmethod(lambda successor: None)
 
     def next(self, now: float) -> Local | None:
-        heir = super().next(now)
-        if heir is not None:
-            self.happens(heir)
-        return heir
+        successor = super().next(now)
+        if successor is not None:
+            self.happens(successor)
+        return successor
 
 
 def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
@@ -683,7 +683,7 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
     port: Any = QueuePort(holder.process)
     cohort = holder.claim.cohort = Racing()
     cohort.holder, cohort.since = holder.claim, holder.claim.since
-    waiting = [Local(new_claim("a", owner=object()), port.waiter()) for _ in range(2)]
+    waiting = [Local(new_claim("a", owner=object()), port.wakeup()) for _ in range(2)]
     for local in waiting:
         local.claim.cohort, local.claim.local = cohort, local
         cohort.stand(local)
@@ -693,9 +693,11 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
 def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) -> None:
     port, holder, cohort, (gone, second) = racing(world)
     identifier, left = holder.identifier, []
-    cohort.happens = lambda heir: left.append(cohort.go(heir)) if heir is gone else None
+    cohort.happens = lambda successor: (
+        left.append(cohort.go(successor)) if successor is gone else None
+    )
 
-    passed = pass_on(port, holder)
+    passed = hand_off(port, holder)
     settle(second.claim)
 
     assert passed
@@ -705,15 +707,15 @@ def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) ->
 
 
 def test_thread_that_lines_up_while_it_is_passed_the_lock_leaves_no_place(world: World) -> None:
-    port, holder, cohort, (heir, second) = racing(world)
+    port, holder, cohort, (successor, second) = racing(world)
     cohort.happens = cohort.stand
 
-    passed = pass_on(port, holder)
-    cohort.happens = lambda heir: None
-    left = cohort.go(heir)
+    passed = hand_off(port, holder)
+    cohort.happens = lambda successor: None
+    left = cohort.go(successor)
 
     assert passed
-    assert heir.gift is not None
+    assert successor.gift is not None
     assert not left
     assert [cohort.next(port.now()), cohort.next(port.now())] == [second, None]
 
@@ -723,7 +725,7 @@ def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
     left = iter(range(number, -1, -1))
 
     def trace(frame: Any, event: str, argument: object) -> Any:
-        if frame.f_globals["__name__"] != pass_on.__module__:
+        if frame.f_globals["__name__"] != hand_off.__module__:
             return None
         if event == "line" and next(left, None) == 0:
             sys.settrace(None)
@@ -746,7 +748,7 @@ def test_waiter_that_leaves_at_any_line_of_a_pass_has_the_lock_or_is_passed_over
         before = sys.gettrace()
         sys.settrace(at_line(number, leave))
         try:
-            assert pass_on(port, holder)
+            assert hand_off(port, holder)
         finally:
             sys.settrace(before)
         for local in (first, second):
@@ -773,10 +775,10 @@ def test_pass_that_is_interrupted_at_any_line_leaves_one_holder() -> None:
         before = sys.gettrace()
         sys.settrace(at_line(number, fail))
         try:
-            pass_on(port, holder)
+            hand_off(port, holder)
         except KeyboardInterrupt:
             sys.settrace(None)
-            is_passed = pass_on(port, holder)  # as leaving the block does next
+            is_passed = hand_off(port, holder)  # as leaving the block does next
             assert is_passed
         finally:
             sys.settrace(before)
@@ -795,7 +797,7 @@ class Still:
 
     def __init__(self, world: World, process: Waiting, **options: Any) -> None:
         self.taking = Taking(process, "a", PATIENCE, way="cohort", **options)
-        self._work = process.bell.works[-1]
+        self._work = process.lease_loop.works[-1]
         world.passes(SOON)
 
     def stops(self) -> None:
@@ -890,19 +892,19 @@ def test_leader_that_waits_for_long_stays_the_only_one(world: World) -> None:
 
 
 def test_heir_interrupted_once_more_while_it_lets_go_can_be_undone_again(world: World) -> None:
-    holder, (heir,) = held_with(world, 1)
+    holder, (successor,) = held_with(world, 1)
     holder.ends()
     world.passes(SOON)
-    assert heir.held
-    port: Any = heir.process.port
+    assert successor.held
+    port: Any = successor.process.port
     port.faults = [raising(KeyboardInterrupt())]
 
     with pytest.raises(KeyboardInterrupt):
-        run(undo(port, heir.claim))
-    if not heir.claim.ended:
-        run(undo(port, heir.claim))
+        run(undo(port, successor.claim))
+    if not successor.claim.ended:
+        run(undo(port, successor.claim))
 
-    assert heir.claim.ended
+    assert successor.claim.ended
     assert world.server.value(KEY) is None
 
 
@@ -918,7 +920,7 @@ class Compared(Local):
 
 
 def test_to_come_and_go_takes_no_longer_where_very_many_wait() -> None:
-    cohort, waiter = Cohort(), Waiting(SimulatedServer(Clock())).bell
+    cohort, waiter = Cohort(), Waiting(SimulatedServer(Clock())).lease_loop
     crowd = [Compared(new_claim("a"), waiter) for _ in range(50)]  # type: ignore[arg-type]
     for _ in range(2):
         for local in crowd:

@@ -24,15 +24,15 @@ from support.faults import (
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.extend import extend, holders
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.extend import extend, holders
-from redis_lock_decorators.flow.leave import leave
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
-from redis_lock_decorators.rules.keys import slot_of
-from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
 #: Keys of two slots, in the order in which everybody takes them.

@@ -11,15 +11,15 @@ from support.faults import Fate, Request, delivered, raising, reply_lost
 from support.simulated_server import TOGETHER
 from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, new_claim, taken
 
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.functions import acquire_lock, release_lock
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockLostError
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.fallbacks import refuse_unfit
-from redis_lock_decorators.flow.leave import leave
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.simple import acquire_lock, release_lock
-from redis_lock_decorators.rules.keys import with_queue
-from redis_lock_decorators.rules.options import ReleaseMethod
-from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
 METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
@@ -82,7 +82,7 @@ def test_least_time_is_kept_in_the_way_that_is_left(method: ReleaseMethod) -> No
     port = new_port()
     claim = taken(port, "a")
     claim.rest = port.now() + 3
-    port.usual = without("release", "rest", "WATCH", "DELIFEQ", "DELEX")
+    port.usual = without("release", "min_hold", "WATCH", "DELIFEQ", "DELEX")
 
     run(release(port, claim, method))
 
@@ -131,7 +131,7 @@ def test_lost_reply_is_no_refusal_so_no_other_way_is_tried() -> None:
 def test_lock_is_let_go_that_came_after_a_place_in_a_queue_which_may_not_be_left() -> None:
     port = new_port()
     claim = taken(port, "a")
-    claim.place = f"channel|{claim.identifier}|1000"
+    claim.queue_entry = f"channel|{claim.identifier}|1000"
     port.usual = without("cancel")
 
     run(release(port, claim, "script"))
@@ -214,12 +214,12 @@ def test_lock_is_not_taken_by_who_may_run_no_scripts() -> None:
 
 
 def _no_scripts(*others: str) -> Callable[[Request], Any]:
-    verbs = ("acquire", "release", "extend", "left", "unlock", "poke")
+    verbs = ("acquire", "release", "extend", "time_left", "unlock", "recheck")
     return without(*verbs, *others)
 
 
 def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
-    port = new_port(cluster=True, resends=True)
+    port = new_port(cluster=True, may_resend=True)
     port.usual = _no_scripts("DELIFEQ", "DELEX")
 
     with pytest.raises(ConfigurationError, match="could be taken, but not let go"):
@@ -229,7 +229,7 @@ def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
 
 
 def test_function_on_a_cluster_without_scripts_takes_and_lets_go_by_commands() -> None:
-    port = new_port(cluster=True, resends=True)
+    port = new_port(cluster=True, may_resend=True)
     port.usual = _no_scripts()
     claim = new_claim("a")
 

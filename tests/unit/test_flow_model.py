@@ -28,14 +28,14 @@ from support.faults import (
     swallowed,
     timed_out,
 )
-from support.simulated_bell import BackgroundPort, Kept, SimulatedBell
+from support.simulated_loop import BackgroundPort, Kept, SimulatedLoop
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._io.blocking_port import run
 
 CLIENTS = st.integers(min_value=0, max_value=2)
 NAMES = st.sampled_from([("a",), ("b",), ("a", "b")])
@@ -103,16 +103,16 @@ class ThreeClients(RuleBasedStateMachine):
         self.server.look = self.look  # type: ignore[method-assign]
         self.clock = self.server.clock
         self.ports = [
-            SimulatedPort(self.server, seed=number, resends=number == 2) for number in range(3)
+            SimulatedPort(self.server, seed=number, may_resend=number == 2) for number in range(3)
         ]
         # A keeper has a connection of its own to the client's server.
         self.lines = [SimulatedPort(self.server, seed=number) for number in range(3)]
-        self.bells = [SimulatedBell(self.clock, phase=number / 3) for number in range(3)]
-        for port, line, bell in zip(self.ports, self.lines, self.bells, strict=True):
+        self.bells = [SimulatedLoop(self.clock, phase=number / 3) for number in range(3)]
+        for port, line, lease_loop in zip(self.ports, self.lines, self.bells, strict=True):
             port.latency = line.latency = latency
-            port.keeper, line.serials = bell.keeper, port.serials
-            background = BackgroundPort(line, bell)
-            bell.port = lambda _, background=background: background  # type: ignore[method-assign]
+            port.renewer, line.serials = lease_loop.renewer, port.serials
+            background = BackgroundPort(line, lease_loop)
+            lease_loop.port = lambda _, background=background: background  # type: ignore[method-assign]
 
     @rule(client=CLIENTS, names=NAMES, expire=LEASES, wait=WAITS, faults=FAULTS)
     def take(
@@ -127,7 +127,7 @@ class ThreeClients(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(which=WHICH, method=METHODS, faults=FAULTS)
-    def let_go(self, which: int, method: Any, faults: list[Any]) -> None:
+    def release_keys(self, which: int, method: Any, faults: list[Any]) -> None:
         if not self.held:  # a while later
             return
         client, claim = self.held[which % len(self.held)]
@@ -138,7 +138,7 @@ class ThreeClients(RuleBasedStateMachine):
                 return
             self.held.remove((client, claim))
             if claim.identifier in self.kept:
-                self.ports[client].keeper.drop(self.kept[claim.identifier].watch)
+                self.ports[client].renewer.drop(self.kept[claim.identifier].watch)
             run(release(self.ports[client], claim, method))
 
     @precondition(lambda self: self.held)
@@ -182,7 +182,7 @@ class ThreeClients(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(delay=SECONDS, which=WHICH, method=METHODS)
     def soon_let_go(self, delay: float, which: int, method: str) -> None:
-        self.soon(delay, lambda: self.let_go(which, method, []))
+        self.soon(delay, lambda: self.release_keys(which, method, []))
 
     @rule(seconds=SECONDS)
     def pass_time(self, seconds: float) -> None:

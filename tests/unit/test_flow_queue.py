@@ -11,17 +11,17 @@ from support.faults import Request, delivered, raising, reply_lost, slow
 from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
-from redis_lock_decorators.flow import places
-from redis_lock_decorators.flow.claim import claim_on
-from redis_lock_decorators.flow.lookout import Awaited
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.requests import Refusal
-from redis_lock_decorators.flow.turn import News, Turn
-from redis_lock_decorators.lease_facts import LeaseFacts, claim_for
-from redis_lock_decorators.rules import words
-from redis_lock_decorators.rules.keys import with_queue
-from redis_lock_decorators.rules.options import Options
-from redis_lock_decorators.world.clients import Facts
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.queue import entries as entries
+from redis_lock_decorators._flow.queue.recheck import Awaited
+from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
 
 KEY = b"sys:lock:a"
 KEYS = with_queue((KEY,))
@@ -84,20 +84,20 @@ def test_release_without_a_reply_that_handed_the_lock_on_is_no_loss(
 
     assert first.is_live
     assert not holder.claim.is_lost(world.clock.now)
-    assert holder.process.bell.failures == []
-    first.process.bell.start(release(QueuePort(first.process), first.claim, method))  # type: ignore[arg-type]
+    assert holder.process.lease_loop.failures == []
+    first.process.lease_loop.start(release(QueuePort(first.process), first.claim, method))  # type: ignore[arg-type]
     world.passes(0.1)
     assert world.is_empty()
 
 
 def hint(taking: Taking) -> str:
-    return words.hint(taking.claim.identifier).decode()
+    return messages.hint(taking.claim.identifier).decode()
 
 
 def say(world: World, taking: Taking, word: str) -> None:
     """Publish a word to the process of a waiter, as anybody may who has the right to publish."""
-    assert taking.process.listener is not None
-    world.server.publish(taking.process.listener.channel, word)
+    assert taking.process.subscriber is not None
+    world.server.publish(taking.process.subscriber.channel, word)
 
 
 def test_waiters_enter_in_the_order_they_came(world: World) -> None:
@@ -169,8 +169,8 @@ def test_waiter_in_a_cluster_enters_without_another_request() -> None:
 def test_word_of_another_server_is_not_believed(world: World) -> None:
     world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
-    place = waiter.claim.place
-    other = words.proof(b"f" * 40, waiter.claim.identifier, KEY).decode()
+    place = waiter.claim.queue_entry
+    other = messages.proof(b"f" * 40, waiter.claim.identifier, KEY).decode()
 
     say(world, waiter, f"turn|{hint(waiter)}|{other}")  # as a replica hears it, or by the bus
     world.passes(1)
@@ -211,7 +211,7 @@ def test_word_that_is_read_after_a_long_pause_is_not_believed(world: World) -> N
     paused, other = waiting(world, 2)
     world.passes(2)
 
-    paused.process.bell.stand_still(4)
+    paused.process.lease_loop.stand_still(4)
     holder.ends()
     world.passes(3.9)
     held = [paused.held, other.held]
@@ -228,7 +228,7 @@ def test_word_that_comes_after_lining_up_again_is_not_believed(world: World) -> 
     world.passes(0.05)
     (other,) = waiting(world, expire=5)
     process.lines[-1].late = 0.8
-    process.listener._lookout._awaited[KEY] = Awaited(world.clock.now + 0.6, 0)
+    process.subscriber._rechecks._awaited[KEY] = Awaited(world.clock.now + 0.6, 0)
 
     holder.ends()
     both = []
@@ -245,7 +245,7 @@ def test_late_word_of_a_lock_that_is_held_does_not_let_it_go(world: World) -> No
     late.process.lines[-1].late = 0.5
     holder.ends()
     world.passes(0.01)
-    late.process.waiters[-1].tell(News.AGAIN)  # as a look at the lock does that finds it gone
+    late.process.waiters[-1].notify(Signal.AGAIN)  # as a look at the lock does that finds it gone
     world.passes(0.05)
     entered = late.held
 
@@ -433,7 +433,7 @@ def test_line_that_is_cut_when_it_is_tried_out_does_not_end_listening(world: Wor
 def test_waiter_that_fell_out_of_the_queue_comes_back_to_its_place(world: World) -> None:
     holder = world.holder(expire=60)
     first, _ = waiting(world, 2, wait=60)
-    world.server.run(("HDEL", KEYS[1], first.claim.place))
+    world.server.run(("HDEL", KEYS[1], first.claim.queue_entry))
 
     world.passes(3)
     tickets = sorted(world.server.members(KEYS[1]).values())
@@ -467,7 +467,7 @@ def test_lock_of_a_dead_process_goes_to_the_next_when_its_lease_ends(world: Worl
 def test_dead_waiters_are_passed_over(world: World) -> None:
     holder = world.holder()
     dead, living = waiting(world, 2)
-    dead.process.bell.stand_still(1000)
+    dead.process.lease_loop.stand_still(1000)
     dead.process.lines[-1].cut()
 
     holder.ends()
@@ -482,7 +482,7 @@ def test_paused_process_costs_the_others_one_grant(world: World) -> None:
     stuck = [paused.takes(wait=60) for _ in range(3)]
     world.passes(0.05)
     (other,) = waiting(world, wait=60)
-    paused.bell.stand_still(30)
+    paused.lease_loop.stand_still(30)
 
     holder.ends()
     world.passes(2.7)
@@ -496,7 +496,7 @@ def test_holder_that_tells_nobody_is_looked_at_more_and_more_rarely(world: World
     (waiter,) = waiting(world, wait=60)
 
     world.passes(5)
-    looks = [sent.at for sent in waiter.process.port.log if sent.verb == "poke"]
+    looks = [sent.at for sent in waiter.process.port.log if sent.verb == "recheck"]
     gaps = [later - former for former, later in pairwise(looks)]
 
     assert looks[0] - 1000 < 0.06
@@ -626,9 +626,9 @@ def test_deaf_waiter_polls_by_an_identifier_that_no_late_request_knows(world: Wo
     (waiter,) = waiting(world, wait=60)
     process = waiter.process
     placed = waiter.claim.identifier
-    assert process.listener is not None
+    assert process.subscriber is not None
 
-    process.listener._judge(NoPermissionError("no"))
+    process.subscriber._judge(NoPermissionError("no"))
     world.passes(0.1)
     copy = next(sent.command for sent in process.port.log if sent.verb == "cancel")
     world.server.drop(KEY)
@@ -645,22 +645,22 @@ def test_waiter_that_moves_takes_a_new_identifier_and_leaves_no_place(world: Wor
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
     process, before = waiter.process, waiter.claim.identifier
-    old = process.listener
+    old = process.subscriber
     assert old is not None
 
-    process.listener = None  # as when a slot has moved
-    process.waiters[-1].tell(News.AGAIN)
+    process.subscriber = None  # as when a slot has moved
+    process.waiters[-1].notify(Signal.AGAIN)
     world.passes(0.1)
-    places = world.server.members(KEYS[1])
-    world.server.publish(old.channel, f"turn|{words.hint(before).decode()}|")
+    entries = world.server.members(KEYS[1])
+    world.server.publish(old.channel, f"turn|{messages.hint(before).decode()}|")
     world.passes(0.1)
     holder.ends()
     world.passes(0.1)
 
     assert waiter.claim.identifier != before
-    assert list(places) != []
-    assert before not in str(places)
-    assert len(places) == 1
+    assert list(entries) != []
+    assert before not in str(entries)
+    assert len(entries) == 1
     assert waiter.is_live
 
 
@@ -669,7 +669,7 @@ def test_late_word_for_a_place_that_was_left_takes_nothing_from_who_left_it(worl
     (waiter,) = waiting(world, wait=60)
     process, before = waiter.process, waiter.claim.identifier
     copy = next(sent.command for sent in process.port.log if sent.verb == "enqueue")
-    process.waiters[-1].tell(News.AGAIN)
+    process.waiters[-1].notify(Signal.AGAIN)
     world.passes(0.1)
     world.server.run(copy)  # it stands in the queue once more, by the identifier that was left
 
@@ -717,24 +717,24 @@ def test_lock_that_is_awaited_while_others_are_looked_at_is_looked_at(world: Wor
     process = world.process()
     process.takes(name="z", wait=100)
     world.passes(1)
-    listener = process.listener
-    assert listener is not None
-    waiting, key = listener._places.waiting, b"sys:lock:other"
+    subscriber = process.subscriber
+    assert subscriber is not None
+    waiting, key = subscriber._entries.waiting, b"sys:lock:other"
 
     def racing(looked_at: bytes) -> Any:
         """What another thread does while the event loop finds out who waits."""
         found = waiting(looked_at)
-        listener._places.waiting = waiting  # type: ignore[method-assign]
-        turn = Turn(key, "0" * 32 + "~", QueuePort(process).waiter())
-        turn.place, turn.stands = "x", True
-        listener.join(turn)
-        listener.expect(key, Refusal("f" * 32 + "~", 1.0), 2.5)
+        subscriber._entries.waiting = waiting  # type: ignore[method-assign]
+        turn = QueuedWaiter(key, "0" * 32 + "~", QueuePort(process).wakeup())
+        turn.queue_entry, turn.is_queued = "x", True
+        subscriber.join(turn)
+        subscriber.expect(key, Refusal("f" * 32 + "~", 1.0), 2.5)
         return found
 
-    listener._places.waiting = racing  # type: ignore[method-assign]
+    subscriber._entries.waiting = racing  # type: ignore[method-assign]
     world.passes(5)
 
-    looks = [sent for sent in process.port.log if sent.verb == "poke" and sent.command[3] == key]
+    looks = [sent for sent in process.port.log if sent.verb == "recheck" and sent.command[3] == key]
     assert len(looks) >= 2
 
 
@@ -743,22 +743,22 @@ def test_look_at_one_lock_does_not_go_through_all_who_wait(world: World) -> None
     process = world.process()
     process.takes(name="z", wait=100)
     world.passes(1)
-    listener = process.listener
-    assert listener is not None
+    subscriber = process.subscriber
+    assert subscriber is not None
     process.port.log.clear()
-    listener._places.turns = None  # type: ignore[assignment, method-assign]
+    subscriber._entries.waiters = None  # type: ignore[assignment, method-assign]
 
     world.passes(5)
 
-    assert [sent.verb for sent in process.port.log] == ["poke"] * 2
+    assert [sent.verb for sent in process.port.log] == ["recheck"] * 2
 
 
 def test_nothing_is_kept_of_places_that_were_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "SPARE", 10)
-    known, stays = places.Places(), Turn(b"a", "stays", None)  # type: ignore[arg-type]
+    monkeypatch.setattr(entries, "SPARE", 10)
+    known, stays = entries.QueueEntries(), QueuedWaiter(b"a", "stays", None)  # type: ignore[arg-type]
     known.join(stays)
     for number in range(100):
-        turn = Turn(b"%d" % number, str(number), None)  # type: ignore[arg-type]
+        turn = QueuedWaiter(b"%d" % number, str(number), None)  # type: ignore[arg-type]
         known.join(turn)
         known.leave(turn)
         assert known.waiting(b"a") == [stays]
@@ -773,7 +773,7 @@ def test_nothing_is_kept_of_places_that_were_left(monkeypatch: pytest.MonkeyPatc
 def test_paused_waiter_costs_one_grant_whatever_its_lease(world: World, renews: bool) -> None:
     holder = world.holder(expire=60)
     paused, other = waiting(world, 2, wait=60, expire=60, renews=renews)
-    paused.process.bell.stand_still(100)
+    paused.process.lease_loop.stand_still(100)
 
     holder.ends()
     world.passes(2.7)
@@ -798,7 +798,7 @@ def test_dead_waiters_are_passed_over_though_somebody_listens_to_a_pattern(world
     world.server.spies.append(lambda channel, word: None)
     holder = world.holder()
     dead, living = waiting(world, 2)
-    dead.process.bell.stand_still(1000)
+    dead.process.lease_loop.stand_still(1000)
     dead.process.lines[-1].cut()
 
     holder.ends()
@@ -869,31 +869,31 @@ def test_waiter_that_joins_a_listener_that_has_ended_goes_to_another(world: Worl
     process = world.process()
     process.takes(wait=0.2)
     world.passes(0.1)
-    ended = process.listener
+    ended = process.subscriber
     assert ended is not None
     world.passes(3)
-    assert process.listener is None
+    assert process.subscriber is None
 
-    turn = Turn(KEY, "0" * 32 + "~", QueuePort(process).waiter())
+    turn = QueuedWaiter(KEY, "0" * 32 + "~", QueuePort(process).wakeup())
     ended.join(turn)
     world.passes(1)
 
     assert world.server.hearers[ended.channel] == []
-    assert list(process.waiters[-1]._news)[:1] == [News.AGAIN]
+    assert list(process.waiters[-1]._news)[:1] == [Signal.AGAIN]
 
 
 def test_end_of_a_listener_takes_no_other_out_of_the_table(world: World) -> None:
-    bell: Any = world.process().bell
-    facts: Facts[Any] = Facts(object_with_execute(), None, bell)
+    lease_loop: Any = world.process().lease_loop
+    client_state: ClientState[Any] = ClientState(object_with_execute(), None, lease_loop)
     port: Any = world.process().port
     port.client = object_with_execute()
-    first = facts.listener(port, KEY)
+    first = client_state.subscriber(port, KEY)
     first._end(first)
-    second = facts.listener(port, KEY)
+    second = client_state.subscriber(port, KEY)
 
     first._end(first)
 
-    assert facts.listener(port, KEY) is second
+    assert client_state.subscriber(port, KEY) is second
 
 
 def object_with_execute() -> Any:
@@ -953,7 +953,7 @@ def test_least_time_of_a_lease_counts_from_the_entry() -> None:
     claim = new_claim("a")
     claim.since, claim.entered = 1000.0, 1000.4
 
-    LeaseFacts(claim, Options(min_hold=3))._stay()
+    LeaseBase(claim, Options(min_hold=3))._stay()
 
     assert claim.rest == pytest.approx(1003.4)
 
@@ -974,14 +974,14 @@ def test_listener_that_nobody_needs_any_more_does_next_to_nothing(world: World) 
     process = world.process()
     process.takes(wait=0.2)
     world.passes(0.1)
-    listener = process.listener
-    assert listener is not None
-    ticks, due = [], listener._lookout.due
-    listener._lookout.due = lambda now, keys: [ticks.append(now), *due(now, keys)][1:]  # type: ignore[method-assign,func-returns-value]
+    subscriber = process.subscriber
+    assert subscriber is not None
+    ticks, due = [], subscriber._rechecks.due
+    subscriber._rechecks.due = lambda now, keys: [ticks.append(now), *due(now, keys)][1:]  # type: ignore[method-assign,func-returns-value]
 
     world.passes(3)
 
-    assert process.listener is None
+    assert process.subscriber is None
     assert len(ticks) < 6
 
 
@@ -997,7 +997,7 @@ def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: Wo
     port.usual = lambda request: (
         refused(request) if port.verbs[-1] == "enqueue" else delivered(request)
     )
-    first.process.waiters[-1].tell(News.AGAIN)
+    first.process.waiters[-1].notify(Signal.AGAIN)
     world.passes(0.1)
 
     assert isinstance(first.error, ResponseError)

@@ -23,14 +23,14 @@ from support.faults import (
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
+from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.release import release, release_keys
+from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import slot_of, with_notes, with_queue
+from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError
-from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.leave import leave
-from redis_lock_decorators.flow.release import let_go, release
-from redis_lock_decorators.flow.requests import OUTAGE, ROUND_TRIP
-from redis_lock_decorators.rules.keys import slot_of, with_notes, with_queue
-from redis_lock_decorators.rules.options import ReleaseMethod
-from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
 #: Keys of two slots, in the order in which everybody takes them.
@@ -191,7 +191,7 @@ def test_lost_message_is_made_up_for(method: ReleaseMethod, fate: Any) -> None:
 
 @every_method
 def test_delete_that_the_client_sent_twice_is_our_own(method: ReleaseMethod) -> None:
-    port = new_port(resends=True)
+    port = new_port(may_resend=True)
     claim = taken(port, "a")
     port.faults = [resent] if method != "transaction" else [None, reply_lost]
 
@@ -201,10 +201,10 @@ def test_delete_that_the_client_sent_twice_is_our_own(method: ReleaseMethod) -> 
 
 
 @every_method
-@pytest.mark.parametrize("resends", [False, True])
+@pytest.mark.parametrize("may_resend", [False, True])
 @pytest.mark.parametrize("is_run", [False, True])
 def test_lock_of_another_after_a_release_without_a_reply_may_have_been_lost(
-    method: ReleaseMethod, resends: bool, is_run: bool
+    method: ReleaseMethod, may_resend: bool, is_run: bool
 ) -> None:
     def no_reply_and_lock_taken(request: Request) -> Any:
         if is_run:
@@ -212,12 +212,12 @@ def test_lock_of_another_after_a_release_without_a_reply_may_have_been_lost(
         port.server.put(KEY, "another", 60)
         return request_lost(request)
 
-    port = new_port(resends=resends)
+    port = new_port(may_resend=may_resend)
     claim = taken(port, "a")
     fate = no_reply_and_lock_taken
     port.faults = [fate] if method != "transaction" else [None, fate]
 
-    is_known = resends and is_run and method != "transaction"  # by script, which left a note
+    is_known = may_resend and is_run and method != "transaction"  # by script, which left a note
     if is_known:
         run(release(port, claim, method))
     else:
@@ -322,7 +322,7 @@ def test_server_that_lost_the_script_is_not_the_one_that_ran_the_release() -> No
 def test_client_that_repeats_by_itself_tells_of_a_key_that_others_deleted(
     method: ReleaseMethod, names: list[str], is_taken: bool
 ) -> None:
-    port = new_port(resends=True)
+    port = new_port(may_resend=True)
     claim = taken(port, *names)
     port.server.drop(KEY)
     if is_taken:
@@ -335,7 +335,7 @@ def test_client_that_repeats_by_itself_tells_of_a_key_that_others_deleted(
 
 def test_several_slots_of_a_client_that_repeats_by_itself_are_told_one_by_one() -> None:
     port = cluster_port()
-    port.resends = True
+    port.may_resend = True
     port.usual = resent
     claim = taken(port, "a", "b")
 
@@ -355,7 +355,7 @@ def test_lock_that_stood_for_a_while_is_known_to_be_let_go_by_ourselves(seconds:
         port.clock.advance(2 * seconds)
         return delivered(request)
 
-    port = new_port(resends=True)
+    port = new_port(may_resend=True)
     claim = taken(port, "a")
     claim.rest = port.now() + seconds
     port.faults = [again_when_it_is_over]
@@ -366,7 +366,7 @@ def test_lock_that_stood_for_a_while_is_known_to_be_let_go_by_ourselves(seconds:
 
 
 def test_note_of_who_let_go_ends_by_itself_and_is_left_by_no_other_client() -> None:
-    port, plain = new_port(resends=True), new_port()
+    port, plain = new_port(may_resend=True), new_port()
     for one in (port, plain):
         run(release(one, taken(one, "a"), "script"))
 
@@ -377,7 +377,7 @@ def test_note_of_who_let_go_ends_by_itself_and_is_left_by_no_other_client() -> N
 
 @every_method
 def test_reply_to_another_command_is_no_sign_of_a_loss(method: ReleaseMethod) -> None:
-    port = new_port(resends=True)
+    port = new_port(may_resend=True)
     claim = taken(port, "a")
     port.faults = [misheard(b"OK")]
 
@@ -393,7 +393,7 @@ def test_key_that_is_gone_is_not_told_lost_where_that_cannot_be_known(method: An
             return raising(NoPermissionError("this user has no permissions"))(request)
         return delivered(request)
 
-    port = new_port(resends=True)
+    port = new_port(may_resend=True)
     claim = taken(port, "a")
     port.server.drop(KEY)
     port.usual = without_scripts
@@ -453,19 +453,19 @@ def test_block_whose_server_was_restarted_tells_so_at_its_end(failed: bool) -> N
 
 
 @pytest.mark.parametrize("method", ["transaction", "native"])
-@pytest.mark.parametrize("resends", [False, True])
+@pytest.mark.parametrize("may_resend", [False, True])
 def test_deletion_without_a_reply_is_made_up_for_to_those_who_wait(
-    method: ReleaseMethod, resends: bool
+    method: ReleaseMethod, may_resend: bool
 ) -> None:
-    port = new_port(resends=resends)
+    port = new_port(may_resend=may_resend)
     claim = taken(port, "a", expire=60)
-    fate = resent if resends and method == "native" else reply_lost
+    fate = resent if may_resend and method == "native" else reply_lost
     port.faults = [fate] if method == "native" else [None, fate]
 
     run(release(port, claim, method))
 
-    by_script = resends and method == "native"  # which hands it on
-    assert port.verbs[-1] == ("release" if by_script else "poke")
+    by_script = may_resend and method == "native"  # which hands it on
+    assert port.verbs[-1] == ("release" if by_script else "recheck")
     assert port.server.value(KEY) is None
 
 
@@ -489,7 +489,7 @@ def test_waiters_are_told_of_a_deleted_lock_though_that_is_cut_at_first(
 
     run(release(port, claim, method))
 
-    assert port.verbs.count("poke") == times + 1
+    assert port.verbs.count("recheck") == times + 1
     assert port.server.value(KEY) == f"{claim.identifier}x"
     assert port.now() < 1000 + ROUND_TRIP
 
@@ -522,12 +522,12 @@ def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
     assert not claim.is_lost(port.now())
 
 
-@pytest.mark.parametrize("resends", [False, True])
+@pytest.mark.parametrize("may_resend", [False, True])
 def test_waiters_are_told_of_a_rest_though_the_reply_to_its_transaction_is_lost(
-    resends: bool,
+    may_resend: bool,
 ) -> None:
     heard: list[str] = []
-    port = new_port(resends=resends)
+    port = new_port(may_resend=may_resend)
     claim = taken(port, "a", expire=60)
     claim.rest = port.now() + 5
     port.server._stored[with_queue((KEY,))[1]] = ({"a-channel|waiter|2500": 1}, math.inf)
@@ -778,7 +778,7 @@ def test_release_interrupted_before_its_outcome_was_noted_can_be_called_again(
 ) -> None:
     port = new_port()
     claim = taken(port, "a")
-    run(let_go(port, claim, method, port.now() + 1))  # and then an exception from outside
+    run(release_keys(port, claim, method, port.now() + 1))  # and then an exception from outside
 
     run(release(port, claim, method))
 
@@ -915,7 +915,7 @@ def test_loss_of_one_key_is_told_and_the_other_let_go(
 
 def test_key_of_another_is_told_though_our_own_delete_took_the_rest() -> None:
     port = cluster_port()
-    port.resends = True
+    port.may_resend = True
     claim = taken(port, "a", "b")
     port.server.put(FIRST, "another", 60)
     port.faults = [None, resent]
@@ -927,7 +927,7 @@ def test_key_of_another_is_told_though_our_own_delete_took_the_rest() -> None:
 
 
 def test_key_of_another_is_told_though_the_first_key_is_gone() -> None:
-    port = SimulatedPort(resends=True)
+    port = SimulatedPort(may_resend=True)
     claim = taken(port, "a", "b")
     port.server.drop(b"sys:lock:a")
     port.server.put(b"sys:lock:b", "another", 60)

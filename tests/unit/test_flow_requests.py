@@ -9,19 +9,19 @@ from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from support.faults import delivered, misheard, raising, reply_lost
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
-from redis_lock_decorators.flow.requests import (
+from redis_lock_decorators._flow.requests import (
     OUTAGE,
     ROUND_TRIP,
-    Misheard,
     Refusal,
+    ReplyMismatch,
     ask,
     groups,
     is_unknown,
     persist,
     text,
 )
-from redis_lock_decorators.rules.keys import with_notes
-from redis_lock_decorators.world.blocking import run
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import with_notes
 
 KEY = b"sys:lock:a"
 
@@ -62,7 +62,7 @@ def test_success_is_not_repeated() -> None:
         Disconnected("gone"),
         ReadOnlyError("You can't write against a read only replica."),
         ResponseError("BUSY Redis is busy running a script."),
-        Misheard("another's reply"),
+        ReplyMismatch("another's reply"),
     ],
 )
 def test_unknown_outcome_is_repeated_without_a_pause_at_first(error: Exception) -> None:
@@ -190,7 +190,7 @@ def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = [misheard(reply)]
 
-    with pytest.raises(Misheard) as caught:
+    with pytest.raises(ReplyMismatch) as caught:
         run(ask(port, "acquire", claim, claim.keys, 500, until=port.now() + 1))
 
     assert caught.value.lock_name == "a"
@@ -200,7 +200,7 @@ def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
 def test_misheard_reply_is_an_unknown_outcome() -> None:
     port = SimulatedPort()
 
-    unknown = is_unknown(port, Misheard("another's reply", "a"))
+    unknown = is_unknown(port, ReplyMismatch("another's reply", "a"))
 
     assert unknown
 

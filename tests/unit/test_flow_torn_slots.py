@@ -8,13 +8,13 @@ import pytest
 from support.simulated_queue import Waiting
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.renewal.batch import Renewal, renew
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
-from redis_lock_decorators.flow.acquire import acquire
-from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.renew import Renewal, renew
-from redis_lock_decorators.rules.options import ReleaseMethod
-from redis_lock_decorators.world.blocking import run
 
 KEYS = b"sys:lock:{a}", b"sys:lock:{a}b"
 
@@ -22,7 +22,7 @@ KEYS = b"sys:lock:{a}", b"sys:lock:{a}b"
 @pytest.fixture
 def port() -> Any:
     server = SimulatedServer(Clock(), cluster=True, natives=["DELIFEQ"])
-    return SimulatedPort(server, resends=True)
+    return SimulatedPort(server, may_resend=True)
 
 
 @pytest.mark.parametrize("method", ["script", "native"])

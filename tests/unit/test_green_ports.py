@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from redis_lock_decorators.world.blocking import run
-from redis_lock_decorators.world.green_ports import GreenLine
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.transport.greenlets import GreenletSubscription
 
 
-class Room:
+class LoopThread:
     """One where nobody else works."""
 
     @contextmanager
@@ -46,9 +46,9 @@ class Connection:
 def heard(connection: Connection) -> list[Any]:
     """What is told until the connection breaks."""
     told: list[Any] = []
-    room: Any = Room()
+    loop_thread: Any = LoopThread()
     with pytest.raises(redis.ConnectionError, match="closed"):
-        run(GreenLine(connection, room).hear(told.append))
+        run(GreenletSubscription(connection, loop_thread).receive(told.append))
     return told
 
 
@@ -64,12 +64,12 @@ def test_a_refused_command_is_told_as_any_reply() -> None:
 
 def test_what_telling_raises_ends_the_hearing() -> None:
     connection = Connection([b"message"])
-    room: Any = Room()
+    loop_thread: Any = LoopThread()
 
     def refuse(reply: Any) -> None:
         raise redis.ResponseError("SUBSCRIBE is refused")
 
     with pytest.raises(redis.ResponseError, match="SUBSCRIBE"):
-        run(GreenLine(connection, room).hear(refuse))
+        run(GreenletSubscription(connection, loop_thread).receive(refuse))
 
     assert not connection.is_open

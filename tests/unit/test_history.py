@@ -22,9 +22,9 @@ from support.history import (
 HARMS = {"a": Harm(), "b": Harm(), "dead": Harm(killed=3.0)}
 
 
-def held(granted, releasing, process="a", **facts):
+def held(granted, releasing, process="a", **client_state):
     """An attempt that was inside from one moment to another and believed in it for ten seconds."""
-    facts = {"deadline": granted + 10, "lock": "x", "outcome": "ok", **facts}
+    client_state = {"deadline": granted + 10, "lock": "x", "outcome": "ok", **client_state}
     return {
         "process": process,
         "patience": 60.0,
@@ -32,7 +32,7 @@ def held(granted, releasing, process="a", **facts):
         "granted": granted,
         "releasing": releasing,
         "ended": releasing + 0.001,
-        **facts,
+        **client_state,
     }
 
 
@@ -99,8 +99,13 @@ class TestUntold:
         assert len(untold([held(1, 5, deadline=2), held(3, 6, "b")])) == 1
 
     def test_any_way_of_telling_will_do(self):
-        for facts in ({"told": 4}, {"lost": True}, {"outcome": "lost"}, {"outcome": "unknown"}):
-            assert untold([held(1, 5, **facts), held(3, 6, "b")]) == []
+        for client_state in (
+            {"told": 4},
+            {"lost": True},
+            {"outcome": "lost"},
+            {"outcome": "unknown"},
+        ):
+            assert untold([held(1, 5, **client_state), held(3, 6, "b")]) == []
 
     def test_who_left_before_lost_nothing(self):
         assert untold([held(1, 3), held(3, 6, "b")]) == []
@@ -127,8 +132,8 @@ class TestCohorts:
 
     def chain(self, *turns, last="lost"):
         """Who was passed one lease, and a stranger who enters after the fault."""
-        facts = {"way": "cohort", "identifier": "one", "deadline": 4}
-        *_, end = found = [held(*turn, **facts) for turn in turns]
+        client_state = {"way": "cohort", "identifier": "one", "deadline": 4}
+        *_, end = found = [held(*turn, **client_state) for turn in turns]
         end["outcome"] = last
         found.append(held(2.05, 2.2, "b", way="poll", identifier="other"))
         trace(found)
@@ -160,8 +165,8 @@ class TestCohorts:
 
 class TestLosses:
     def test_a_lost_lease_is_found(self):
-        for facts in ({"told": 4}, {"lost": True}, {"outcome": "lost"}):
-            assert len(losses([held(1, 5, **facts), held(6, 7)])) == 1
+        for client_state in ({"told": 4}, {"lost": True}, {"outcome": "lost"}):
+            assert len(losses([held(1, 5, **client_state), held(6, 7)])) == 1
 
     def test_one_that_a_fault_explains_is_allowed(self):
         fault = Allowed(since=2, until=5, why="an empty server")

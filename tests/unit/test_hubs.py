@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from redis_lock_decorators.world import hubs
+from redis_lock_decorators._io.background import hubs
 
 pytest.importorskip("greenlet")
 

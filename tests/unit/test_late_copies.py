@@ -17,14 +17,14 @@ import pytest
 from support.late_copies import LEASE, LONGEST, Process, World
 from support.simulation import new_claim
 
-import redis_lock_decorators.lua
-from redis_lock_decorators.flow import drop_in
-from redis_lock_decorators.flow.claim import Claim, claim_on
-from redis_lock_decorators.flow.extend import extend
-from redis_lock_decorators.flow.force import force
-from redis_lock_decorators.flow.simple import acquire_lock, extend_lock, release_lock
-from redis_lock_decorators.lua import BEFORE
-from redis_lock_decorators.rules.keys import keys_of
+import redis_lock_decorators._lua
+from redis_lock_decorators._flow import redispy_lock as redispy_lock
+from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.force_release import force
+from redis_lock_decorators._flow.functions import acquire_lock, extend_lock, release_lock
+from redis_lock_decorators._lua import BEFORE
+from redis_lock_decorators._rules.keys import keys_of
 
 #: Seconds that the shortest lock here lasts.
 SHORT = 0.3
@@ -131,19 +131,21 @@ def of_stand_ins(world: World) -> None:
         expire = LONGEST if endless else LEASE
         claim = new_claim("a", expire=expire)
         claim.unique = False
-        if not await drop_in.acquire(process.port, drop_in.Wish(claim, 25.0, 0.1, token, endless)):
+        if not await redispy_lock.acquire(
+            process.port, redispy_lock.AcquireRequest(claim, 25.0, 0.1, token, endless)
+        ):
             return
         process.believes(claim, is_kept=not endless and token is None)
         await process.pause(0.1)
         if not endless:
             await moves(process, claim)
-        await drop_in.release(process.port, claim)
+        await redispy_lock.release(process.port, claim)
 
     async def moves(process: Process, claim: Claim) -> None:
         for seconds in (LEASE - 0.017, LEASE, 0.8 * LEASE, LEASE):
-            await drop_in.adjust(process.port, claim, lambda left, to=seconds: to)  # type: ignore[misc]
+            await redispy_lock.adjust(process.port, claim, lambda left, to=seconds: to)  # type: ignore[misc]
             await process.pause(0.002)
-        await drop_in.adjust(process.port, claim, lambda left: left + LEASE)
+        await redispy_lock.adjust(process.port, claim, lambda left: left + LEASE)
         await process.pause(1.1 * LEASE)
 
     for number, (token, endless) in enumerate(
@@ -158,13 +160,15 @@ def of_close_ends(world: World) -> None:
 
     async def holds(process: Process) -> None:
         claim = new_claim("a", expire=SHORT)
-        assert await drop_in.acquire(process.port, drop_in.Wish(claim, 5.0, 0.1, None, False))
+        assert await redispy_lock.acquire(
+            process.port, redispy_lock.AcquireRequest(claim, 5.0, 0.1, None, False)
+        )
         process.believes(claim)
         for nearer in (0.017, 0.0, 0.012, 0.0, 0.02, 0.0):
-            await drop_in.adjust(process.port, claim, lambda left, to=SHORT - nearer: to)  # type: ignore[misc]
+            await redispy_lock.adjust(process.port, claim, lambda left, to=SHORT - nearer: to)  # type: ignore[misc]
             await process.pause(0.002)
         await process.pause(0.8 * SHORT)
-        await drop_in.release(process.port, claim)
+        await redispy_lock.release(process.port, claim)
 
     process = world.process()
     process.does(holds(process))
@@ -311,7 +315,7 @@ def test_copies_of_any_two_requests_change_nothing_that_somebody_believes(story:
 
 
 def test_every_script_and_command_is_met_by_some_story() -> None:
-    folder = Path(redis_lock_decorators.lua.__file__).parent
+    folder = Path(redis_lock_decorators._lua.__file__).parent
     scripts = {file.stem for file in folder.glob("*.lua")} - set(BEFORE.values())
     commands = {"SET", "GET", "WATCH", "EXEC", "DELIFEQ", "WAIT"}
 

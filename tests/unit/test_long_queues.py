@@ -9,7 +9,7 @@ from model.scripts import Scripts
 from support.simulated_queue import Taking, Waiting
 from support.simulated_server import Clock, SimulatedServer
 
-from redis_lock_decorators.rules.keys import with_queue
+from redis_lock_decorators._rules.keys import with_queue
 
 KEY, QUEUE, FACTS = with_queue((b"sys:lock:a",))
 MANY = 6 * Scripts.most
@@ -46,7 +46,7 @@ def waiting(server: Server, number: int, **options: Any) -> Taking:
     """A process with a waiter in the queue."""
     taking = Waiting(server, number).takes(wait=60, **options)
     server.clock.advance(0.05)
-    assert taking.claim.place in server.members(QUEUE)
+    assert taking.claim.queue_entry in server.members(QUEUE)
     return taking
 
 
@@ -93,7 +93,7 @@ def test_newcomers_that_take_the_lock_meanwhile_keep_nobody_from_it(server: Serv
     held = holder(server, expire=60)
     dead(server, MANY)
     waiter = waiting(server, 0)
-    waiter.process.bell.stand_still(60)  # it is slow to look by itself
+    waiter.process.lease_loop.stand_still(60)  # it is slow to look by itself
     waiter.process.lines[-1].is_silent = True
 
     for number in range(1, 2 * MANY // Scripts.most):

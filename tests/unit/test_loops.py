@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from redis_lock_decorators.settings import Settings
-from redis_lock_decorators.world import bells
+from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._shared.settings import Settings
 
 
 class OtherLoop:
@@ -40,14 +40,14 @@ def goes(known: dict[Any, Any], loop: Any) -> None:
 def test_bells_of_event_loops_come_and_go_beside_each_other(
     monkeypatch: pytest.MonkeyPatch, goes_on: Any
 ) -> None:
-    mine = bells._Bells()
-    monkeypatch.setattr(bells, "_bells", mine)
+    mine = loops._Loops()
+    monkeypatch.setattr(loops, "_loops", mine)
     known: dict[Any, Any] = mine.loops  # type: ignore[assignment]
     known.update({OtherLoop(known, goes_on): None for _ in range(3)})
 
     async def test() -> None:
-        assert bells.bell_of_loop() is bells.bell_of_loop()
-        assert known[asyncio.get_running_loop()] is bells.bell_of_loop()
+        assert loops.caller_loop() is loops.caller_loop()
+        assert known[asyncio.get_running_loop()] is loops.caller_loop()
 
     asyncio.run(test())
 

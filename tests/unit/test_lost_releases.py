@@ -11,15 +11,15 @@ from support.faults import Request, delivered, reply_lost, request_lost
 from support.late_copies import LEASE, World
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.force_release import force
+from redis_lock_decorators._flow.functions import release_lock
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._lua import MOST_NOTED, NOTED
+from redis_lock_decorators._rules.keys import slot_of, with_notes
+from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
-from redis_lock_decorators.flow.claim import claim_on
-from redis_lock_decorators.flow.force import force
-from redis_lock_decorators.flow.release import release
-from redis_lock_decorators.flow.simple import release_lock
-from redis_lock_decorators.lua import MOST_NOTED, NOTED
-from redis_lock_decorators.rules.keys import slot_of, with_notes
-from redis_lock_decorators.rules.options import ReleaseMethod
-from redis_lock_decorators.world.blocking import run
 
 KEY = b"sys:lock:a"
 _, QUEUE, _, RELEASED = with_notes((KEY,))
@@ -101,10 +101,10 @@ def test_release_without_a_reply_is_no_loss_however_often_the_lock_changed_hands
     assert port.server.value(KEY) == wanted
 
 
-@pytest.mark.parametrize("resends", [False, True])
-def test_release_that_found_nobody_waiting_any_more_is_no_loss(resends: bool) -> None:
+@pytest.mark.parametrize("may_resend", [False, True])
+def test_release_that_found_nobody_waiting_any_more_is_no_loss(may_resend: bool) -> None:
     port, claim = scene()
-    port.resends = resends
+    port.may_resend = may_resend
     others = Others(port.server)
     others.wait(1)
     run(release(SimulatedPort(port.server), claim, "script"))  # which is noted
@@ -244,7 +244,7 @@ def test_notes_end_by_themselves_and_do_not_last_for_who_need_not_wait() -> None
 
 
 def test_notes_of_a_client_that_repeats_requests_are_those_of_the_last_half_minute() -> None:
-    port = SimulatedPort(resends=True)
+    port = SimulatedPort(may_resend=True)
     for _ in range(100):
         port.server.put(KEY, "holder", 60)
         assert run(release_lock(port, new_claim("a", identifier="holder"), "script"))

@@ -12,14 +12,14 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as NoReply
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators.world import failures
-from redis_lock_decorators.world.bells import LoopBell, bell_of_threads
-from redis_lock_decorators.world.blocking import BlockingPort, run
-from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.clock import monotonic
-from redis_lock_decorators.world.courier import Courier
-from redis_lock_decorators.world.lane import Lane
-from redis_lock_decorators.world.tasks import port_of
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.asyncio_port import port_of
+from redis_lock_decorators._io.background.loops import CallerLoop, background_loop
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
+from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 TAKE, CONFIRM = ("EVALSHA", "sha", 1, b"key", "identifier", 1), ("WAIT", 1, 100)
 UNTIL = 1e9
@@ -68,11 +68,11 @@ class AsyncCluster(Cluster):
 def sent(kind: type[Cluster], moves: bool) -> list[Any]:
     client = kind(moves)
     if kind is Cluster:
-        port = BlockingPort(client, Facts(client, Lane(), bell_of_threads()))
+        port = BlockingPort(client, ClientState(client, PrivatePool(), background_loop()))
         return run(port.send_together(TAKE, CONFIRM, until=UNTIL))
 
     async def send() -> list[Any]:
-        port = port_of(client, Facts(client, Courier(), LoopBell()))
+        port = port_of(client, ClientState(client, RequestBatcher(), CallerLoop()))
         return await port.send_together(TAKE, CONFIRM, until=UNTIL)
 
     return asyncio.run(send())
@@ -107,14 +107,14 @@ def test_confirmation_by_the_node_of_a_slot_counts(kind: type[Cluster]) -> None:
 def test_waiters_have_one_listener_though_the_client_was_not_used_yet() -> None:
     client = UnusedCluster(moves=False)
 
-    async def listeners() -> list[object]:
-        port = port_of(client, Facts(client, Courier(), LoopBell()))
+    async def subscribers() -> list[object]:
+        port = port_of(client, ClientState(client, RequestBatcher(), CallerLoop()))
         await port.locate(b"key", UNTIL)
-        early = port.listener(b"key")
+        early = port.subscriber(b"key")
         await client.initialize()
-        return [early, port.listener(b"key")]
+        return [early, port.subscriber(b"key")]
 
-    early, late = asyncio.run(listeners())
+    early, late = asyncio.run(subscribers())
     assert early is late
 
 
@@ -123,11 +123,11 @@ def test_client_that_finds_no_nodes_in_time_has_sent_nothing() -> None:
     client.initialize = partial(asyncio.sleep, 60)  # type: ignore[method-assign]
 
     async def locate() -> None:
-        port = port_of(client, Facts(client, Courier(), LoopBell()))
+        port = port_of(client, ClientState(client, RequestBatcher(), CallerLoop()))
         await port.locate(b"key", monotonic() + 0.5)
 
     loop = VirtualLoop()
     with pytest.raises(NoReply) as raised:
         loop.run_until_complete(locate())
     loop.close()
-    assert not failures.was_sent(raised.value)
+    assert not client_errors.was_sent(raised.value)

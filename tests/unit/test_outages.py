@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import delivered, request_lost, swallowed
-from support.simulated_bell import Kept, SimulatedBell, keeping_port
+from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators.errors import LockLostError
 
 
-def new_bell() -> tuple[SimulatedBell, SimulatedPort]:
-    bell = SimulatedBell(Clock())
-    return bell, keeping_port(bell, server=SimulatedServer(bell.clock))
+def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+    lease_loop = SimulatedLoop(Clock())
+    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
 
 def refuse_renewals(port: SimulatedPort) -> None:
@@ -61,10 +61,10 @@ def test_loss_while_a_renewal_hangs_tells_that_it_brought_no_answer() -> None:
 
 
 def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> None:
-    bell, port = new_bell()
+    lease_loop, port = new_bell()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
-    bell.stand_still(20)
+    lease_loop.stand_still(20)
 
     port.clock.advance(21)
 
@@ -76,10 +76,10 @@ def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> Non
 def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
     options: dict[str, Any],
 ) -> None:
-    bell, port = new_bell()
+    lease_loop, port = new_bell()
     lease = Kept(port, "a", expire=10, **options)
     port.clock.advance(9)
-    bell.stand_still(20)
+    lease_loop.stand_still(20)
 
     port.clock.advance(21)
 
@@ -87,13 +87,13 @@ def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
 
 
 def test_success_after_failures_leaves_nothing_to_tell() -> None:
-    bell, port = new_bell()
+    lease_loop, port = new_bell()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
     port.clock.advance(5)
     port.usual = delivered
     port.clock.advance(3)
-    bell.stand_still(20)
+    lease_loop.stand_still(20)
 
     port.clock.advance(21)
 

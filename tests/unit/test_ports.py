@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators.world import ports
-from redis_lock_decorators.world.ports import LOOK, UNUSED, Ports
+from redis_lock_decorators._io.transport import background_ports as background_ports
+from redis_lock_decorators._io.transport.background_ports import LOOK, UNUSED, BackgroundPorts
 
 
 class Client:
     """A client that can be referred to weakly."""
 
 
-class Known(ports.BesidePort):
+class Known(background_ports.BackgroundPort):
     """A port beside a blocking one, that notes when it is closed."""
 
     def __init__(self, port: Any) -> None:
@@ -52,8 +52,8 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(ports, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(ports, "beside", Known)
+    monkeypatch.setattr(background_ports, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(background_ports, "beside", Known)
     return clock
 
 
@@ -62,7 +62,7 @@ def blocking_ports(count: int) -> list[Any]:
 
 
 def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
-    places, clients = Ports(clock.later), blocking_ports(500)
+    places, clients = BackgroundPorts(clock.later), blocking_ports(500)
     found = [places.beside(port) for port in clients]
 
     for _ in range(5):
@@ -74,7 +74,7 @@ def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
 
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> None:
-    places, clients = Ports(clock.later), blocking_ports(500)
+    places, clients = BackgroundPorts(clock.later), blocking_ports(500)
     found: list[Any] = [places.beside(port) for port in clients]
 
     for _ in range(5):
@@ -87,7 +87,7 @@ def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> N
 
 
 def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: Time) -> None:
-    places, clients = Ports(clock.later), blocking_ports(100)
+    places, clients = BackgroundPorts(clock.later), blocking_ports(100)
     found: list[Any] = [places.beside(port) for port in clients]
     kept = clients[:3]
 
@@ -100,7 +100,7 @@ def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: 
 
 
 def test_client_at_the_place_of_one_that_is_gone_has_a_port_of_its_own(clock: Time) -> None:
-    places, port = Ports(clock.later), SimpleNamespace(client=Client())
+    places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
     before: Any = places.beside(port)
     number = id(port.client)
     port.client = Client()
@@ -117,7 +117,7 @@ def test_client_of_any_kind_has_a_port(clock: Time) -> None:
     class Slotted:
         __slots__ = ("connection_pool",)
 
-    places, port = Ports(clock.later), SimpleNamespace(client=Slotted())
+    places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
 
     found = places.beside(port)
     clock.passes(UNUSED / 2)
@@ -127,7 +127,7 @@ def test_client_of_any_kind_has_a_port(clock: Time) -> None:
 
 
 def test_all_are_closed_at_the_end(clock: Time) -> None:
-    places = Ports(clock.later)
+    places = BackgroundPorts(clock.later)
     found: list[Any] = [places.beside(port) for port in blocking_ports(3)]
 
     places.close()
@@ -137,18 +137,18 @@ def test_all_are_closed_at_the_end(clock: Time) -> None:
 
 def test_no_request_waits_for_another_where_the_connection_takes_both() -> None:
     async def test() -> None:
-        courier, carried = ports.Direct(), []
+        batcher, carried = background_ports.Direct(), []
 
         class Slow:
-            async def carry(self, commands: Any, until: float) -> list[Any]:
+            async def send_batch(self, commands: Any, until: float) -> list[Any]:
                 carried.append(commands)
                 await asyncio.sleep(0)
                 return [len(carried)]
 
         slow: Any = Slow()
-        requests = [courier.exchange(slow, ("GET", key), 0.0) for key in "abc"]
+        requests = [batcher.exchange(slow, ("GET", key), 0.0) for key in "abc"]
 
         assert await asyncio.gather(*requests) == [3, 3, 3]
-        assert not courier.is_busy
+        assert not batcher.is_busy
 
     asyncio.run(test())

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.callables import (
+from redis_lock_decorators._rules.callables import (
     Kind,
     full_name,
     kind_of,
     refuse_later,
     refuse_unrun,
 )
+from redis_lock_decorators.errors import ConfigurationError
 
 
 def plain() -> int:

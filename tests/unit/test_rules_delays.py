@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redis_lock_decorators.rules.delays import LONGEST_PAUSE, recovering, waiting
+from redis_lock_decorators._rules.delays import LONGEST_PAUSE, recovering, waiting
 
 
 def first(count: int, pauses: object) -> list[float]:

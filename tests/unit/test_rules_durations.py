@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.durations import (
+from redis_lock_decorators._rules.durations import (
     LONGEST_EXPIRE,
     checked_acquire_time,
     checked_delta,
     checked_expire,
     milliseconds,
 )
-from redis_lock_decorators.rules.options import Options
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators.errors import ConfigurationError
 
 NO_NUMBERS = [True, False, "10", b"10", Decimal(10), Fraction(1, 2), 1j, [10], ...]
 WRONG_EXPIRES = [0, 0.0, -0.0, -1, -0.5, math.nan, math.inf, -math.inf, 10**12, 10**400, 1e300]

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redis_lock_decorators.drop_in import key_of as stand_in_key_of
-from redis_lock_decorators.errors import LockNameError
-from redis_lock_decorators.rules.keys import (
+from redis_lock_decorators._rules.keys import (
     LONGEST_NAME,
     SLOTS,
     _in_slot,
@@ -22,6 +20,8 @@ from redis_lock_decorators.rules.keys import (
     key_of,
     slot_of,
 )
+from redis_lock_decorators._shared.redispy_base import key_of as stand_in_key_of
+from redis_lock_decorators.errors import LockNameError
 
 PREFIX = "sys:lock:"
 #: Any text that can be written as UTF-8.

@@ -3,8 +3,8 @@
 import pytest
 
 from redis_lock_decorators import ConfigurationError, RedisLock
+from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
-from redis_lock_decorators.rules.misnamed import refuse_unknown
 
 KNOWN = ("expire", "acquire_time", "auto_renew", "delta", "wait")
 

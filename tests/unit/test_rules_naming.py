@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redis_lock_decorators._rules.arguments import reader, signature_of
+from redis_lock_decorators._rules.naming import first_argument, namer
 from redis_lock_decorators.errors import ConfigurationError, LockNameError
-from redis_lock_decorators.rules.arguments import reader, signature_of
-from redis_lock_decorators.rules.naming import first_argument, namer
 
 
 def plain(x: Any = 1, y: Any = 2) -> None: ...

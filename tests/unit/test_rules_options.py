@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redis_lock_decorators._rules.durations import LONGEST_EXPIRE, milliseconds
+from redis_lock_decorators._rules.options import MOST_REPLICAS, Options
 from redis_lock_decorators.errors import ConfigurationError
-from redis_lock_decorators.rules.durations import LONGEST_EXPIRE, milliseconds
-from redis_lock_decorators.rules.options import MOST_REPLICAS, Options
 
 WRONG_HOLDS = [
     *(0, -0.0, -1, math.nan, math.inf, -math.inf, 10**12, 10**400),

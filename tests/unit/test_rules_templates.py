@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from redis_lock_decorators._rules.templates import compiled
 from redis_lock_decorators.errors import LockNameError
-from redis_lock_decorators.rules.templates import compiled
 
 
 def order(

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redis_lock_decorators._rules.texts import as_text, escaped, stable_text
 from redis_lock_decorators.errors import LockNameError
-from redis_lock_decorators.rules.texts import as_text, escaped, stable_text
 
 #: Without the sign by which braces are escaped.
 TEXTS = st.text(st.characters(exclude_characters="%"))
@@ -186,7 +186,12 @@ class Private:
 @pytest.mark.parametrize(
     "value",
     [
-        *(Model(tags={"a", "b"}), Model(facts={"a": 1}), Model(rows=[(1, {"a"})]), Private({"a"})),
+        *(
+            Model(tags={"a", "b"}),
+            Model(client_state={"a": 1}),
+            Model(rows=[(1, {"a"})]),
+            Private({"a"}),
+        ),
         [Model(tags={"a"})],
     ],
     ids=["set", "dict", "nested", "private", "listed"],

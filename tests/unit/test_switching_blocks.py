@@ -12,9 +12,9 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators import redislock
+from redis_lock_decorators._shared.lease_base import claim_for
+from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.lease import Lease, current_lease, running
-from redis_lock_decorators.lease_facts import claim_for
-from redis_lock_decorators.plan import Plan
 from redis_lock_decorators.redislock import RedisLock
 
 SCENES = Scenes(
@@ -23,7 +23,7 @@ SCENES = Scenes(
 )
 
 
-def unheld(plan: Plan, lock_names: tuple[str, ...]) -> Lease:
+def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """A lease on a server of its own: the blocks are there at once, as those of a free lock."""
     port: Any = SimulatedPort(SimulatedServer(Clock(time.monotonic())))
     return Lease(claim_for(lock_names, plan.options, running()), port, plan.options)

@@ -12,26 +12,26 @@ import redis
 from support.simulation import SimulatedPort, new_claim, taken
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
-from redis_lock_decorators.flow.claim import Claim
-from redis_lock_decorators.flow.cohort import Cohort, pass_on, settle
-from redis_lock_decorators.flow.held import LEAST, Held
-from redis_lock_decorators.flow.local import Local
-from redis_lock_decorators.flow.turn import News
-from redis_lock_decorators.world import lane as lanes
-from redis_lock_decorators.world.blocking import run
-from redis_lock_decorators.world.by_client import ByClient
-from redis_lock_decorators.world.clients import Facts
-from redis_lock_decorators.world.connections import Connections, Making
-from redis_lock_decorators.world.lane import KEPT, Lane
-from redis_lock_decorators.world.waiters import ThreadWaiter
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.held_claims import LEAST, HeldClaims
+from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
+from redis_lock_decorators._flow.queue.cohort_member import Local
+from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._io.background.wakeups import ThreadWakeup
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.client_sources import ClientSource, Making
+from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._io.per_client import PerClient
+from redis_lock_decorators._io.transport import private_pool as lanes
+from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
 
-HELD = Scenes("flow/held")
-COHORT = Scenes("flow/cohort", "flow/local")
-CLAIM = Scenes("flow/claim")
-WAITER = Scenes("world/waiters")
-CLIENTS = Scenes("world/clients", "world/connections", "world/factories", "world/by_client")
+HELD = Scenes("_flow/held_claims")
+COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_member")
+CLAIM = Scenes("_flow/claim")
+WAITER = Scenes("_io/background/wakeups")
+CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
 #: Also between the lines of the connections here, where a request waits.
-LANE = Scenes("world/lane", "unit/test_switching_shared")
+LANE = Scenes("_io/transport/private_pool", "unit/test_switching_shared")
 
 
 # The claims held through a client
@@ -43,20 +43,20 @@ def held_claim(name: str, since: float = 1000.0) -> Claim:
     return claim
 
 
-def is_held(held: Held, *claims: Claim) -> None:
+def is_held(held: HeldClaims, *claims: Claim) -> None:
     assert dict(held) == {key: claim for claim in claims for key in claim.keys}
 
 
 @HELD.add
 def two_threads_forget_one_claim(switcher: Switcher) -> Scene:
-    held, claim = Held(), held_claim("a")
+    held, claim = HeldClaims(), held_claim("a")
     held.note(claim, lambda: 1000.0)
     return Scene(lambda: held.forget(claim), lambda: held.forget(claim), lambda: is_held(held))
 
 
 @HELD.add
 def a_lost_claim_is_forgotten_while_its_key_is_taken(switcher: Switcher) -> Scene:
-    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     held.note(lost, lambda: 1000.0)
     return Scene(
         lambda: held.forget(lost),
@@ -67,7 +67,7 @@ def a_lost_claim_is_forgotten_while_its_key_is_taken(switcher: Switcher) -> Scen
 
 @HELD.add
 def claims_that_are_over_are_searched_for_while_one_is_taken(switcher: Switcher) -> Scene:
-    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 2)]
     for claim in (lost, *many):
         held.note(claim, lambda: 1000.0)
@@ -81,7 +81,7 @@ def claims_that_are_over_are_searched_for_while_one_is_taken(switcher: Switcher)
 
 @HELD.add
 def two_threads_search_for_claims_that_are_over(switcher: Switcher) -> Scene:
-    held, one, other = Held(), held_claim("one"), held_claim("other")
+    held, one, other = HeldClaims(), held_claim("one"), held_claim("other")
     many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 1)]
     for claim in many[::2]:
         held.note(claim, lambda: 1000.0)
@@ -99,7 +99,7 @@ def two_threads_search_for_claims_that_are_over(switcher: Switcher) -> Scene:
 
 @HELD.add
 def a_key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene:
-    held, claim, other = Held(), held_claim("a"), held_claim("b")
+    held, claim, other = HeldClaims(), held_claim("a"), held_claim("b")
     held.note(claim, lambda: 1000.0)
     held.note(other, lambda: 1000.0)
     found: list[Claim | None] = []
@@ -116,7 +116,7 @@ def a_key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene
 
 @HELD.add
 def a_successor_takes_a_key_while_two_threads_forget(switcher: Switcher) -> Scene:
-    held, lost, successor = Held(), held_claim("a", 900.0), held_claim("a")
+    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     held.note(lost, lambda: 1000.0)
 
     def take_over() -> None:
@@ -126,7 +126,7 @@ def a_successor_takes_a_key_while_two_threads_forget(switcher: Switcher) -> Scen
     return Scene(take_over, lambda: held.forget(lost), lambda: is_held(held, successor))
 
 
-def all_known(held: Held, *claims: Claim) -> None:
+def all_known(held: HeldClaims, *claims: Claim) -> None:
     assert [held.get(claim.keys[0]) for claim in claims] == list(claims)
 
 
@@ -192,10 +192,10 @@ class Told:
     """A waiter that remembers its news."""
 
     def __init__(self) -> None:
-        self.news: list[News] = []
+        self.signal: list[Signal] = []
 
-    def tell(self, news: News) -> None:
-        self.news.append(news)
+    def notify(self, signal: Signal) -> None:
+        self.signal.append(signal)
 
 
 def local(name: str = "a") -> Local:
@@ -214,63 +214,63 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
     return port, cohort, holder, waiters
 
 
-def passed_to(heir: Local, identifier: str) -> bool:
+def passed_to(successor: Local, identifier: str) -> bool:
     """Whether a waiter holds what is passed on, once it knows."""
-    settle(heir.claim)
-    return heir.claim.identifier == identifier
+    settle(successor.claim)
+    return successor.claim.identifier == identifier
 
 
 @COHORT.add
 def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (heir,) = held_in_cohort()
+    port, cohort, holder, (successor,) = held_in_cohort()
     identifier, found = holder.identifier, {}
 
     def check() -> None:
         assert found["passed"] is not found["gone"], "passed to nobody, or left with the lock"
-        assert found["passed"] is passed_to(heir, identifier) is not bool(holder.identifier)
+        assert found["passed"] is passed_to(successor, identifier) is not bool(holder.identifier)
 
     return Scene(
-        lambda: found.update(passed=pass_on(port, holder)),
-        lambda: found.update(gone=cohort.go(heir)),
+        lambda: found.update(passed=hand_off(port, holder)),
+        lambda: found.update(gone=cohort.go(successor)),
         check,
     )
 
 
 @COHORT.add
 def the_first_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (heir, second) = held_in_cohort(waiting=2)
+    port, cohort, holder, (successor, second) = held_in_cohort(waiting=2)
     identifier, found = holder.identifier, {}
 
     def check() -> None:
         assert found["passed"]
-        assert passed_to(heir, identifier) is not found["gone"]
+        assert passed_to(successor, identifier) is not found["gone"]
         assert passed_to(second, identifier) is found["gone"]
-        assert cohort.holder is (second if found["gone"] else heir).claim
+        assert cohort.holder is (second if found["gone"] else successor).claim
 
     return Scene(
-        lambda: found.update(passed=pass_on(port, holder)),
-        lambda: found.update(gone=cohort.go(heir)),
+        lambda: found.update(passed=hand_off(port, holder)),
+        lambda: found.update(gone=cohort.go(successor)),
         check,
     )
 
 
 @COHORT.add
 def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (heir,) = held_in_cohort()
+    port, cohort, holder, (successor,) = held_in_cohort()
     identifier = holder.identifier
 
     def leave() -> None:
         """What a waiter does at the end of its wait."""
-        cohort.go(heir)
-        settle(heir.claim)
-        cohort.step_down(heir, port.now())
+        cohort.go(successor)
+        settle(successor.claim)
+        cohort.step_down(successor, port.now())
 
     def check() -> None:
-        holders = [claim for claim in (holder, heir.claim) if claim.identifier == identifier]
+        holders = [claim for claim in (holder, successor.claim) if claim.identifier == identifier]
         assert len(holders) == 1, "held by both, or by nobody"
         assert holders[0].is_live(port.now())
 
-    return Scene(lambda: pass_on(port, holder), leave, check)
+    return Scene(lambda: hand_off(port, holder), leave, check)
 
 
 @COHORT.add
@@ -303,7 +303,7 @@ def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
         led.append(cohort.lead(waiter, 1000.0))
 
     def check() -> None:
-        assert led == [True] or waiter.waiter.news, "nobody leads"  # type: ignore[attr-defined]
+        assert led == [True] or waiter.wakeup.signal, "nobody leads"  # type: ignore[attr-defined]
 
     return Scene(step_down, come, check)
 
@@ -321,8 +321,8 @@ def idle(cohort: Cohort) -> None:
 # A thread that waits for news
 
 
-def waiter_of(switcher: Switcher) -> ThreadWaiter:
-    waiter = ThreadWaiter(lambda: None)
+def waiter_of(switcher: Switcher) -> ThreadWakeup:
+    waiter = ThreadWakeup(lambda: None)
     waiter._gate._lock = switcher.lock(taken=True)  # type: ignore[assignment]
     return waiter
 
@@ -332,8 +332,8 @@ def news_come_while_a_thread_begins_to_wait(switcher: Switcher) -> Scene:
     waiter, heard = waiter_of(switcher), []
     return Scene(
         lambda: heard.append(run(waiter.wait(1e6))),  # type: ignore[arg-type]
-        lambda: waiter.tell(News.TURN),
-        lambda: is_heard(heard, News.TURN),
+        lambda: waiter.notify(Signal.GRANTED),
+        lambda: is_heard(heard, Signal.GRANTED),
     )
 
 
@@ -345,10 +345,10 @@ def news_come_twice(switcher: Switcher) -> Scene:
         heard.extend([run(waiter.wait(1e6)), run(waiter.wait(1e6))])  # type: ignore[arg-type]
 
     def tell() -> None:
-        waiter.tell(News.AGAIN)
-        waiter.tell(News.TURN)
+        waiter.notify(Signal.AGAIN)
+        waiter.notify(Signal.GRANTED)
 
-    return Scene(wait, tell, lambda: is_heard(heard, News.AGAIN, News.TURN))
+    return Scene(wait, tell, lambda: is_heard(heard, Signal.AGAIN, Signal.GRANTED))
 
 
 @WAITER.add
@@ -356,23 +356,23 @@ def two_threads_tell_news(switcher: Switcher) -> Scene:
     waiter = waiter_of(switcher)
 
     def check() -> None:
-        assert {run(waiter.wait(0)), run(waiter.wait(0))} == {News.AGAIN, News.TURN}  # type: ignore[arg-type]
+        assert {run(waiter.wait(0)), run(waiter.wait(0))} == {Signal.AGAIN, Signal.GRANTED}  # type: ignore[arg-type]
 
-    return Scene(lambda: waiter.tell(News.AGAIN), lambda: waiter.tell(News.TURN), check)
+    return Scene(lambda: waiter.notify(Signal.AGAIN), lambda: waiter.notify(Signal.GRANTED), check)
 
 
-def is_heard(heard: list[Any], *news: News) -> None:
-    assert heard == [*news]
+def is_heard(heard: list[Any], *signal: Signal) -> None:
+    assert heard == [*signal]
 
 
 # Clients and their connections
 
 
 class NoBell:
-    keeper = wanted = None
+    renewer = wanted = None
 
     def __init__(self) -> None:
-        self.clients: ByClient[Any] = ByClient()
+        self.clients: PerClient[Any] = PerClient()
 
     @staticmethod
     def now() -> float:
@@ -389,7 +389,7 @@ def same(found: list[Any], made: list[Any] | None = None) -> Callable[[], None]:
 
 @CLIENTS.add
 def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
-    connections = Connections(Lane, NoBell(), awaited=False)  # type: ignore[arg-type]
+    connections = ClientSource(PrivatePool, NoBell(), awaited=False)  # type: ignore[arg-type]
     made: list[Any] = []
     found: list[Any] = []
 
@@ -408,11 +408,11 @@ def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
 
 @CLIENTS.add
 def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
-    connections = Connections(Lane, NoBell(), awaited=False)  # type: ignore[arg-type]
+    connections = ClientSource(PrivatePool, NoBell(), awaited=False)  # type: ignore[arg-type]
     client, found = redis.Redis(), []
 
     def use() -> None:
-        found.append(connections.facts(client))
+        found.append(connections.client_state(client))
 
     return Scene(use, use, same(found))
 
@@ -420,10 +420,10 @@ def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
 @CLIENTS.add
 def two_threads_need_a_listener(switcher: Switcher) -> Scene:
     port, found = SimulatedPort(), []
-    facts = Facts(redis.Redis(), Lane(), NoBell())  # type: ignore[arg-type]
+    client_state = ClientState(redis.Redis(), PrivatePool(), NoBell())  # type: ignore[arg-type]
 
     def use() -> None:
-        found.append(facts.listener(port, b"a"))
+        found.append(client_state.subscriber(port, b"a"))
 
     return Scene(use, use, same(found))
 
@@ -431,10 +431,10 @@ def two_threads_need_a_listener(switcher: Switcher) -> Scene:
 @CLIENTS.add
 def two_threads_need_a_cohort(switcher: Switcher) -> Scene:
     found: list[Any] = []
-    facts = Facts(redis.Redis(), Lane(), NoBell())  # type: ignore[arg-type]
+    client_state = ClientState(redis.Redis(), PrivatePool(), NoBell())  # type: ignore[arg-type]
 
     def use() -> None:
-        found.append(facts.cohort(b"a", 1000))
+        found.append(client_state.cohort(b"a", 1000))
 
     return Scene(use, use, same(found))
 
@@ -469,58 +469,58 @@ def answered() -> None:
     """A line on which a request waits for its reply."""
 
 
-def new_lane(*wires: Wire) -> tuple[Lane, list[Wire]]:
-    lane = Lane()
-    lane._idle += wires  # type: ignore[arg-type]
-    return lane, list(wires)
+def new_lane(*wires: Wire) -> tuple[PrivatePool, list[Wire]]:
+    private_pool = PrivatePool()
+    private_pool._idle += wires  # type: ignore[arg-type]
+    return private_pool, list(wires)
 
 
-def exchanging(lane: Lane) -> Callable[[], None]:
+def exchanging(private_pool: PrivatePool) -> Callable[[], None]:
     def exchange() -> None:
         with suppress(redis.ConnectionError):
-            assert lane.exchange(None, ("PING",), math.inf) == b"OK"
+            assert private_pool.exchange(None, ("PING",), math.inf) == b"OK"
 
     return exchange
 
 
-def in_order(lane: Lane, wires: list[Wire]) -> Callable[[], None]:
+def in_order(private_pool: PrivatePool, wires: list[Wire]) -> Callable[[], None]:
     """A check: each connection is kept, once, or closed."""
 
     def check() -> None:
-        assert len(set(map(id, lane._idle))) == len(lane._idle) <= KEPT
-        assert all(wire.is_open is (wire in lane._idle) for wire in wires)
+        assert len(set(map(id, private_pool._idle))) == len(private_pool._idle) <= KEPT
+        assert all(wire.is_open is (wire in private_pool._idle) for wire in wires)
 
     return check
 
 
 @LANE.add
 def two_threads_send_requests(switcher: Switcher) -> Scene:
-    lane, wires = new_lane(Wire(), Wire())
-    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+    private_pool, wires = new_lane(Wire(), Wire())
+    return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def two_threads_want_the_last_connection(switcher: Switcher) -> Scene:
-    lane, wires = new_lane(Wire())
-    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+    private_pool, wires = new_lane(Wire())
+    return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def two_threads_find_stale_connections(switcher: Switcher) -> Scene:
-    lane, wires = new_lane(*[Wire(is_stale=True) for _ in range(3)])
-    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+    private_pool, wires = new_lane(*[Wire(is_stale=True) for _ in range(3)])
+    return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
-    lane, wires = new_lane(Wire(), Wire(), Wire())
-    return Scene(exchanging(lane), lane.drop, in_order(lane, wires))
+    private_pool, wires = new_lane(Wire(), Wire(), Wire())
+    return Scene(exchanging(private_pool), private_pool.drop, in_order(private_pool, wires))
 
 
 @LANE.add
 def a_connection_breaks_while_a_request_is_sent(switcher: Switcher) -> Scene:
-    lane, wires = new_lane(Wire(), Wire(is_broken=True), Wire(is_broken=True))
-    return Scene(exchanging(lane), exchanging(lane), in_order(lane, wires))
+    private_pool, wires = new_lane(Wire(), Wire(is_broken=True), Wire(is_broken=True))
+    return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 GROUPS = (HELD, CLAIM, COHORT, WAITER, CLIENTS, LANE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import redis
 
+from redis_lock_decorators._io.client_state import as_sent
+from redis_lock_decorators._io.transport.encoding import packed, words_of
 from redis_lock_decorators.lock import Lock
-from redis_lock_decorators.world.clients import as_sent
-from redis_lock_decorators.world.wire import packed, words_of
 
 ENCODINGS = ("utf-8", "latin-1", "utf-16")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators.world.wire import FEW_KEYS, packed, words_of
+from redis_lock_decorators._io.transport.encoding import FEW_KEYS, packed, words_of
 
 
 def plainly(command: tuple[Any, ...]) -> bytes:

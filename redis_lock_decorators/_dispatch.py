@@ -1,0 +1,204 @@
+"""@redis_lock: from the kind of callable to the kind of wrapper."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any, Literal, TypeVar, cast
+
+import six
+
+from redis_lock_decorators._io.client_checks import refuse_misplaced
+from redis_lock_decorators._rules import naming
+from redis_lock_decorators._rules.arguments import signature_of
+from redis_lock_decorators._rules.callables import Kind, full_name, kind_of, refuse_unrun
+from redis_lock_decorators._shared.lease_base import loss
+from redis_lock_decorators._shared.lock_base import D, LockBase, described
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.lease import Attempt, Lease, abandon
+from redis_lock_decorators.redislock import RedisLock
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: What a call does when the lock is not free in time.
+OnBusy = Literal["raise", "skip"] | Callable[..., Any]
+#: What can answer in place of a function of each kind.
+_ANSWERS: dict[Kind, tuple[Kind, ...]] = {
+    Kind.PLAIN: (Kind.PLAIN,),
+    Kind.COROUTINE: (Kind.COROUTINE, Kind.PLAIN),
+    Kind.GENERATOR: (Kind.GENERATOR, Kind.PLAIN),
+    Kind.ASYNC_GENERATOR: tuple(Kind),
+}
+
+
+def decorated(
+    function: F,
+    plan: LockConfig,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+    on_busy: OnBusy,
+) -> F:
+    """The function, run under a lock that each call names; all that can be is checked here.
+
+    Raises:
+        LockNameError: the name template is wrong.
+        ConfigurationError: this kind of object cannot be run under a lock, or ``on_busy`` cannot
+            stand in for it.
+    """
+    if isinstance(function, (classmethod, staticmethod)):
+        inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
+        return cast(F, type(function)(inner))
+    refuse_misplaced(function, get_lock_name)
+    if inspect.isclass(function) or not callable(function):
+        raise ConfigurationError(
+            f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
+            "method that does the work, under @property and the like"
+        )
+    with naming.told_of(function):
+        return _decorated(function, plan, lock_name, get_lock_name, on_busy)
+
+
+def _decorated(
+    function: F,
+    plan: LockConfig,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+    on_busy: OnBusy,
+) -> F:
+    kind = kind_of(function)
+    wrap, lock = _world_of(kind)
+    plan.refuse_client(lock._awaited)
+    busy = checked_busy(on_busy)
+    if busy is not None:
+        _refuse_unlike(busy, kind)
+    namer = naming.namer(function, lock_name, get_lock_name)
+    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, busy))
+    wrapper.lock_for = _lock_for(function, plan, namer, lock)
+    return cast(F, wrapper)
+
+
+def checked_busy(on_busy: object) -> Callable[..., Any] | None:
+    """The callable that gives a busy call's result; None stands for raising."""
+    if on_busy == "raise":
+        return None
+    if on_busy == "skip":
+        return lambda *args, **kwargs: None
+    if callable(on_busy):
+        return on_busy
+    raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+
+
+def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
+    """Refuse an ``on_busy`` whose body would never run: its caller waits for nothing."""
+    own, fitting = kind_of(busy), _ANSWERS[kind]
+    if own not in fitting:
+        raise ConfigurationError(
+            f"on_busy={full_name(busy)} is {own.value}, but what it stands in for is "
+            f"{kind.value}, whose callers would not run it: give "
+            + " or ".join(answer.value for answer in fitting)
+        )
+
+
+def _lock_for(
+    function: Callable[..., Any], plan: LockConfig, namer: naming.Namer, kind: type[D]
+) -> Callable[..., D]:
+    def lock_for(*args: Any, **kwargs: Any) -> D:
+        """The lock that a call with these arguments takes; a method's takes ``self`` first."""
+        signature_of(function).bind(*args, **kwargs)
+        return described(kind, plan, namer(args, kwargs))
+
+    return lock_for
+
+
+def _plain(
+    function: Callable[..., Any],
+    plan: LockConfig,
+    namer: naming.Namer,
+    busy: Callable[..., Any] | None,
+) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            with attempt as refused:
+                if refused is None:
+                    return refuse_unrun(function, function(*args, **kwargs))
+        except BaseException:
+            abandon(attempt.lease)
+            raise
+        if busy is not None:
+            return busy(*args, **kwargs)
+        try:
+            raise refused
+        finally:
+            del refused  # it refers to this frame by its trace
+
+    return wrapper
+
+
+def _generator(
+    function: Callable[..., Any],
+    plan: LockConfig,
+    namer: naming.Namer,
+    busy: Callable[..., Any] | None,
+) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            with attempt as refused:
+                if refused is None:
+                    return (yield from _Steps(attempt.lease, function(*args, **kwargs)))
+        except BaseException:
+            abandon(attempt.lease)
+            raise
+        if busy is not None:
+            return (yield from busy(*args, **kwargs) or ())
+        try:
+            raise refused
+        finally:
+            del refused  # it refers to this frame by its trace
+
+    return wrapper
+
+
+class _Steps(Generator[Any, Any, Any]):
+    """A generator whose every step, and no other code, runs with its lease as the current one.
+
+    Any thread may take a step. None runs once the lease is lost: ``LockLostError`` is raised in the
+    generator instead.
+    """
+
+    def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
+        self._lease = lease
+        self._steps = steps
+        lease._stop_waiting()
+
+    def send(self, value: Any) -> Any:
+        if self._lease.lost:
+            return self.throw(loss(self._lease))
+        return self._step(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._steps.throw, *error)
+
+    def close(self) -> None:
+        self._step(self._steps.close)
+
+    def _step(self, resume: Callable[..., Any], *arguments: Any) -> Any:
+        self._lease._enter()
+        try:
+            return resume(*arguments)
+        finally:
+            self._lease._stop_waiting()
+
+
+def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any]]]:
+    """What wraps this kind of function, and the kind of lock that it takes."""
+    if kind is Kind.PLAIN:
+        return _plain, RedisLock
+    if kind is Kind.GENERATOR:
+        return _generator, RedisLock
+    from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
+    from redis_lock_decorators.asyncio import _wrappers as _wrappers
+
+    wrap = _wrappers.coroutine if kind is Kind.COROUTINE else _wrappers.async_generator
+    return wrap, AsyncRedisLock

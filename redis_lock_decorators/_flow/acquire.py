@@ -1,0 +1,223 @@
+"""Taking a lock: try, wait, try again; leave nothing behind on any way out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Literal
+
+from redis_lock_decorators._flow.attempt import LATE, refuse_unnumberable, try_once
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.error_notes import note
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue import cohort
+from redis_lock_decorators._flow.queue.wait import Attempt, NotificationsUnavailable, leave_queue
+from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
+from redis_lock_decorators._flow.release import end, release_keys
+from redis_lock_decorators._flow.requests import (
+    ROUND_TRIP,
+    NeverSent,
+    Refusal,
+    groups,
+    is_forbidden,
+    is_unknown,
+    persist,
+    tidy,
+    tidying,
+)
+from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._rules import delays
+from redis_lock_decorators.errors import LockError, shown
+
+#: How a busy lock is waited for.
+Way = Literal["steady", "poll", "queue", "cohort"]
+
+#: Seconds to try to tidy up on a server that has just failed to answer.
+PARTING = 0.25
+#: A lock that others wait for here already.
+AWAITED = Refusal(None)
+
+
+async def acquire(
+    port: Port, claim: Claim, wait: float, delta: float, way: Way = "steady"
+) -> Refusal | None:
+    """Take all keys of the claim or none, within ``wait`` seconds. None: they are held.
+
+    A busy lock is waited for in its "queue", or there together with others of this process (its
+    "cohort"), or looked at about every ``delta`` seconds, at a "steady" pace or ("poll") less and
+    less often. Several names are never waited for in a queue.
+
+    Raises:
+        LockError: this thread or task is in a block of the lock and would wait for itself.
+    """
+    if claim.fencing:
+        refuse_unnumberable(port, claim)
+    if wait > 0 and port.held:
+        _refuse_self(port, claim)
+    began = port.now()
+    stop = began + wait
+    queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
+    try:
+        if way == "cohort" and queues and not claim.is_special():
+            compete = partial(_compete, port, claim, stop, delta, way, queues)
+            refusal = await cohort.acquire(port, claim, compete, stop)
+        else:
+            refusal = await _compete(port, claim, stop, delta, way, queues)
+        if refusal is None:
+            claim.entered = port.now()
+            port.held.note(claim, port.now)
+    except NeverSent as error:
+        if len(groups(port, claim)) > 1:  # others of its keys may have been taken
+            await undo(port, claim)
+        refusal = Refusal(None, why=str(error))
+    except BaseException as error:
+        note(port, claim, error, "acquired", began)
+        await undo(port, claim, error)
+        raise
+    if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):
+        await undo(port, claim)  # it may be handed over, or was granted too late to be believed
+    claim.ended = refusal is not None
+    return refusal
+
+
+async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
+    """Let go what a failed acquisition may hold: a request may be run though no reply came."""
+    if not claim.is_of_this_process():
+        return
+    cohort.settle(claim)
+    if not claim.identifier:  # it was passed on
+        end(port, claim)
+        return
+    cut = isinstance(cause, Exception) and is_unknown(port, cause)
+    until = tidying(port, PARTING if cut else ROUND_TRIP)
+    once = partial(release_keys, port, claim, "script")
+    leave = once if cut else partial(tidy, port, once)  # if cut it was asked again and again
+    await port.shield(partial(_end_and_let_go, port, claim, leave, until))
+
+
+async def _end_and_let_go(
+    port: Port, claim: Claim, leave: Callable[[Until], Awaitable[object]], until: Until
+) -> None:
+    """Be over; unless an exception from outside cuts that short, so that it is done again."""
+    try:
+        end(port, claim)
+        await leave(until)
+    except Exception:
+        raise
+    except BaseException:
+        claim.ended = False
+        raise
+
+
+async def _compete(
+    port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
+) -> Refusal | None:
+    attempt = partial(try_once, port, claim)
+    if not queues:
+        refusal = await persist(port, attempt, stop)
+        return refusal and await _poll(port, attempt, refusal, stop, _pauses(port, way, delta))
+    key, refusal = claim.keys[0], AWAITED
+    try:
+        if port.arrivals.join(key, claim) and not _lines_up_first(port, claim):
+            refusal = await persist(port, attempt, stop)
+            if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
+                refusal = await persist(port, attempt, stop)
+        if refusal is None:
+            return None
+        return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
+    finally:
+        port.arrivals.leave(key, claim)
+
+
+def _pauses(port: Port, way: Way, delta: float) -> Iterator[float]:
+    return (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
+
+
+def _lines_up_first(port: Port, claim: Claim) -> bool:
+    """Whether the first to come lines up at once too, as those behind it do.
+
+    To line up takes a free lock by as many requests. If it tried the lock before, those behind it
+    would all have their places by the time it is refused.
+    """
+    return port.is_subscribed(claim.keys[0]) and not claim.is_special()
+
+
+async def _queue(
+    port: Port,
+    claim: Claim,
+    attempt: Attempt,
+    refusal: Refusal,
+    stop: float,
+    pauses: Iterator[float],
+) -> Refusal | None:
+    """Wait in the queue; look from time to time while no word can come."""
+    last: Refusal | None = refusal
+    while last is not None:
+        try:
+            return await wait_in_queue(port, claim, attempt, last, stop, pauses)
+        except NotificationsUnavailable as deaf:
+            await _stop_waiting(port, claim, stop)
+            last = await _poll(port, attempt, last, min(stop, deaf.until), pauses)
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
+            _tell_unqueued(claim, error)
+            await _stop_waiting(port, claim, stop)
+            if last is AWAITED:  # it was not tried yet
+                last = await persist(port, attempt, stop)
+            last = last and await _poll(port, attempt, last, stop, pauses)
+        if port.now() >= stop:
+            break
+    return last
+
+
+def _tell_unqueued(claim: Claim, error: Exception) -> None:
+    log.info(
+        "lock %s is looked for from time to time, as its queue may not be used (%s: %s)",
+        *(shown(claim.lock_name), type(error).__name__, error),
+    )
+
+
+async def _stop_waiting(port: Port, claim: Claim, stop: float) -> None:
+    """Wait outside the queue, also where this user may not even leave it."""
+    try:
+        await persist(port, partial(leave_queue, port, claim), stop)
+    except Exception as failure:
+        if not is_forbidden(port, failure):
+            raise
+        claim.queue_entry = None  # what is handed over there will be found to be held
+
+
+async def _poll(
+    port: Port, attempt: Attempt, refusal: Refusal, stop: float, pauses: Iterator[float]
+) -> Refusal | None:
+    """Try again until ``stop``; the last refusal, or None once held."""
+    last: Refusal | None = refusal
+    while last is not None and (left := stop - port.now()) > 0:
+        await port.sleep(min(next(pauses), left))
+        last = await persist(port, attempt, stop)
+    return last
+
+
+def _is_own(claim: Claim, other: Claim) -> bool:
+    """Whether a claim would be waited for in its own block.
+
+    A block may move: what entered it on this thread may leave it on another, as frameworks do that
+    run code in a pool of threads. Then this thread holds it no more, and its context tells so.
+    """
+    if not other.is_of(claim.owner):
+        return False
+    return claim.is_around is None or other.in_transition or claim.is_around(other)
+
+
+def _refuse_self(port: Port, claim: Claim) -> None:
+    for key, name in zip(claim.keys, claim.lock_names, strict=True):
+        other = port.held.find(key)
+        if other is not None and _is_own(claim, other) and other.is_live(port.now()):
+            raise LockError(
+                f"lock {name!r:.80} is already held by this same thread or task, which would "
+                "wait for itself: take it once, outside, and pass the lease on",
+                name,
+            )

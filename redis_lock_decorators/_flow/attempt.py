@@ -1,0 +1,140 @@
+"""One try to take all keys of a claim: by how many requests, and what counts as held."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
+
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators._flow.claim import Claim, Clock
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.release import release_group
+from redis_lock_decorators._flow.requests import (
+    ROUND_TRIP,
+    Refusal,
+    ask,
+    groups,
+    is_torn,
+    persist,
+    refusal_of,
+)
+from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules.keys import companion
+from redis_lock_decorators.errors import ConfigurationError, shown
+
+#: The longest time for replicas to confirm, in milliseconds.
+LONGEST_CONFIRMATION = 1000
+#: How long the number of the last acquisition is kept, in milliseconds. Numbers begin with the
+#: server's clock, so this need only be longer than a clock is ever set back, or than that of the
+#: next master is behind.
+FENCE_KEPT = _lua.KEPT
+#: A lease whose grant arrived after its end.
+LATE = Refusal(None)
+#: A lock whose keys are at two nodes.
+TORN = Refusal(None, why="its slot is moving to another node of the cluster")
+
+
+async def try_once(port: Port, claim: Claim, until: float) -> Refusal | None:
+    """Take all keys of the claim or none; the refusal, or None: they are held."""
+    sent = port.now()
+    if claim.local is not None:
+        claim.local.acts(sent)
+    slots = groups(port, claim)
+    for group in slots:
+        try:
+            refusal = await _take(port, claim, group, until)
+        except Exception as error:
+            if not is_torn(port, error):
+                raise
+            await _give_back(port, claim, slots, until)
+            return TORN
+        if refusal is not None:
+            if len(slots) > 1:
+                await _give_back(port, claim, slots, until)
+            return refusal
+    claim.take(sent)
+    return None if port.now() < claim.deadline else LATE
+
+
+def _take(
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+) -> Awaitable[Refusal | None]:
+    if claim.replicas or claim.fencing:
+        return _take_surely(port, claim, group, until)
+    if claim.clock is not None:
+        read = partial(_timed, claim, port.now())
+        return ask(port, "acquire", claim, group, claim.ttl, 1, until=until, read=read)
+    return ask(port, "acquire", claim, group, claim.ttl, until=until)
+
+
+def _timed(claim: Claim, sent: float, *client_state: Any) -> Refusal | None:
+    *found, time = client_state
+    claim.clock = Clock(sent, int(time), not found)
+    return refusal_of(*found) if found else None
+
+
+async def _take_surely(
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+) -> Refusal | None:
+    """Take keys by a number that grows, and not before enough replicas know of it."""
+    confirmed = claim.replicas
+
+    async def send(*command: Any, until: float) -> Any:
+        nonlocal confirmed
+        now = port.now()
+        left = durations.milliseconds(max(0.0, until - now) / 2)
+        most = max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, left))
+        # The server keeps its replies back for so long, which is no part of the round trip.
+        latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
+        wait = ("WAIT", claim.replicas, most)
+        reply, confirmed = await port.send_together(command, wait, until=latest)
+        for failure in (reply, confirmed):
+            if isinstance(failure, Exception):
+                raise failure
+        return reply
+
+    own = send if claim.replicas else None
+    if claim.fencing:
+        numbers = tuple([companion(key, b"fence") for key in group])
+        keys, details, read = group + numbers, (claim.ttl, FENCE_KEPT), partial(_numbered, claim)
+        refusal = await ask(
+            port, "acquire_fenced", claim, keys, *details, until=until, read=read, send=own
+        )
+    else:
+        refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until, send=own)
+    if refusal is not None or confirmed >= claim.replicas:
+        return refusal
+    await _give_back(port, claim, [group], until)
+    return Refusal(None, why=f"{confirmed} of {claim.replicas} replicas confirmed it in time")
+
+
+def _numbered(claim: Claim, *client_state: Any) -> Refusal | None:
+    if len(client_state) > 1:
+        return refusal_of(*client_state)
+    claim.fence = int(client_state[0])
+    return None
+
+
+def refuse_unnumberable(port: Port, claim: Claim) -> None:
+    """Refuse a claim that cannot have one number for all its keys.
+
+    Raises:
+        ConfigurationError: they lie in several slots.
+    """
+    if len(groups(port, claim)) > 1:
+        raise ConfigurationError(
+            f"lock {shown(claim.lock_name)} cannot have one fence: its names lie in different "
+            "slots of the cluster; give them a common hash tag such as {user:7}",
+            claim.lock_name,
+        )
+
+
+async def _give_back(
+    port: Port, claim: Claim, slots: list[tuple[bytes, ...]], until: float
+) -> None:
+    """Let go what was taken of several slots: held while waiting, it could outlive its lease."""
+    for group in slots:
+        release = partial(release_group, port, claim, group, "script")
+        await port.shield(partial(persist, port, release, until))
+    claim.identify()  # a copy of these releases that arrives late must not meet the next try

@@ -1,0 +1,306 @@
+"""One acquisition: what is to be held, by whom, and until when it may be believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from os import urandom
+from typing import TYPE_CHECKING, NamedTuple
+
+from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._rules import durations, keys
+from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules.options import LONGEST_GRANT
+from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
+
+if TYPE_CHECKING:
+    from redis_lock_decorators._flow.queue.cohort import Cohort
+    from redis_lock_decorators._flow.queue.cohort_member import Local
+
+
+class Clock(NamedTuple):
+    """The server's clock, as an answer told it.
+
+    Attributes:
+        sent: when the request for it left, in monotonic seconds.
+        time: what it showed, in Unix milliseconds; None if that was not told yet.
+        took: the lock was taken by that request.
+    """
+
+    sent: float = -math.inf
+    time: int | None = None
+    took: bool = False
+
+    def latest(self, now: float, seconds: float) -> int:
+        """When a lease ends at the latest, that was given by ``now``; 0 if that is not known."""
+        if self.time is None:
+            return 0
+        return self.time + round(1000 * (seconds if self.took else seconds + now - self.sent))
+
+
+#: The longest grant in milliseconds.
+MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
+
+
+class Unrenewed(NamedTuple):
+    """Renewals of a lease that have not succeeded since an earlier one did.
+
+    Attributes:
+        since: when the first of them was sent, in monotonic seconds.
+        error: what the last of them ended with; "" while no answer has come.
+        is_refused: that was the server's refusal, for as long as nobody changes something.
+    """
+
+    since: float
+    error: str = ""
+    is_refused: bool = False
+
+    def why(self, end: float) -> str:
+        """Why a lease is lost that ended at ``end``."""
+        if self.is_refused:
+            return f"{UNRENEWED} ({self.error})"
+        last = f" (last error: {self.error})" if self.error else ""
+        return f"{UNANSWERED} for {max(end - self.since, 0.0):.3g} s{last}"
+
+
+class Claim:
+    """The state of one acquisition; deadlines are monotonic seconds.
+
+    Attributes:
+        lock_names: what is locked, in the order everybody takes it.
+        keys: the Redis keys of the names.
+        ttl: the lease in milliseconds.
+        identifier: the value that proves who holds the keys.
+        unique: the identifier was made for this claim, so a key that holds it is ours.
+        releaser: what it is noted by when it is released. Nobody else has it, though others may
+            use the identifier too; "" until it is needed, if that was given.
+        owner: a weak reference to the thread or task that waits for it, or is in its block; None
+            while nobody is, as a lease that is handed on may be let go by anybody.
+        is_around: tells whether the block of another claim is around the code that waits for this
+            one; None if that is not known.
+        in_transition: its owner is about to enter its block, or leaves it, so that no context tells
+            of it yet, or any more: a signal handler or a finalizer may run there.
+        process: the process that acquires; a forked child holds nothing.
+        since: a time before which the lock was not held: when the request left that took it.
+        entered: when its holder knew that it held the lock.
+        deadline: when the lease ends for its holder; minus infinity before it is held.
+        lasts: how many seconds the last request gave it.
+        grant: the milliseconds for which it is handed over in a queue, until it is renewed.
+        renews: its lease will be renewed soon after it is held, so a grant will do until then; and
+            while it is held, whether it is to be renewed again.
+        fencing: the acquisition is to be numbered.
+        fence: its number, if it is held and numbered.
+        replicas: how many replicas must know of it before it counts as held.
+        place: where it waits in a queue, so that letting go begins there; None if it does not.
+        has_queued: it was waited for in a queue, so others may wait too.
+        cohort: with whom it shares a place in the queue, if it does.
+        local: how it waits there, until it holds what it was given.
+        heir: to whom its lease is passed on there, until that is done.
+        passes: how often its lease was passed on within the process.
+        rest: until when the lock stands after its holder has let it go.
+        leaving: it is being let go, so nothing may lengthen it.
+        asking: it was asked to be let go, and what became of that was not noted: an exception from
+            outside may have come at any line.
+        doubtful: keys that a request without an answer, sent in time, may have let go already.
+        freed: keys of several that were let go, while others are still to be.
+        ended: it was released, or told lost.
+        lost_to: why it was told lost; None if it was not.
+        unrenewed: what became of renewals since one succeeded; None if none was sent.
+        clock: what is known of the server's clock; None if nobody wants to know.
+        strays: ends from which a request without an answer may yet move the lock.
+        moved: by when its end was moved last, be it nearer; then its deadlines as given since, and
+            what it lasts by each: the latest holds.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "asking",
+        "clock",
+        "cohort",
+        "deadline",
+        "doubtful",
+        "ended",
+        "entered",
+        "expire",
+        "fence",
+        "fencing",
+        "freed",
+        "grant",
+        "has_queued",
+        "identifier",
+        "in_transition",
+        "is_around",
+        "keys",
+        "lasts",
+        "local",
+        "lock_names",
+        "lost_to",
+        "moved",
+        "owner",
+        "passes",
+        "process",
+        "queue_entry",
+        "releaser",
+        "releasing",
+        "renews",
+        "replicas",
+        "rest",
+        "since",
+        "strays",
+        "successor",
+        "ttl",
+        "unique",
+        "unrenewed",
+    )
+
+    def __init__(
+        self,
+        lock_names: tuple[str, ...],
+        prefix: str,
+        expire: float,
+        ttl: int,
+        *,
+        identifier: str | None = None,
+        owner: object = None,
+    ) -> None:
+        self.lock_names = lock_names
+        self.keys = keys.keys_of(prefix, lock_names)
+        self.expire = expire
+        self.ttl = ttl
+        self.unique = identifier is None
+        self.identifier = identifier or new_identifier()
+        self.releaser = self.identifier if self.unique else ""
+        self.owner = owner
+        self.in_transition = False
+        self.is_around: Callable[[Claim], bool] | None = None
+        self.process = fork.number
+        self.since = self.entered = self.deadline = self.rest = -math.inf
+        self.lasts = 0.0
+        self.grant = min(ttl, MOST_GRANTED)
+        self.renews = False
+        self.fencing = False
+        self.fence: int | None = None
+        self.replicas = 0
+        self.queue_entry: str | None = None
+        self.cohort: Cohort | None = None
+        self.local: Local | None = None
+        self.successor: Local | None = None
+        self.has_queued = False
+        self.passes = 0
+        self.releasing = self.asking = False
+        self.doubtful: tuple[bytes, ...] = ()
+        self.freed: tuple[bytes, ...] = ()
+        self.ended = False
+        self.lost_to: str | None = None
+        self.unrenewed: Unrenewed | None = None
+        self.moved: tuple[float, dict[float, float]] = (-math.inf, {})
+        self.clock: Clock | None = None
+        self.strays: tuple[int, ...] = ()
+
+    @property
+    def lock_name(self) -> str:
+        """The name, or the names in one text."""
+        return ", ".join(self.lock_names)
+
+    def take(self, sent: float) -> None:
+        """Become held by a request that left at ``sent``."""
+        self.since = self.entered = sent
+        self.lasts = seconds = self.ttl / 1000
+        self.deadline = lease_times.deadline(sent, seconds)
+
+    def hold(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, when the request for it left."""
+        self.lasts = seconds
+        self.deadline = lease_times.deadline(sent, seconds)
+
+    def move(self, at: float, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, be that shorter: the end was moved by ``at``.
+
+        What left before that and is answered later says nothing of the end that the lock has now.
+        """
+        self.unrenewed = None
+        self._move(at, seconds, lease_times.deadline(sent, seconds))
+
+    def may_move(self, at: float, sent: float, seconds: float) -> None:
+        """The same, where the end will be nearer by ``at`` or never: the nearer is believed."""
+        if lease_times.deadline(sent, seconds) < self.deadline:
+            self.move(at, sent, seconds)
+        else:
+            self._move(at, self.lasts, self.deadline)
+
+    def prolong(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
+        self.unrenewed = None
+        at, ends = self.moved
+        end = lease_times.deadline(sent, seconds)
+        if sent > at and end > self.deadline:
+            ends[end] = seconds
+            self._agree()
+
+    def _move(self, at: float, lasts: float, deadline: float) -> None:
+        self.moved = (at, {deadline: lasts})
+        self._agree()
+
+    def _agree(self) -> None:
+        """Last as long as was given at most since the end was moved.
+
+        Other threads may prolong it meanwhile, or move its end. What each of them gives is noted
+        before this is done, and whoever writes last finds all of it.
+        """
+        while True:
+            ends = self.moved[1].copy()
+            end = max(ends)
+            if self.deadline == end and self.lasts == ends[end]:
+                break
+            self.lasts, self.deadline = ends[end], end
+        for other in ends:
+            if other < end:
+                self.moved[1].pop(other, None)
+
+    def identify(self) -> None:
+        """Take a new identifier, for a claim that holds nothing."""
+        self.identifier = self.releaser = new_identifier()
+
+    def is_of(self, owner: object) -> bool:
+        """Whether this owner acquires it, or is in its block."""
+        return self.owner is not None and self.owner == owner
+
+    def is_of_this_process(self) -> bool:
+        """Whether this process made the claim, rather than a parent it was forked from."""
+        return self.process == fork.number
+
+    def is_live(self, now: float) -> bool:
+        """Whether the holder may believe, at ``now``, that it is inside."""
+        return now < self.deadline and not (
+            self.ended or self.releasing or self.lost_to is not None
+        )
+
+    def is_special(self) -> bool:
+        """Whether more is to be done to hold it than to be in its keys."""
+        return self.fencing or self.replicas > 0
+
+    def is_over(self) -> bool:
+        """Whether it was let go, is being let go, or was told lost."""
+        return self.ended or self.releasing or self.lost_to is not None
+
+    def is_lost(self, now: float) -> bool:
+        """Whether the lease ended, by ``now``, before its holder let it go."""
+        return self.lost_to is not None or (not self.ended and now >= self.deadline)
+
+
+#: The end of identifiers whose holders hand the lock on to its queue.
+HANDS_OFF = "~"
+
+
+def new_identifier() -> str:
+    """128 random bits as text."""
+    return urandom(16).hex() + HANDS_OFF
+
+
+def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:
+    """A claim on a key that no prefix or digest changes."""
+    ttl = durations.milliseconds(expire)
+    name = key.decode(errors="surrogateescape")
+    claim = Claim((name,), "", expire, ttl, identifier=identifier, owner=object())
+    claim.keys = (key,)
+    return claim

@@ -1,0 +1,118 @@
+"""Giving a held lease more time, and asking who holds a lock."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.error_notes import noted
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.release import (
+    lost,
+    refuse_fork,
+    refuse_over,
+    release_keys,
+    run_out,
+)
+from redis_lock_decorators._flow.requests import (
+    OUTAGE,
+    ROUND_TRIP,
+    Refusal,
+    ask,
+    groups,
+    is_forbidden,
+    is_torn,
+    persist,
+    text,
+    tidying,
+)
+from redis_lock_decorators._rules import durations
+from redis_lock_decorators.errors import LockLostError
+
+
+async def extend(port: Port, claim: Claim, seconds: float) -> None:
+    """Let the lease last at least ``seconds`` from now.
+
+    Raises:
+        LockLostError: the keys are not ours any more, or the lease ended before the reply came.
+        LockNotOwnedError: it was let go before, or it belongs to the process that this one was
+            forked from.
+    """
+    refuse_fork(claim)
+    _refuse_late(port, claim)
+    sent, ttl = port.now(), durations.milliseconds(seconds)
+
+    async def attempt(until: float) -> Refusal | None:
+        nonlocal sent
+        sent = port.now()
+        return await _attempt(port, claim, ttl, until)
+
+    with noted(port, claim, "extended"):
+        refusal = await persist(port, attempt, port.now() + OUTAGE)
+    if refusal is not None:
+        refuse_over(claim)  # it was let go meanwhile, or told lost
+        raise lost(port, claim, refusal)
+    try:
+        _refuse_late(port, claim)
+        claim.prolong(sent, ttl / 1000)
+        refuse_over(claim)  # a keeper may have told the loss on another thread meanwhile
+    except LockLostError:
+        # What was given more time is nobody's any more: others need not wait for its end.
+        await port.shield(partial(release_keys, port, claim, "script", tidying(port, ROUND_TRIP)))
+        raise
+
+
+async def holders(
+    port: Port, names: tuple[bytes, ...], seconds: float = OUTAGE
+) -> list[str | None]:
+    """The identifiers stored in the keys; None where a key is free. ``seconds`` are for each."""
+    found = []
+    for key in names:
+        reply = await persist(port, partial(_value, port, key), port.now() + seconds)
+        found.append(text(reply))
+    return found
+
+
+async def _value(port: Port, key: bytes, until: float) -> Any:
+    if (
+        port.may_resend
+    ):  # over others' connections any text may come: only a script marks its answer
+        try:
+            found = await ask(port, "time_left", claim_on(key, 1.0), (key,), until=until)
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
+        else:
+            return found and found.holder
+    return await port.send("GET", key, until=until)
+
+
+def _refuse_late(port: Port, claim: Claim) -> None:
+    """Refuse a claim that is over, or that its holder may not believe in any more."""
+    refuse_over(claim)
+    if port.now() >= claim.deadline:
+        raise run_out(port, claim)
+
+
+async def _attempt(port: Port, claim: Claim, ttl: int, until: float) -> Refusal | None:
+    for group in groups(port, claim):
+        refusal = await _extend(port, claim, group, ttl, until)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+async def _extend(
+    port: Port, claim: Claim, group: tuple[bytes, ...], ttl: int, until: float
+) -> Refusal | None:
+    try:
+        return await ask(port, "extend", claim, group, ttl, until=until)
+    except Exception as error:
+        if len(group) == 1 or not is_torn(port, error):
+            raise
+    for key in group:  # no script may touch several while their slot is moving
+        refusal = await _extend(port, claim, (key,), ttl, until)
+        if refusal is not None:
+            return refusal
+    return None

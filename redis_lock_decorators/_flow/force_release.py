@@ -1,0 +1,26 @@
+"""Letting somebody else's lock go, by the identifier that was seen in it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.requests import OUTAGE, Refusal, ask, persist
+from redis_lock_decorators._rules.keys import with_queue
+
+
+async def force(port: Port, keys: tuple[bytes, ...], identifier: str | None) -> bool:
+    """Let each key go that holds ``identifier``, or whatever it holds; whether one did."""
+    found = await holders(port, keys)
+    seen = [(key, holder) for key, holder in zip(keys, found, strict=True) if holder is not None]
+    wanted = [(key, holder) for key, holder in seen if identifier in (None, holder)]
+    for key, holder in wanted:
+        await persist(port, partial(_attempt, port, key, holder), port.now() + OUTAGE)
+    return bool(wanted)
+
+
+async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal | None:
+    claim = claim_on(key, 1.0, holder)
+    return await ask(port, "force", claim, with_queue((key,)), until=until)

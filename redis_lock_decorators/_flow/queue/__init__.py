@@ -1,0 +1,1 @@
+"""Waiting in the queue of a lock. Private."""

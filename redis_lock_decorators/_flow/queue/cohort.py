@@ -1,0 +1,249 @@
+"""Waiters of one process that share a place in the queue and pass the lock on without Redis.
+
+While none of them holds the lock, one, the leader, competes for it with other processes. Who holds
+it passes it on to the others here, in their order and a bounded number of times; then it goes to
+the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
+before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe,
+Shavit: Lock Cohorting (2012), who pass on 64 times too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from itertools import islice
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Owners
+from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._flow.requests import Refusal
+
+#: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
+#: there still, and other processes have their turn.
+MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
+#: The same as a part of its length, if that is less: as often as it is renewed.
+MOST_OF_LEASE = 1 / 3
+#: The part of a grant that must be left of a lease to pass it on.
+ENOUGH = 0.3
+#: Seconds after which a waiter looks by itself whether somebody leads.
+LOOK = 0.25
+#: So many who stand first look that often; very many others look less and less often, and at
+#: least so often, in seconds: that is less than the silence after which nobody waits for them.
+FEW, LONGEST_LOOK = 4, 2.0
+#: The place of the one leader.
+LEADER = "leader"
+
+
+class Cohort:
+    """The waiters of one process (or event loop) for one lock and one length of lease.
+
+    Without a lock of its own: every step is one operation that cannot be interrupted.
+
+    Attributes:
+        holder: whose claim held the lock last.
+        since: when the lock came from Redis, or word of it.
+        owners: who waits here on which thread, or in which task.
+    """
+
+    __slots__ = ("_leader", "_waiting", "holder", "owners", "since")
+
+    def __init__(self) -> None:
+        self.holder: Claim | None = None
+        self.since = 0.0
+        self.owners = Owners()
+        self._leader: dict[str, Local] = {}
+        # Not a dict: to find its first takes longer the more were taken away there before.
+        self._waiting: OrderedDict[Local, None] = OrderedDict()
+
+    def is_idle(self) -> bool:
+        """Whether nobody is in it."""
+        return not self._leader and not self._waiting
+
+    def lead(self, local: Local, now: float) -> bool:
+        """Become the leader, if it stands first, and nobody leads or holds the lock here."""
+        if self._is_held(now) or self._is_led(now) or self._first(now) is not local:
+            return False
+        return self._leader.setdefault(LEADER, local) is local
+
+    def step_down(self, local: Local, now: float) -> None:
+        """Lead no more."""
+        self._depose(local)
+        self.stir(now)
+
+    def stir(self, now: float) -> None:
+        """Have the first who waits lead, if somebody must."""
+        if self._is_held(now) or self._is_led(now):
+            return
+        first = self._first(now)
+        if first is not None:
+            first.wakeup.notify(Signal.AGAIN)
+
+    def stand(self, local: Local) -> None:
+        """Wait behind the others."""
+        self._waiting.setdefault(local)
+
+    def is_near(self, local: Local) -> bool:
+        """Whether it is one of the first."""
+        try:
+            return local in islice(self._waiting, FEW)
+        except RuntimeError:  # another thread came or left this moment
+            return True
+
+    def go(self, local: Local) -> bool:
+        """Wait no more; False if the lock was passed to it."""
+        local.go()
+        self._waiting.pop(local, None)
+        return local.is_gone
+
+    def next(self, now: float) -> Local | None:
+        """Take away the first who waits."""
+        while (first := self._first(now)) is not None:
+            if self._waiting.pop(first, first) is None:  # else it was taken away this moment
+                return first
+        return None
+
+    def _first(self, now: float) -> Local | None:
+        """The first who waits and takes steps."""
+        while True:
+            try:
+                for first in self._waiting:
+                    if first.claim.ended or not first.is_silent(now):
+                        break
+                else:
+                    return None
+            except RuntimeError:  # another thread came or left this moment
+                continue
+            if not first.claim.ended:
+                return first
+            self.go(first)  # it was interrupted when it left
+
+    def _is_led(self, now: float) -> bool:
+        leader = self._leader.get(LEADER)
+        if leader is None:
+            return False
+        if leader.claim.ended or leader.is_silent(now):  # or interrupted when it stepped down
+            self._depose(leader)
+            return False
+        return True
+
+    def _depose(self, leader: Local) -> None:
+        """Have nobody lead, if that one does; should two lead for a while, Redis decides."""
+        if self._leader.get(LEADER) is leader:
+            self._leader.pop(LEADER, None)
+
+    def _is_held(self, now: float) -> bool:
+        holder = self.holder
+        if holder is None:
+            return False
+        gift = None if holder.local is None else holder.local.gift
+        return holder.is_live(now) or (gift is not None and now < gift.deadline)
+
+
+async def acquire(
+    port: Port,
+    claim: Claim,
+    compete: Callable[[], Awaitable[Refusal | None]],
+    stop: float,
+) -> Refusal | None:
+    """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
+    claim.cohort = cohort = port.cohort(claim.keys[0], claim.ttl)
+    if cohort.owners.covers(claim):
+        claim.cohort = None
+        return await compete()
+    while True:
+        refusal = await _wait(port, claim, cohort, compete, stop)
+        if refusal is not None or port.now() < claim.deadline:
+            return refusal
+        claim.identify()  # it was passed the lock, but woke when its lease was over
+
+
+def hand_off(port: Port, claim: Claim) -> bool:
+    """Pass a held lock to the next one here, if it may be and there is one, or was before."""
+    settle(claim)  # it may have been interrupted at it
+    if not claim.identifier:
+        return True
+    cohort, now = claim.cohort, port.now()
+    if cohort is None or not _may_be_passed(claim, cohort.since, now):
+        return False
+    gift = _gift_of(claim, now)
+    while (successor := cohort.next(now)) is not None:
+        if successor.is_gone or successor.claim.ended:
+            continue
+        if gift.has_queued:  # word that it is our turn may still be on the way
+            port.subscriber(claim.keys[0]).enter(gift.identifier, successor.claim)
+        claim.successor = successor
+        if successor.give(gift):
+            cohort.holder = successor.claim
+            settle(claim)
+            successor.wakeup.notify(Signal.GRANTED)
+            return True
+        if gift.has_queued:
+            port.subscriber(claim.keys[0]).enter(gift.identifier, claim)
+    return False
+
+
+def settle(claim: Claim) -> None:
+    """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
+    local, successor = claim.local, claim.successor
+    if local is not None:
+        local.go()
+        if (gift := local.gift) is not None:
+            claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
+            claim.passes, claim.has_queued = gift.passes, gift.has_queued
+            claim.identifier, claim.local = gift.identifier, None
+    if (
+        successor is not None
+        and (gift := successor.gift) is not None
+        and gift.identifier == claim.identifier
+    ):
+        claim.identifier, claim.releasing, claim.successor = "", True, None
+
+
+def _gift_of(claim: Claim, now: float) -> Handover:
+    end, passes = claim.deadline, claim.passes + 1
+    return Handover(claim.identifier, now, end, end - now, passes, claim.has_queued)
+
+
+async def _wait(
+    port: Port,
+    claim: Claim,
+    cohort: Cohort,
+    compete: Callable[[], Awaitable[Refusal | None]],
+    stop: float,
+) -> Refusal | None:
+    local = claim.local = Local(claim, port.wakeup())
+    pause = LOOK
+    try:
+        cohort.owners.come(local)
+        while local.gift is None:
+            local.acts(port.now())
+            cohort.stand(local)
+            if cohort.lead(local, port.now()):
+                if not cohort.go(local):
+                    continue
+                refusal = await compete()
+                if refusal is None:
+                    cohort.holder, cohort.since = claim, port.now()
+                return refusal
+            left = stop - port.now()
+            if left <= 0 and cohort.go(local):
+                return Refusal(None)
+            pause = LOOK if cohort.is_near(local) else min(2 * pause, LONGEST_LOOK)
+            await local.wakeup.wait(max(0.0, min(left, pause)))
+        return None
+    finally:
+        cohort.go(local)
+        settle(claim)
+        cohort.owners.leave(local)
+        cohort.step_down(local, port.now())
+
+
+def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
+    """Whether another here may have the lock, which came ``since``, before Redis is asked."""
+    if not claim.is_live(now) or claim.rest > now:
+        return False
+    longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.ttl / 1000)
+    if claim.passes >= MOST_HAND_OFFS or now >= since + longest:
+        return False
+    return claim.deadline - now >= ENOUGH * claim.grant / 1000

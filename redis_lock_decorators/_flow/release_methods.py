@@ -1,0 +1,197 @@
+"""Letting go in other ways than by script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.requests import (
+    OTHER_DATA,
+    ROUND_TRIP,
+    Refusal,
+    ReplyMismatch,
+    ask,
+    is_forbidden,
+    noted,
+    text,
+    tidy,
+    tidying,
+)
+from redis_lock_decorators._flow.unanswered_releases import resting
+from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules.keys import with_notes, with_queue
+from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
+
+#: Why a client has no transactions.
+CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeline()"
+#: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
+NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
+#: To whom a lock was handed on, as it is noted.
+GRANTED = "granted"
+
+
+async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    """Let a key go by WATCH, MULTI and EXEC."""
+    if not port.transacts:
+        raise ConfigurationError(
+            f"{CANNOT_WATCH}: release by method='script'",
+            claim.lock_name,
+        )
+    done, holder = None, None
+    async with port.watch() as watched:
+        while done is None and port.now() < until:
+            try:
+                holder = text(await watched.holder(key))
+            except Exception as error:
+                if port.lacks(error) != "string":
+                    raise
+                return Refusal(None, why=OTHER_DATA)
+            if holder != claim.identifier:
+                break
+            _, queue, client_state = with_queue((key,))
+            others = (("HDEL", client_state, GRANTED), ("EXISTS", queue))
+            done = await watched.execute(_parting_command(port, claim, key), *others)
+    if holder != claim.identifier:
+        return await _found(port, claim, key, holder, until)
+    if done is None:
+        why = "its key changes faster than it can be read"
+        raise LockNotOwnedError(claim.lock_name, why=why)
+    if done[-1]:
+        await _nudge(port, claim, key)
+    return None
+
+
+async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
+    """Let a key go by one command of the server.
+
+    A number may be the reply to anything. Where it may come over another's connection, or come a
+    second time, a script is asked instead.
+    """
+    if port.may_resend:
+        try:
+            return await by_script(port, claim, key, until)
+        except Exception as error:
+            if not is_forbidden(port, error):
+                raise
+    is_awaited = ("EXISTS", with_queue((key,))[1])
+    for command, condition in NATIVE.items():
+        delete = (command, key, *condition, claim.identifier)
+        deleted, awaited = await _both(port, delete, is_awaited, until)
+        if isinstance(deleted, Exception) and port.lacks(deleted) == "command":
+            continue
+        if isinstance(deleted, Exception) and port.lacks(deleted) == "string":
+            return Refusal(None, why=OTHER_DATA)
+        for failure in (deleted, awaited):
+            # Who may not ask whether somebody waits may have it handed on all the same.
+            is_known = failure is awaited and is_forbidden(port, failure)
+            if isinstance(failure, Exception) and not is_known:
+                raise failure
+        if deleted not in (0, 1) or isinstance(deleted, bytes):
+            await port.drop_idle_connections()
+            raise ReplyMismatch(
+                f"a reply to another command arrived for {command}", claim.lock_name
+            )
+        if not deleted:
+            holder = text(await port.send("GET", key, until=until))
+            return await _found(port, claim, key, holder, until)
+        await _tidy(port, claim, key, until)
+        if awaited:
+            await _nudge(port, claim, key)
+        return None
+    if claim.deadline > -math.inf:  # it was taken, so it must be let go
+        return await by_script(port, claim, key, until)
+    raise ConfigurationError(
+        f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
+        "release by method='script'",
+        claim.lock_name,
+    )
+
+
+async def _tidy(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Forget what was noted of a lock that is let go."""
+    if not claim.has_queued:
+        return
+    try:
+        await port.send("HDEL", with_queue((key,))[2], GRANTED, until=until)
+    except Exception as error:
+        if not is_forbidden(port, error):  # it ends by itself
+            raise
+
+
+async def _found(
+    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
+) -> Refusal | None:
+    """What is told of a key that does not hold the identifier."""
+    refusal: Refusal | None = Refusal(holder)
+    if port.may_resend:
+        refusal = await _confirmed(port, claim, key, holder, until)
+    may_be_ours = key in claim.doubtful or port.may_resend
+    if may_be_ours and holder in (None, resting(claim)):
+        await _nudge(port, claim, key)  # an earlier request may have come only so far
+    return refusal
+
+
+async def _confirmed(
+    port: Port, claim: Claim, key: bytes, holder: str | None, until: float
+) -> Refusal | None:
+    """What a script says of a key that seems not to hold the identifier.
+
+    It knows whether that is the reply to this request. Without it nothing can be known of a key
+    that is gone: an earlier copy of this request may have deleted it.
+    """
+    try:
+        return await by_script(port, claim, key, until)
+    except Exception as error:
+        if not is_forbidden(port, error):
+            raise
+    if holder is None and port.now() < claim.deadline:
+        log.info(
+            "scripts are forbidden: whether lock %s was lost is not known", shown(claim.lock_name)
+        )
+        return None
+    return Refusal(holder)
+
+
+def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
+    """Let a key go by the usual script."""
+    return ask(port, "release", claim, with_notes((key,)), *noted(port, claim), until=until)
+
+
+def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
+    left = claim.rest - port.now()
+    if left <= 0:
+        return "DEL", key
+    return "SET", key, resting(claim), "PX", durations.milliseconds(left)
+
+
+async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
+    """Have a lock that was deleted handed to those who wait in its queue.
+
+    They would find it by themselves after seconds only.
+    """
+    keys = with_queue((key,))
+
+    def recheck(until: float) -> Awaitable[Refusal | None]:
+        return ask(port, "recheck", claim, keys, until=until, read=lambda *client_state: None)
+
+    await port.shield(partial(tidy, port, recheck, tidying(port, ROUND_TRIP)))
+
+
+async def _both(
+    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
+) -> list[Any]:
+    """The replies to two commands, in one trip where the client can; an error is one of them."""
+    if not port.slotted:
+        return await port.send_together(one, other, until=until)
+    replies: list[Any] = []
+    for command in (one, other):
+        try:
+            replies.append(await port.send(*command, until=until))
+        except Exception as error:
+            replies += (error, 0)
+    return replies[:2]

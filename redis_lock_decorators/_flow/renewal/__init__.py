@@ -1,0 +1,1 @@
+"""Renewing the leases that are held. Private."""

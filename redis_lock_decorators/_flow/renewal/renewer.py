@@ -1,0 +1,271 @@
+"""Keeping leases alive while their holders work, and telling who lost one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators._flow.background import Loop
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.release import forget, why_refused
+from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
+from redis_lock_decorators._flow.renewal.outages import Outages, note_asked
+from redis_lock_decorators._flow.renewal.renewed_lease import (
+    EARLY,
+    Alone,
+    TrackedLease,
+    note,
+    popped,
+)
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._rules import delays
+from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules.timer_wheel import TimerWheel
+
+__all__ = ["Bell", "Renewer", "TrackedLease"]
+
+
+#: So many leases taken back are left on the wheel until the next look.
+MOST_GONE = 256
+#: The least pause, in seconds, before what was cut short is begun again.
+CUT = 0.02
+
+
+class Bell(Loop, Protocol):
+    """What a keeper needs of the event loop that it works on.
+
+    Attributes:
+        phase: where in time the loop rounds from.
+    """
+
+    phase: float
+
+    def wake_at(self, when: float) -> None:
+        """Call the keeper's ``tick`` by this time. Infinity: for nothing."""
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call a function on the event loop; from any thread."""
+
+
+class Renewer:
+    """Looks after the leases of one event loop, or of all threads of a process.
+
+    Every rule of it is in ``tick`` and what that calls; it runs on the event loop alone. Other
+    threads only hand leases in and take them back, without a lock: an exception may come between
+    any two lines.
+
+    Only the event loop sets its alarm and writes down when that rings. Another thread first hands
+    in, then reads that time, and asks for an earlier alarm if it is too late; the event loop, after
+    putting the alarm off, looks once more at what was handed in. So either the thread sees the new
+    time or the event loop sees what the thread handed in.
+    """
+
+    def __init__(self, lease_loop: Bell) -> None:
+        self._lease_loop = lease_loop
+        self._new: set[TrackedLease] = set()
+        self._gone: set[TrackedLease] = set()
+        self._wheel: TimerWheel[TrackedLease] = TimerWheel(lease_loop.phase)
+        self._wakes_at = math.inf
+        self._outages = Outages()
+
+    def __len__(self) -> int:
+        # What is only to be forgotten counts if it is all: nobody else would come to do it.
+        return len(self._new) + len(self._wheel) or len(self._gone)
+
+    def keep(self, tracked: TrackedLease) -> None:
+        """Look after a lease from now on, or anew if its end was moved; from any thread."""
+        claim = tracked.claim
+        when = claim.since + tracked.options.first_look
+        if claim.lasts < tracked.options.lease:  # it is shorter than it will be
+            due, grain = tracked.next_look()
+            when = due - grain
+        tracked.kept = True
+        self._new.add(tracked)
+        # An alarm that should have rung before was interrupted when it was set.
+        if not claim.since <= self._wakes_at <= when:
+            self._lease_loop.call(partial(self._wake_at, when))
+        if tracked.options.auto_renew and tracked.is_far(self._lease_loop.now()):
+            self._lease_loop.call(lambda: self._lease_loop.start(self._prepare(tracked)))
+
+    def drop(self, tracked: TrackedLease) -> None:
+        """Leave a lease alone that is about to be released; from any thread."""
+        tracked.kept = False
+        self._new.discard(tracked)
+        if tracked.due > -math.inf:  # it is on the wheel, which the event loop alone touches
+            self._gone.add(tracked)
+            if len(self._gone) >= MOST_GONE or self._wakes_at == math.inf:
+                with suppress(RuntimeError):  # the event loop does not run: nothing rings either
+                    self._lease_loop.call(partial(self._wake_at, self._lease_loop.now()))
+
+    def mute(self) -> None:
+        """Know that the bell was taken away and rings no more until it is asked to again."""
+        self._wakes_at = math.inf
+
+    def tick(self) -> None:
+        """Do what is due, and have the bell ring for the rest.
+
+        What one lease raises is logged and keeps nothing from the others. After a KeyboardInterrupt
+        or SystemExit the next tick goes on where this one ended.
+        """
+        due: list[TrackedLease] = []
+        batches: dict[int, list[TrackedLease]] = {}
+        try:
+            self._absorb()
+            now = self._lease_loop.now()
+            due += self._wheel.take(now)
+            while due:
+                self._look(due[-1], now, batches)
+                due.pop()
+            while batches:
+                self._send(next(iter(batches.values())))
+                del batches[next(iter(batches))]
+        finally:
+            self._new.update(due, *batches.values())
+            self._arm()
+
+    def _wake_at(self, when: float) -> None:
+        """Have the bell ring by this time."""
+        self._lease_loop.wake_at(when)
+        if not self._lease_loop.now() <= self._wakes_at <= when:
+            self._wakes_at = when
+
+    def _arm(self) -> None:
+        """Have the bell ring for what is next; only here is the alarm put off."""
+        self._wakes_at = self._wheel.next()
+        while self._absorb():  # who handed in before that trusted that this bell rings earlier
+            self._wakes_at = self._wheel.next()
+        self._lease_loop.wake_at(self._wakes_at)
+
+    def _absorb(self) -> bool:
+        """Take in what was handed in and taken back; whether anything was handed in."""
+        while (tracked := popped(self._gone)) is not None:
+            if not tracked.kept:
+                self._take_off(tracked)
+        came = False
+        while (tracked := popped(self._new)) is not None:
+            came = True
+            with Alone(tracked, self._put_soon):
+                self._put(tracked, *tracked.next_look())
+        return came
+
+    def _look(
+        self, tracked: TrackedLease, now: float, batches: dict[int, list[TrackedLease]]
+    ) -> None:
+        """Do what is due, or add it to the leases that its client renews now."""
+        end = tracked.claim.deadline
+        with Alone(tracked, self._put_soon):
+            if tracked.is_over():
+                self._take_off(tracked)
+            elif now >= end - EARLY:
+                self._lose(tracked, tracked.why_over())
+            elif tracked.is_due(now):
+                self._put(tracked, end, EARLY)  # told lost in time though a renewal hangs
+                batches.setdefault(id(tracked.port.client), []).append(tracked)
+            else:
+                self._put(tracked, *tracked.next_look())
+
+    def _send(self, batch: list[TrackedLease]) -> None:
+        """Renew leases of one client in the background."""
+        for tracked in batch:
+            tracked.batch = batch
+        work = self._renew(batch)
+        try:
+            self._lease_loop.start(work, lambda: self._land(batch))
+        except BaseException as error:
+            work.close()
+            self._land(batch)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            note(batch[0], error)
+
+    def _land(self, batch: list[TrackedLease]) -> None:
+        """Renew once more what a trip that is over, perhaps cut short, leaves unknown."""
+        for tracked in batch:
+            if tracked.batch is batch:
+                tracked.batch = None
+                self._put_soon(tracked)
+
+    async def _prepare(self, tracked: TrackedLease) -> None:
+        """Have a connection, and the script on the server, before the first renewal is due."""
+        port, script = self._lease_loop.port(tracked.port), _lua.script("renew")
+        if isinstance(port, type(tracked.port)):  # over the same connection, which was just used
+            return
+        request = ("EVAL", script.text, 0, "", next(port.serials))
+        try:
+            await port.send(*request, until=tracked.claim.deadline)
+        except Exception as error:
+            log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
+
+    async def _renew(self, batch: list[TrackedLease]) -> None:
+        port, sent = self._lease_loop.port(batch[0].port), self._lease_loop.now()
+        timely = [tracked for tracked in batch if tracked.claim.deadline > sent]
+        ends = min([tracked.claim.deadline for tracked in timely], default=sent)
+        # Half of what is left, so that there is time for another try on another connection.
+        renewals = [tracked.renewal(sent) for tracked in timely]
+        note_asked(timely, sent)
+        outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
+        for tracked, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
+            tracked.batch = None
+            with Alone(tracked, self._put_soon):
+                if not tracked.is_over():
+                    self._conclude(tracked, renewal, outcome, sent)
+            if tracked.is_over():
+                self._take_off(tracked)
+
+    def _conclude(
+        self, tracked: TrackedLease, renewal: Renewal, outcome: Outcome, sent: float
+    ) -> None:
+        claim, now = tracked.claim, self._lease_loop.now()
+        if isinstance(outcome, Refusal):
+            self._lose(tracked, why_refused(claim, outcome, now))
+            return
+        if outcome is not None:
+            self._outages.note(tracked, outcome, sent, now)
+        if now >= claim.deadline:  # known too late: somebody may have seen that it is lost
+            self._lose(tracked, tracked.why_over())
+        elif outcome is None:
+            claim.prolong(sent, renewal.seconds)
+            self._outages.end(tracked, now)
+            tracked.pauses, tracked.is_short = None, False
+            self._put(tracked, *tracked.next_look())
+        else:
+            tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
+            self._put(tracked, min(now + next(tracked.pauses), claim.deadline), EARLY)
+
+    def _lose(self, tracked: TrackedLease, why: str) -> None:
+        tracked.claim.lost_to = why
+        self._take_off(tracked)
+        forget(tracked.port, tracked.claim)
+        lease = tracked.lease()
+        if lease is not None:
+            tracked.notify(lease)
+
+    def _put_soon(self, tracked: TrackedLease) -> None:
+        """Look again, after what was begun for a lease was cut short."""
+        if not tracked.is_over():
+            tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
+            pause = max(CUT, next(tracked.pauses))
+            self._put(tracked, min(self._lease_loop.now() + pause, tracked.claim.deadline), EARLY)
+
+    def _put(self, tracked: TrackedLease, when: float, grain: float) -> None:
+        """Put a lease on the wheel, or elsewhere on it, unless it was taken back."""
+        self._wheel.drop(tracked, tracked.due)
+        tracked.due = self._wheel.put(
+            tracked, *lease_times.look(self._lease_loop.now(), when, grain)
+        )
+        if not tracked.kept:  # either who takes it back sees that it is there, or it is seen here
+            self._wheel.drop(tracked, tracked.due)
+        elif tracked.due < self._wakes_at:
+            self._lease_loop.wake_at(tracked.due)
+            self._wakes_at = tracked.due
+
+    def _take_off(self, tracked: TrackedLease) -> None:
+        """Have a lease on the wheel no more."""
+        self._wheel.drop(tracked, tracked.due)
+        tracked.due = -math.inf
+        self._gone.discard(tracked)
+        self._outages.leave(tracked)

@@ -1,0 +1,245 @@
+"""The port of asyncio code: flows are awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from redis_lock_decorators._flow.background import Subscription
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.requests import ROUND_TRIP
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.background.alarm import sleep
+from redis_lock_decorators._io.background.supervised import LOOK, start, together, works
+from redis_lock_decorators._io.background.wakeups import TaskWakeup
+from redis_lock_decorators._io.client_state import (
+    ClientState,
+    node_of,
+    place_of,
+    refuse_without_pipelines,
+)
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.asyncio_client import (
+    ClientTransport,
+    PoolTransport,
+    send_separately,
+)
+from redis_lock_decorators._io.transport.batch import Transport
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.subscriptions import find_nodes, task_subscription
+from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
+
+T = TypeVar("T")
+
+#: What tells the courier for requests that cannot wait from that for nodes.
+EXPRESS = object()
+#: So often work is begun whose task is cancelled each time, as by one who cancels all tasks.
+MOST_BEGUN = 50
+
+
+class AsyncioPort:
+    """An asyncio client as the flows see it, on the running event loop."""
+
+    __slots__ = (
+        "_carrier",
+        "_courier",
+        "_facts",
+        "_new_line",
+        "arrivals",
+        "client",
+        "held",
+        "lease_loop",
+        "may_resend",
+        "renewer",
+        "serials",
+        "slotted",
+        "transacts",
+    )
+
+    now = staticmethod(monotonic)
+    random = staticmethod(random.random)
+    is_unknown = staticmethod(client_errors.is_unknown)
+    is_outcome = staticmethod(client_errors.is_outcome)
+    was_sent = staticmethod(client_errors.was_sent)
+    is_answer = staticmethod(client_errors.is_answer)
+    lacks = staticmethod(client_errors.lacks)
+
+    def __init__(
+        self,
+        client: Any,
+        client_state: ClientState[RequestBatcher],
+        transport: Transport,
+        new_line: Callable[[Any, bytes], Awaitable[Subscription]] = task_subscription,
+    ) -> None:
+        self.client = client
+        self.lease_loop = client_state.lease_loop
+        self.renewer = client_state.lease_loop.renewer
+        self._facts = client_state
+        self.held = client_state.held
+        self.arrivals = client_state.arrivals
+        self.serials: Iterator[int] = client_state.serials
+        self.slotted = client_state.slotted
+        self.transacts = client_state.transacts
+        self.may_resend = transport.may_resend
+        self._courier = client_state.private_pool
+        self._carrier = transport
+        self._new_line = new_line
+
+    def place(self) -> str:
+        return place_of(self.client)
+
+    async def sleep(self, seconds: float) -> None:
+        await sleep(seconds)
+
+    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        batcher = self._route(command) if self.slotted else self._courier
+        return batcher.exchange(self._carrier, command, until)
+
+    def send_urgent(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        batcher, transport = self._route(command), self._carrier
+        if batcher.is_busy:
+            batcher = batcher.beside(EXPRESS)
+            if isinstance(transport, PoolTransport):
+                transport = pool_transport(batcher, self.client, self._facts)
+        return batcher.exchange(transport, command, until)
+
+    def _route(self, command: tuple[Any, ...]) -> RequestBatcher:
+        batcher = self._courier
+        return batcher.beside(node_of(self.client, command)) if self.slotted else batcher
+
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        if isinstance(self._carrier, PoolTransport):
+            return await send_separately(self.client, self._facts.named, commands, until)
+        refuse_without_pipelines(self.client)
+        await self.locate(commands[0][3], until)
+        node = self._facts.node(self.client, commands[0])
+        replies = await ClientTransport(self.client).send_batch(commands, until)
+        if self._facts.node(self.client, commands[0]) != node:
+            raise client_errors.moved(self.client)
+        return replies
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        return await together(works)
+
+    async def locate(self, key: bytes, until: float) -> None:
+        if self.slotted and self._facts.node(self.client, ("", key)) is None:
+            await find_nodes(self.client, until)
+
+    def subscriber(self, key: bytes) -> Subscriber:
+        return self._facts.subscriber(self, key)
+
+    def is_subscribed(self, key: bytes) -> bool:
+        return self._facts.is_subscribed(self.client, key)
+
+    def wakeup(self) -> TaskWakeup:
+        return TaskWakeup()
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        return self._facts.cohort(key, ttl)
+
+    async def subscription(self, key: bytes) -> Subscription:
+        return await self._new_line(self.client, key)
+
+    async def drop_idle_connections(self) -> None:
+        # Whichever connection it was: that for urgent requests is another one.
+        for transport in {self._carrier, *self._courier.transports()}:
+            await transport.drop_idle_connections()
+
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+        await finish(work)
+
+    def ahead(self) -> AsyncioPort:
+        """A port for what must not wait for its turn: renewals, and hearing whose turn it is."""
+        return _PortAhead(self.client, self._facts, self._carrier, self._new_line)
+
+    def close(self) -> None:
+        """Close what is open for this port alone."""
+        self._carrier.close()
+
+    def watch(self) -> TaskWatch:
+        return TaskWatch(self.client, self._facts)
+
+
+class _PortAhead(AsyncioPort):
+    """A port whose every request leaves with the next trip, before those that wait."""
+
+    __slots__ = ()
+
+    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+        batcher = self._route(command)
+        if isinstance(self._carrier, ClientTransport) and batcher.is_busy:
+            batcher = batcher.beside(EXPRESS)  # nobody can end a trip by the client's own methods
+        return batcher.exchange(self._carrier, command, until, first=True)
+
+
+def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPort:
+    """The port to an asyncio client, past its own methods where nobody has wrapped them."""
+    if not client_state.is_untouched(client):
+        return AsyncioPort(client, client_state, ClientTransport(client))
+    return AsyncioPort(
+        client, client_state, pool_transport(client_state.private_pool, client, client_state)
+    )
+
+
+def pool_transport(
+    batcher: RequestBatcher, client: Any, client_state: ClientState[RequestBatcher]
+) -> PoolTransport:
+    """The way of a courier past the client's own methods."""
+    transport: PoolTransport | None = batcher.transport
+    if transport is None or transport.pool is not client.connection_pool:
+        transport = batcher.transport = PoolTransport(
+            batcher, client.connection_pool, client_state.named
+        )
+    return transport
+
+
+async def finish(work: Callable[[], Awaitable[object]]) -> None:
+    """Do work though the caller is cancelled meanwhile, and the task that does it as well.
+
+    An exception from outside, as signal handlers raise it, is the caller's, after the work.
+
+    So it is done at the end of ``asyncio.run`` too, which waits for the caller. A cancelled caller
+    waits for a round trip at most; then the work goes on without it.
+    """
+    cut: asyncio.CancelledError | None = None
+    outside: BaseException | None = None
+    end, task, began = math.inf, start(work()), 1
+    while not task.done() or _is_interrupted(task, outside, began):
+        if task.done():
+            outside = outside or _failure(task)
+            task, began = start(work()), began + 1
+        left = end - monotonic()
+        if left <= 0:
+            break
+        try:
+            await asyncio.wait([task], timeout=min(LOOK, left))  # it may fail to tell
+        except asyncio.CancelledError as error:
+            end = min(end, monotonic() + ROUND_TRIP)
+            cut = error
+    if cut is not None:
+        raise cut
+    if outside is not None:
+        raise outside
+
+
+def _is_interrupted(
+    task: asyncio.Future[object], outside: BaseException | None, began: int
+) -> bool:
+    """Whether work did not come to its end, and is worth another beginning."""
+    if task.cancelled():
+        return began < MOST_BEGUN
+    failure = _failure(task)
+    return failure is not None and outside is None and not client_errors.is_outcome(failure)
+
+
+def _failure(task: asyncio.Future[object]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()
+
+
+def unfinished() -> list[asyncio.Future[object]]:
+    """What is still done in the background of the running event loop."""
+    return works().tasks()

@@ -1,0 +1,1 @@
+"""Where leases are renewed: event loops and threads. Private."""

@@ -1,0 +1,75 @@
+"""Alarms and pauses of an event loop that come though an exception from outside cuts one off."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+
+from redis_lock_decorators._io.clock import monotonic
+
+#: Seconds after which what an interrupted ring has left is done.
+AGAIN = 0.25
+
+
+class LoopAlarm:
+    """Calls a function of its event loop at the earliest of the times asked for.
+
+    Not in the context of who asks: it would be kept for as long as there is something to ring for.
+    A ring may be lost, if a signal handler raises an exception there: so a second timer stands
+    behind each, and is cancelled when what is to be called has returned.
+    """
+
+    __slots__ = ("_at", "_timers", "_wake_at")
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._wake_at = ring
+        self._timers: tuple[asyncio.TimerHandle, ...] = ()
+        self._at = math.inf
+
+    def set(self, when: float) -> None:
+        """Ring by this time."""
+        now = monotonic()
+        # One that is overdue may never come: the clock of a program's event loop may be frozen.
+        if when < self._at or self._at < now:
+            first = min(when, self._at)
+            self._at = math.inf  # if this is interrupted, the next who asks sets it
+            self._cancel()
+            self._call_after(max(0.0, first - now))
+            self._at = first
+
+    def _call_after(self, delay: float) -> None:
+        after = partial(asyncio.get_running_loop().call_later, context=Context())
+        self._timers = after(delay + AGAIN, self._go), after(delay, self._go)
+
+    def _cancel(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _go(self) -> None:
+        timers, self._at = self._timers, math.inf
+        self._wake_at()
+        if self._timers is timers:
+            self._cancel()
+
+
+async def sleep(seconds: float) -> None:
+    """Pause the running task, also if the timer that ends the pause is lost."""
+    if seconds <= 0:
+        await asyncio.sleep(0)
+        return
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    timers = [loop.call_later(seconds + more, _end, over) for more in (0.0, AGAIN)]
+    try:
+        await over
+    finally:
+        for timer in timers:
+            timer.cancel()
+
+
+def _end(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)

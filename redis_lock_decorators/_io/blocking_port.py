@@ -1,0 +1,170 @@
+"""The port of blocking code: its methods never suspend, so a flow runs to its end in one go."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from redis_lock_decorators._flow.background import Subscription
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.background.wakeups import ThreadWakeup
+from redis_lock_decorators._io.background.worker import here
+from redis_lock_decorators._io.client_state import (
+    ClientState,
+    disconnect,
+    place_of,
+    refuse_without_pipelines,
+)
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.client_calls import replies_of
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch
+from redis_lock_decorators.errors import LockError
+
+T = TypeVar("T")
+
+
+def run(flow: Coroutine[Any, Any, T]) -> T:
+    """Run a flow whose port never suspends, and return its result."""
+    try:
+        flow.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    flow.close()
+    raise RuntimeError("a blocking flow suspended: its port awaited something real")
+
+
+def _refuse_here() -> None:
+    """Refuse to wait in the background: who waits there keeps itself from being told.
+
+    Raises:
+        LockError: this is the background; a finalizer or a hook of a client runs there.
+    """
+    if here() is not None:
+        raise LockError(
+            "a lock is waited for on the thread that renews all locks and tells all waiters, so "
+            "nothing would end the wait: in finalizers and hooks of clients try a lock once"
+        )
+
+
+async def _tidied(work: Callable[[], Awaitable[object]]) -> None:
+    """Do work whose own errors nobody waits for."""
+    try:
+        await work()
+    except Exception as error:
+        if not client_errors.is_outcome(error):
+            raise
+        log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
+
+
+class BlockingPort:
+    """A blocking client as the flows see it."""
+
+    __slots__ = (
+        "_facts",
+        "_lane",
+        "arrivals",
+        "client",
+        "held",
+        "lease_loop",
+        "may_resend",
+        "renewer",
+        "serials",
+        "slotted",
+        "transacts",
+    )
+
+    now = staticmethod(monotonic)
+    random = staticmethod(random.random)
+    is_unknown = staticmethod(client_errors.is_unknown)
+    is_outcome = staticmethod(client_errors.is_outcome)
+    was_sent = staticmethod(client_errors.was_sent)
+    is_answer = staticmethod(client_errors.is_answer)
+    lacks = staticmethod(client_errors.lacks)
+
+    def __init__(self, client: Any, client_state: ClientState[PrivatePool]) -> None:
+        self.client = client
+        self.lease_loop = client_state.lease_loop
+        self.renewer = client_state.lease_loop.renewer
+        self._facts = client_state
+        self.held = client_state.held
+        self.arrivals = client_state.arrivals
+        self.serials: Iterator[int] = client_state.serials
+        self.slotted = client_state.slotted
+        self.transacts = client_state.transacts
+        self._lane = client_state.private_pool if client_state.is_untouched(client) else None
+        self.may_resend = self._lane is None
+
+    def place(self) -> str:
+        return place_of(self.client)
+
+    async def sleep(self, seconds: float) -> None:
+        _refuse_here()
+        time.sleep(seconds)
+
+    async def send(self, *command: Any, until: float) -> Any:
+        if self._lane is not None:
+            return self._lane.exchange(self.client.connection_pool, command, until)
+        (reply,) = replies_of(self.client, [command])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def send_urgent(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
+    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+        if self._lane is not None:
+            return self._lane.exchange_all(self.client.connection_pool, commands, until)
+        refuse_without_pipelines(self.client)
+        node = self._facts.node(self.client, commands[0])
+        replies = replies_of(self.client, commands)
+        if self._facts.node(self.client, commands[0]) != node:
+            raise client_errors.moved(self.client)
+        return replies
+
+    async def gather(self, works: list[Awaitable[T]]) -> list[T]:
+        return [await work for work in works]
+
+    async def locate(self, key: bytes, until: float) -> None:
+        """Blocking clients of clusters know their nodes from the start."""
+
+    def subscriber(self, key: bytes) -> Subscriber:
+        return self._facts.subscriber(self, key)
+
+    def is_subscribed(self, key: bytes) -> bool:
+        return self._facts.is_subscribed(self.client, key)
+
+    def wakeup(self) -> ThreadWakeup:
+        _refuse_here()
+        return ThreadWakeup(self.lease_loop.begin)
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        return self._facts.cohort(key, ttl)
+
+    async def subscription(self, key: bytes) -> Subscription:
+        raise TypeError("lines are heard on an event loop")
+
+    async def drop_idle_connections(self) -> None:
+        if self._lane is not None:
+            self._lane.drop()
+            return
+        disconnect(self.client)
+
+    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await _tidied(work)
+        except GeneratorExit:  # the flow is thrown away, and may not begin to wait again
+            raise
+        except BaseException:
+            await _tidied(work)  # it was interrupted from outside, at any line
+            raise
+
+    def watch(self) -> BlockingWatch:
+        return BlockingWatch(self.client, self._facts)

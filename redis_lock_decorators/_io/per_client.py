@@ -1,0 +1,52 @@
+"""What belongs to a client, for as long as that lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import ref
+
+T = TypeVar("T")
+
+
+class PerClient(Generic[T]):
+    """A value for each client, which goes with it.
+
+    Clients are told apart by what they are: two that are equal may lead to different servers. One
+    that cannot be referred to weakly keeps its value. Used by all threads, without a lock.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, client: Any) -> T | None:
+        """The value of a client, if there is one."""
+        entry = self._known.get(id(client))
+        return entry[1] if entry is not None and entry[0]() is client else None
+
+    def setdefault(self, client: Any, value: T) -> T:
+        """The value of a client: this one, unless there is one already."""
+        known, number = self._known, id(client)
+
+        def forget(gone: object) -> None:
+            entry = known.get(number)
+            if entry is not None and entry[0] is gone:
+                known.pop(number, None)  # no other can have the number before this has ended
+
+        new = (_weak(client, forget), value)
+        entry = known.setdefault(number, new)
+        if entry[0]() is not client:  # it was of another, which is being collected
+            known[number] = entry = new
+        return entry[1]
+
+
+def _weak(client: Any, forget: Callable[[object], None]) -> Callable[[], Any]:
+    try:
+        return ref(client, forget)
+    except TypeError:
+        return lambda: client

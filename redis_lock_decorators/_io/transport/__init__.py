@@ -1,0 +1,1 @@
+"""How requests travel to a server, and their replies back. Private."""

@@ -1,0 +1,36 @@
+"""Requests by a blocking client's own methods: of a cluster's, or of one that somebody wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.client_state import disconnect, has_pipelines, pipelined, undecoded
+from redis_lock_decorators._io.transport.encoding import encoded
+
+
+def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Send commands together and return their replies; an error reply is an item.
+
+    If a server replies that it is not the one to ask, the client's idle connections are dropped:
+    after a failover behind one address, new ones may reach the one that is.
+    """
+    replies = [_one(client, commands[0])] if len(commands) == 1 else _many(client, commands)
+    if any(map(client_errors.is_elsewhere, replies)):
+        disconnect(client)
+    return replies
+
+
+def _one(client: Any, command: tuple[Any, ...]) -> Any:
+    try:
+        return client.execute_command(*encoded(command), **undecoded(client))
+    except Exception as error:
+        return error
+
+
+def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    if not has_pipelines(client):
+        return [_one(client, command) for command in commands]
+    replies: list[Any] = pipelined(client, commands).execute(raise_on_error=False)
+    return replies

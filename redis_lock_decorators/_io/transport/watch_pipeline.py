@@ -1,0 +1,241 @@
+"""A key that is watched by a pipeline of the client: WATCH and GET, then MULTI and EXEC.
+
+A pipeline tells a connection that breaks while it watches in the words of a key that has changed,
+though what it had sent may have been run. And it keeps its connection whatever came over it.
+
+It also sends MULTI, the commands and EXEC in one go: where MULTI is refused, they are run one by
+one, whatever became of the key. So MULTI goes ahead alone until it and EXEC were allowed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.client_state import disconnect, disconnect_idle, undecoded
+from redis_lock_decorators._io.transport.encoding import encoded
+
+
+class ClientState(Protocol):
+    """What is known of the client.
+
+    Attributes:
+        has_transacted: MULTI and EXEC were allowed when they were last sent.
+    """
+
+    has_transacted: bool
+
+
+class BlockingWatch:
+    """A key watched by a blocking client."""
+
+    __slots__ = ("_client", "_facts", "_options", "_pipeline")
+
+    def __init__(self, client: Any, client_state: ClientState) -> None:
+        self._client = client
+        self._facts = client_state
+        self._options = undecoded(client)
+        self._pipeline = client.pipeline()
+
+    async def __aenter__(self) -> BlockingWatch:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if not _keeps_connection(error):
+                self._drop()
+        finally:
+            self._pipeline.reset()
+        if client_errors.is_elsewhere(error):
+            disconnect(self._client)
+
+    async def holder(self, key: bytes) -> Any:
+        try:
+            self._pipeline.watch(key)
+            return self._pipeline.execute_command("GET", key, **self._options)
+        except UnicodeDecodeError as error:  # redis-py 3.5 decodes all the same
+            return error.object
+        except Exception as error:
+            # What only looked at the key has changed nothing.
+            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            raise failure from failure.__cause__
+
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        if not self._facts.has_transacted:
+            return self._execute_first(commands)
+        _queue(self._pipeline, commands)
+        try:
+            replies: list[Any] = self._pipeline.execute()
+        except Exception as error:
+            if client_errors.is_change(error):
+                return None
+            failure = _meant(self._client, self._facts, error)
+            raise failure from failure.__cause__
+        return replies
+
+    def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
+        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        try:
+            self._pipeline.immediate_execute_command("MULTI")
+        except Exception as error:
+            # Nothing was asked for yet that changes anything.
+            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            raise failure from failure.__cause__
+        try:
+            replies = self._exchange([*map(encoded, commands), ("EXEC",)])
+        except BaseException:
+            self._drop()
+            raise
+        refused = _first_failure(replies)
+        if refused is not None:
+            self._drop()  # older servers are still in the transaction if EXEC is refused
+            raise refused
+        self._facts.has_transacted = True
+        self._pipeline.watching = False
+        return _done(replies[-1])
+
+    def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The replies to commands that leave together; an error reply is an item."""
+        connection, replies = self._pipeline.connection, []
+        connection.send_packed_command(connection.pack_commands(commands))
+        for _ in commands:
+            try:
+                replies.append(self._pipeline.parse_response(connection, "_"))
+            except Exception as error:
+                if not client_errors.is_reply(error):
+                    raise
+                replies.append(error)
+        return replies
+
+    def _drop(self) -> None:
+        connection = _given_up(self._pipeline)
+        if connection is not None:
+            connection.disconnect()
+
+
+class TaskWatch:
+    """A key watched by an asyncio client."""
+
+    __slots__ = ("_client", "_facts", "_options", "_pipeline")
+
+    def __init__(self, client: Any, client_state: ClientState) -> None:
+        self._client = client
+        self._facts = client_state
+        self._options = undecoded(client)
+        self._pipeline = client.pipeline()
+
+    async def __aenter__(self) -> TaskWatch:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if not _keeps_connection(error):
+                await self._drop()
+        finally:
+            await self._pipeline.reset()
+        if client_errors.is_elsewhere(error):
+            await disconnect_idle(self._client)
+
+    async def holder(self, key: bytes) -> Any:
+        try:
+            await self._pipeline.watch(key)
+            return await self._pipeline.execute_command("GET", key, **self._options)
+        except Exception as error:
+            # What only looked at the key has changed nothing.
+            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            raise failure from failure.__cause__
+
+    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+        if not self._facts.has_transacted:
+            return await self._execute_first(commands)
+        _queue(self._pipeline, commands)
+        try:
+            replies: list[Any] = await self._pipeline.execute()
+        except Exception as error:
+            if client_errors.is_change(error):
+                return None
+            failure = _meant(self._client, self._facts, error)
+            raise failure from failure.__cause__
+        return replies
+
+    async def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
+        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        try:
+            await self._pipeline.immediate_execute_command("MULTI")
+        except Exception as error:
+            # Nothing was asked for yet that changes anything.
+            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            raise failure from failure.__cause__
+        try:
+            replies = await self._exchange([*map(encoded, commands), ("EXEC",)])
+        except BaseException:
+            await self._drop()
+            raise
+        refused = _first_failure(replies)
+        if refused is not None:
+            await self._drop()  # older servers are still in the transaction if EXEC is refused
+            raise refused
+        self._facts.has_transacted = True
+        self._pipeline.watching = False
+        return _done(replies[-1])
+
+    async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """The replies to commands that leave together; an error reply is an item."""
+        connection, replies = self._pipeline.connection, []
+        await connection.send_packed_command(connection.pack_commands(commands))
+        for _ in commands:
+            try:
+                replies.append(await self._pipeline.parse_response(connection, "_"))
+            except Exception as error:
+                if not client_errors.is_reply(error):
+                    raise
+                replies.append(error)
+        return replies
+
+    async def _drop(self) -> None:
+        connection = _given_up(self._pipeline)
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+
+def _meant(client: Any, client_state: ClientState, error: Exception) -> Exception:
+    """What an error means that MULTI, commands and EXEC in one go ended with."""
+    if client_errors.is_no_transaction(error):
+        client_state.has_transacted = False
+        return client_errors.caused(client_errors.closed(client, "MULTI is refused now"), error)
+    if client_errors.lacks(error) == "right":
+        client_state.has_transacted = False
+    return client_errors.meant(client, error)
+
+
+def _done(replies: list[Any] | None) -> list[Any] | None:
+    """What EXEC replied, None if the key had changed; the error of a command is raised."""
+    failure = _first_failure(replies or ())
+    if failure is not None:
+        raise failure
+    return replies
+
+
+def _first_failure(replies: Iterable[Any]) -> Exception | None:
+    return next((reply for reply in replies if isinstance(reply, Exception)), None)
+
+
+def _queue(pipeline: Any, commands: tuple[tuple[Any, ...], ...]) -> None:
+    pipeline.multi()
+    for command in commands:
+        pipeline.execute_command(*encoded(command))
+
+
+def _keeps_connection(error: BaseException | None) -> bool:
+    """Whether the pool may have the connection back as it is; not after an interrupt."""
+    return error is None or (isinstance(error, Exception) and client_errors.keeps_connection(error))
+
+
+def _given_up(pipeline: Any) -> Any:
+    """The connection of a pipeline, to be closed.
+
+    It watches no more, or the pipeline would open it anew to say so.
+    """
+    pipeline.watching = False
+    return pipeline.connection

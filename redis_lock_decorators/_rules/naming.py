@@ -1,0 +1,124 @@
+"""From a function and what it was given to a rule that names the lock of each call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from inspect import Parameter
+
+from redis_lock_decorators._rules import arguments, templates
+from redis_lock_decorators._rules.callables import full_name
+from redis_lock_decorators._rules.keys import checked_name, checked_names
+from redis_lock_decorators._rules.texts import as_text
+from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
+
+LockName = str | bytes | Sequence[str | bytes]
+GetLockName = Callable[..., LockName]
+#: The checked names of the lock that a call takes.
+Namer = Callable[[tuple[object, ...], Mapping[str, object]], tuple[str, ...]]
+
+#: What is said where the first argument cannot name the lock, as nobody chose it to.
+_BY_FIRST = (
+    '. Without a name the first argument is the name: @redis_lock("{function}") is one lock for '
+    "all calls"
+)
+
+
+def namer(
+    function: Callable[..., object],
+    lock_name: LockName | None,
+    get_lock_name: GetLockName | None,
+) -> Namer:
+    """The rule that names the lock of each call of ``function``; all that can be is checked here.
+
+    Raises:
+        LockNameError: a template is wrong, or the function's arguments cannot give a name.
+        ConfigurationError: both ways to give a name were used.
+    """
+    refuse_two_ways(lock_name, get_lock_name)
+    if isinstance(function, partial):
+        return _of_partial(function, namer(function.func, lock_name, get_lock_name))
+    if get_lock_name is not None:
+        return _told_by(called(get_lock_name), function)
+    signature = arguments.signature_of(function)
+    if lock_name is not None:
+        return _told_by(_from_templates(lock_name, signature, full_name(function)), function)
+    return _told_by(_from_first_argument(function, signature), function, _BY_FIRST)
+
+
+@contextmanager
+def told_of(function: Callable[..., object]) -> Iterator[None]:
+    """Have errors of this block name the function that is decorated."""
+    try:
+        yield
+    except (ConfigurationError, LockNameError) as error:
+        _tell(error, function)
+        raise
+
+
+def _told_by(name: Namer, function: Callable[..., object], cure: str = "") -> Namer:
+    """The rule, whose errors name the function that is called."""
+
+    def told(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+        try:
+            return name(args, kwargs)
+        except LockNameError as error:
+            _tell(error, function, cure)
+            raise
+
+    return told
+
+
+def _tell(error: LockError, function: Callable[..., object], cure: str = "") -> None:
+    place, sentence = f"@redis_lock on {full_name(function)}: ", str(error)
+    if not sentence.startswith("@redis_lock on "):  # it names another decorated function already
+        error.args = (f"{place}{sentence}{cure}",)
+
+
+def refuse_two_ways(lock_name: object, get_lock_name: object) -> None:
+    """Refuse a lock that is named twice, or by something that cannot be called."""
+    if lock_name is not None and get_lock_name is not None:
+        raise ConfigurationError("give lock_name or get_lock_name, not both")
+    if get_lock_name is not None and not callable(get_lock_name):
+        raise ConfigurationError(
+            f"get_lock_name={get_lock_name!r:.80} cannot be called: for a text use lock_name"
+        )
+
+
+def called(get_lock_name: GetLockName) -> Namer:
+    """Names by the user's own function, called with the call's arguments."""
+    return lambda args, kwargs: checked_names(get_lock_name(*args, **kwargs))
+
+
+def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+    """The name a call has without any rule: its first argument as text."""
+    if args:
+        return (checked_name(as_text(args[0])),)
+    raise LockNameError("the lock has no name: give lock_name, get_lock_name or a first argument")
+
+
+def _from_templates(lock_name: LockName, signature: inspect.Signature, function: str) -> Namer:
+    texts = checked_names(lock_name)
+    writers = [templates.compiled(text, signature, function) for text in texts]
+    if len(writers) == 1:
+        write = writers[0]
+        return lambda args, kwargs: (checked_name(write(args, kwargs)),)
+    return lambda args, kwargs: checked_names([write(args, kwargs) for write in writers])
+
+
+def _from_first_argument(function: Callable[..., object], signature: inspect.Signature) -> Namer:
+    own_name = (full_name(function),)
+    first = next(iter(signature.parameters.values()), None)
+    if first is None or first.kind is Parameter.VAR_KEYWORD:
+        return lambda args, kwargs: own_name
+    if first.kind is Parameter.VAR_POSITIONAL:
+        return lambda args, kwargs: first_argument(args, kwargs) if args else own_name
+    read = arguments.reader(signature, first.name)
+    return lambda args, kwargs: (checked_name(as_text(read(args, kwargs))),)
+
+
+def _of_partial(function: partial[object], inner: Namer) -> Namer:
+    bound, named = function.args, function.keywords
+    return lambda args, kwargs: inner((*bound, *args), {**named, **kwargs})

@@ -1,0 +1,141 @@
+"""Name templates such as "stock:{self.warehouse}:{sku}", checked and compiled at decoration."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import string
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from redis_lock_decorators._rules import arguments
+from redis_lock_decorators._rules.texts import as_text, escaped, settled, stable_text
+from redis_lock_decorators.errors import LockNameError
+
+#: Makes a piece of a name from a call's ``(args, kwargs)``.
+Writer = Callable[[tuple[object, ...], Mapping[str, object]], str]
+
+_ROOT = re.compile(r"[^.\[]*")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]+)\]")
+#: A field in single braces: those before it are doubled.
+_FUNCTION = re.compile(r"(?<!\{)((?:\{\{)*)\{function\}")
+_CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
+
+
+def compiled(template: str, signature: inspect.Signature, function: str = "") -> Writer:
+    """A function that writes the template for a call.
+
+    Args:
+        function: what ``{function}`` stands for, unless the function takes such an argument.
+
+    Raises:
+        LockNameError: the template is malformed or names a parameter the function lacks.
+    """
+    if "function" not in signature.parameters:
+        template = _FUNCTION.sub(lambda found: found[1] + escaped(function), template)
+    writers = [_piece(template, signature, *piece) for piece in _pieces(template)]
+    if len(writers) == 1:
+        return writers[0]
+    return lambda args, kwargs: "".join([write(args, kwargs) for write in writers])
+
+
+def _shown(template: str) -> str:
+    return repr(template) if len(template) <= 200 else f"{template[:200]!r}…"
+
+
+def _pieces(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(string.Formatter().parse(template)) or [("", None, None, None)]
+    except ValueError as error:
+        raise LockNameError(f"the name template {_shown(template)} is malformed: {error}") from None
+
+
+def _piece(
+    template: str,
+    signature: inspect.Signature,
+    literal: str,
+    field: str | None,
+    spec: str | None,
+    conversion: str | None,
+) -> Writer:
+    if field is None:
+        return lambda args, kwargs: literal
+    write = _field(template, signature, field, spec or "", conversion)
+    if not literal:
+        return write
+    return lambda args, kwargs: literal + write(args, kwargs)
+
+
+def _field(
+    template: str,
+    signature: inspect.Signature,
+    field: str,
+    spec: str,
+    conversion: str | None,
+) -> Writer:
+    root = _ROOT.match(field)[0]  # type: ignore[index]  # the pattern matches the empty text
+    if "{" in spec or (conversion is not None and conversion not in _CONVERSIONS):
+        raise LockNameError(
+            f"the name template {_shown(template)} writes {{{field}}} in a way that is not known: "
+            "!r, !s or !a and a plain format are"
+        )
+    read = _reader(template, signature, field, root)
+    steps = _steps(template, field[len(root) :])
+    write = as_text if not (spec or conversion) else partial(_formatted, template, spec, conversion)
+    if not steps:
+        return lambda args, kwargs: write(read(args, kwargs))
+
+    def walk(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        value = read(args, kwargs)
+        try:
+            for step in steps:
+                value = step(value)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise LockNameError(
+                f"the name template {_shown(template)} cannot read {{{field}}}: {error}"
+            ) from error
+        return write(value)
+
+    return walk
+
+
+def _reader(template: str, signature: inspect.Signature, field: str, root: str) -> arguments.Reader:
+    """What reads the argument that a field begins with."""
+    if root in signature.parameters:
+        return arguments.reader(signature, root)
+    unknown = (
+        f"the name template {_shown(template)} uses {{{field}}}, but the function takes "
+        f"({', '.join(signature.parameters)})"
+    )
+    if not (root.isidentifier() and arguments.takes_any_keyword(signature)):
+        raise LockNameError(f"{unknown}; for a brace itself write it twice")
+    # What stands in for other functions, as in frameworks, tells none of their parameters.
+    return arguments.keyword(root, f"{unknown} and the call gives no {root}=…")
+
+
+def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
+    steps: list[Callable[[Any], object]] = []
+    while path:
+        found = _STEP.match(path)
+        if found is None:
+            raise LockNameError(f"the name template {_shown(template)} is malformed at {path!r}")
+        attribute, index = found.groups()
+        if attribute:
+            steps.append(attrgetter(attribute))
+        else:
+            steps.append(itemgetter(int(index) if index.isdecimal() and index.isascii() else index))
+        path = path[found.end() :]
+    return steps
+
+
+def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
+    stable_text(value, _CONVERSIONS[conversion or "s"](value))
+    value = value if conversion in ("r", "a") else settled(value)
+    try:
+        return escaped(format(_CONVERSIONS[conversion](value) if conversion else value, spec))
+    except (TypeError, ValueError) as error:
+        raise LockNameError(
+            f"the name template {_shown(template)} cannot write a value: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""What both faces, threads and asyncio, are made of. Private."""

@@ -1,0 +1,54 @@
+"""The arguments of the functions, checked."""
+
+from __future__ import annotations
+
+import six
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules.keys import checked_name
+from redis_lock_decorators._rules.options import checked_prefix
+from redis_lock_decorators.errors import ConfigurationError
+
+
+def prepared(
+    lock_name: str,
+    acquire_time: float | None,
+    expire: float,
+    delta: float,
+    identifier: str | None,
+    prefix: str,
+) -> tuple[Claim, float, float]:
+    """The claim, the longest wait and the pause of an ``acquire_lock``."""
+    wait = durations.checked_acquire_time(acquire_time)
+    pause = durations.checked_delta(delta)
+    own = None if identifier is None else checked_identifier(identifier)
+    return _claim(lock_name, prefix, expire, own), wait, pause
+
+
+def owned(lock_name: str, identifier: str, expire: float, prefix: str) -> Claim:
+    """The claim of who holds the lock by an identifier."""
+    return _claim(lock_name, prefix, expire, checked_identifier(identifier))
+
+
+def checked_identifier(identifier: object) -> str:
+    """An identifier as text; False, what a failed ``acquire_lock`` returns, is refused."""
+    if not isinstance(identifier, (str, bytes)) or not identifier:
+        raise ConfigurationError(
+            f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
+            "(False there means that the lock was not acquired)"
+        )
+    try:
+        return str(six.ensure_str(six.ensure_binary(identifier)))
+    except UnicodeError:
+        raise ConfigurationError(
+            f"identifier={identifier!a:.40}: it cannot be written as UTF-8, so that it is none "
+            "that acquire_lock returned"
+        ) from None
+
+
+def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
+    names = (checked_name(lock_name),)
+    seconds = durations.checked_expire(expire)
+    ttl = durations.milliseconds(seconds)
+    return Claim(names, checked_prefix(prefix), seconds, ttl, identifier=identifier)

@@ -1,0 +1,191 @@
+"""The settings of one project: the defaults of its locks and where its connections come from."""
+
+from __future__ import annotations
+
+import dataclasses
+from asyncio import AbstractEventLoop, get_running_loop
+from functools import lru_cache
+from types import NoneType
+from typing import Any, TypedDict
+
+from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._io.asyncio_port import AsyncioPort, port_of
+from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
+from redis_lock_decorators._io.background.loops import (
+    background_loop,
+    caller_loop,
+    forget_closed,
+)
+from redis_lock_decorators._io.blocking_port import BlockingPort
+from redis_lock_decorators._io.client_checks import is_awaited, refuse_unfit
+from redis_lock_decorators._io.client_sources import (
+    ClientSource,
+    ConnectionFactory,
+    Given,
+    async_from_environment,
+    from_environment,
+)
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._rules.misnamed import refuse_unknown
+from redis_lock_decorators._rules.options import OnLost, Options, ReleaseMethod, Wait
+from redis_lock_decorators.errors import ConfigurationError
+
+
+class KeywordOptions(TypedDict, total=False):
+    """What a lock is told by name only; durations in seconds."""
+
+    delta: float
+    prefix: str
+    release_method: ReleaseMethod
+    auto_renew: bool
+    max_hold: float | None
+    min_hold: float | None
+    on_lost: OnLost | None
+    cancel_on_lost: bool
+    fencing: bool
+    replicas: int
+    wait: Wait
+
+
+class LockOptions(KeywordOptions, total=False):
+    """What every kind of lock can be told; durations in seconds."""
+
+    acquire_time: float | None
+    expire: float
+
+
+OPTION_NAMES = frozenset(LockOptions.__annotations__)
+_CACHED = frozenset({int, float, str, bool, NoneType})
+
+
+class Settings:
+    """What the locks of one project share. Two of them never share anything."""
+
+    def __init__(self) -> None:
+        self.options = Options()
+        self.get_redis_connection: ConnectionFactory = from_environment
+        self.get_async_redis_connection: ConnectionFactory = async_from_environment
+        self._connections = ClientSource(PrivatePool, background_loop(), awaited=False)
+        self._by_hub: dict[object, ClientSource[PrivatePool]] = {}
+        self._by_loop: dict[AbstractEventLoop, ClientSource[RequestBatcher]] = {}
+
+    def configure(
+        self,
+        get_redis_connection: ConnectionFactory | None,
+        get_async_redis_connection: ConnectionFactory | None,
+        client: Any,
+        options: LockOptions,
+    ) -> None:
+        """Change the defaults; locks that exist follow, except in what they were told themselves.
+
+        Raises:
+            ConfigurationError: an option is unknown or not usable; nothing was changed.
+        """
+        if client is not None:
+            given = get_redis_connection or get_async_redis_connection
+            get_redis_connection, get_async_redis_connection = _factories(client, given)
+        changed = combined(self.options, options)
+        for factory in (get_redis_connection, get_async_redis_connection):
+            checked_factory(factory)
+        if get_redis_connection is not None:
+            self.get_redis_connection = get_redis_connection
+        if get_async_redis_connection is not None:
+            self.get_async_redis_connection = get_async_redis_connection
+        self.options = changed
+
+    def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
+        """The port to a client, or to the one that a factory (or the project's) gives."""
+        connections = self._of_hub() if are_threads_green() else self._connections
+        if connections.process != fork.number:  # a forked child connects for itself
+            connections = self._connections = ClientSource(
+                PrivatePool, background_loop(), awaited=False
+            )
+        if client is None:
+            client = connections.client(factory or self._factory())
+        return BlockingPort(client, connections.client_state(client))
+
+    def _of_hub(self) -> ClientSource[PrivatePool]:
+        """The clients of the running greenlet's hub: no other can wait for their sockets."""
+        number, known = hub(), self._by_hub
+        found = known.get(number)
+        if found is None or found.process != fork.number:
+            found = known[number] = ClientSource(PrivatePool, background_loop(), awaited=False)
+            drop_first(known, MOST_HUBS)
+        return found
+
+    def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
+        """The same for the running event loop."""
+        loop = get_running_loop()
+        connections = self._by_loop.get(loop)
+        if connections is None or connections.process != fork.number:
+            forget_closed(self._by_loop)
+            connections = self._by_loop[loop] = ClientSource(
+                RequestBatcher, caller_loop(), awaited=True
+            )
+        if client is None:
+            client = connections.client(factory or self._async_factory())
+        return port_of(client, connections.client_state(client))
+
+    def _factory(self) -> ConnectionFactory:
+        hooked = self.get_async_redis_connection is not async_from_environment
+        if hooked and self.get_redis_connection is from_environment:
+            raise ConfigurationError(
+                "this code is not async, but only an asyncio client is configured: configure "
+                "get_redis_connection=… with a function that returns a blocking client of the "
+                "same server"
+            )
+        return self.get_redis_connection
+
+    def _async_factory(self) -> ConnectionFactory:
+        hooked = self.get_redis_connection is not from_environment
+        if hooked and self.get_async_redis_connection is async_from_environment:
+            raise ConfigurationError(
+                "this code is async, but only get_redis_connection is configured: configure "
+                "get_async_redis_connection=… with a function that returns a redis.asyncio client"
+            )
+        return self.get_async_redis_connection
+
+
+def _factories(
+    client: Any, given: ConnectionFactory | None
+) -> tuple[ConnectionFactory | None, ConnectionFactory | None]:
+    """The hooks, of threads and of event loops, that always give this client."""
+    if given is not None:
+        raise ConfigurationError(
+            "give client or a hook such as get_redis_connection, not both; a client serves "
+            "either threads or one event loop"
+        )
+    awaited = is_awaited(client)
+    refuse_unfit(client, awaited)
+    return (None, Given(client)) if awaited else (Given(client), None)
+
+
+def combined(options: Options, given: LockOptions) -> Options:
+    """The options, changed by those given; checks them."""
+    if not given:
+        return options
+    if not OPTION_NAMES.issuperset(given):
+        refuse_unknown(given, OPTION_NAMES)
+    # A lock made anew for each use brings the same few numbers and texts again and again.
+    if _CACHED.issuperset(map(type, given.values())):
+        return _checked(options, tuple(given), *given.values())
+    return dataclasses.replace(options, **given)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _checked(options: Options, names: tuple[str, ...], *values: Any) -> Options:
+    return dataclasses.replace(options, **dict(zip(names, values, strict=True)))
+
+
+def checked_factory(factory: object) -> None:
+    """Refuse a hook that cannot be called, such as a client given in its place."""
+    if factory is not None and not callable(factory):
+        raise ConfigurationError(
+            f"get_redis_connection={type(factory).__name__} cannot be called: give a function "
+            "that returns a client, as in get_redis_connection=lambda: client"
+        )
+
+
+#: The settings behind the module-level names.
+DEFAULT = Settings()

@@ -1,0 +1,154 @@
+"""What @redis_lock makes of async functions and async generators."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from redis_lock_decorators._rules.callables import is_pending, refuse_unrun
+from redis_lock_decorators._rules.naming import Namer
+from redis_lock_decorators._shared.lease_base import loss
+from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators.asyncio._cancellation import running
+from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
+
+#: Seconds between two looks at a generator that somebody else is closing.
+LOOK = 0.005
+
+
+def coroutine(
+    function: Callable[..., Any], plan: LockConfig, namer: Namer, busy: Callable[..., Any] | None
+) -> Any:
+    """The async function, run under a lock."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            async with attempt as refused:
+                if refused is None:
+                    return refuse_unrun(function, await function(*args, **kwargs))
+        except BaseException:
+            await abandon(attempt.lease)
+            raise
+        if busy is not None:
+            answer = busy(*args, **kwargs)
+            return await answer if is_pending(answer) else answer
+        try:
+            raise refused
+        finally:
+            del refused  # it refers to this frame by its trace
+
+    return wrapper
+
+
+def async_generator(
+    function: Callable[..., Any], plan: LockConfig, namer: Namer, busy: Callable[..., Any] | None
+) -> Any:
+    """The async generator, iterated under a lock."""
+
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        attempt = Attempt(plan, namer(args, kwargs))
+        try:
+            async with attempt as refused:
+                if refused is None:
+                    steps = _Steps(attempt.lease, function(*args, **kwargs))
+                    try:
+                        item = await steps.send(None)
+                        while True:
+                            try:
+                                sent = yield item
+                            except GeneratorExit:
+                                raise
+                            except BaseException as error:
+                                item = await steps.throw(error)
+                            else:
+                                item = await steps.send(sent)
+                    except StopAsyncIteration:
+                        return
+                    finally:
+                        await steps.close()
+        except BaseException:
+            await abandon(attempt.lease)
+            raise
+        if busy is not None:
+            async for item in _items(busy(*args, **kwargs)):
+                yield item
+            return
+        try:
+            raise refused
+        finally:
+            del refused  # it refers to this frame by its trace
+
+    return wrapper
+
+
+class _Steps:
+    """An async generator whose steps, and no other code, run with its lease as the current one.
+
+    Any task may take a step. With ``cancel_on_lost`` none runs once the lease is lost:
+    ``LockLostError`` is raised in the generator instead.
+    """
+
+    def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
+        self._lease = lease
+        self._steps = steps
+        self._has_begun = False
+        lease._stop_waiting()
+
+    async def send(self, value: Any) -> Any:
+        if self._lease.lost and self._lease._options.cancel_on_lost:
+            return await self.throw(loss(self._lease))
+        if self._has_begun:
+            return await self._step(self._steps.asend(value))
+        self._has_begun = True
+        return await self._step(_first_step(self._steps))
+
+    async def throw(self, error: BaseException) -> Any:
+        return await self._step(self._steps.athrow(error))
+
+    async def close(self) -> None:
+        while getattr(self._steps, "ag_running", False):  # it was collected, and is being closed
+            await asyncio.sleep(LOOK)
+        await self._step(self._steps.aclose())
+
+    async def _step(self, step: Awaitable[Any]) -> Any:
+        lease = self._lease
+        lease._claim.owner = running()
+        lease._enter()
+        try:
+            return await step
+        except asyncio.CancelledError as error:
+            if lease._leave(error):
+                lease.check()
+            raise
+        finally:
+            lease._stop_waiting()
+
+
+def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+    """The first step of a generator that its event loop is not to end by itself.
+
+    At its end a loop closes all generators that it knows of at the same time. This one is closed by
+    the one around it, which holds the lock until that is done.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    try:
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=hooks.finalizer)
+        return steps.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+async def _items(answer: Any) -> AsyncIterator[Any]:
+    """What a busy call's answer holds: nothing, items, or items to come."""
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if hasattr(answer, "__aiter__"):
+        async for item in answer:
+            yield item
+    else:
+        for item in answer or ():
+            yield item

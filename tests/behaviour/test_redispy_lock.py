@@ -1,0 +1,620 @@
+"""The stand-ins for redis-py's Lock, on every topology."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import inspect
+import os
+import time
+
+import pytest
+import redis
+from redis.lock import Lock as RedisPyLock
+from support.fronts import FRONTS, LEGACY, do
+
+import redis_lock_decorators.lock
+from redis_lock_decorators import ConfigurationError, LockError, LockNameError, LockNotOwnedError
+
+if not LEGACY:
+    import redis_lock_decorators.asyncio.lock
+
+METHODS = ("__init__", "acquire", "extend", "locked", "owned", "reacquire", "release")
+
+
+@pytest.fixture
+def make(front, conn, name):
+    """A lock on the test's key."""
+
+    def lock(**options):
+        return front.package.lock.Lock(conn, name, **options)
+
+    return lock
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def error_of(front, work):
+    """The exception of a method called by another thread or task."""
+
+    async def call():
+        return await do(work())
+
+    (result,) = await front.elsewhere(call)
+    return result
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_redis_py_takes_is_taken(front, method):
+    theirs = inspect.signature(getattr(RedisPyLock, method)).parameters
+    ours = inspect.signature(getattr(front.package.lock.Lock, method)).parameters
+
+    assert set(theirs) <= set(ours)
+
+
+async def test_the_client_makes_it(front, conn, client, name):
+    lock = conn.lock(name, timeout=3, lock_class=front.package.lock.Lock)
+
+    async with front.held(lock) as held:
+        assert held is lock
+        assert isinstance(lock, front.package.lock.Lock)
+        assert text(client.get(name)) == lock.local.token.decode()
+        assert 2_000 < client.pttl(name) <= 3_000
+
+    assert not client.exists(name)
+    assert lock.local.token is None
+
+
+async def test_without_a_timeout_it_has_no_end(front, client, name, make):
+    lock = make()
+
+    assert await do(lock.acquire()) is True
+
+    assert client.pttl(name) == -1
+    assert await do(lock.owned()) is True
+    assert await do(lock.locked()) is True
+    await do(lock.release())
+    assert await do(lock.locked()) is False
+    assert await do(lock.owned()) is False
+
+
+@pytest.mark.parametrize("kind", [str, bytes, memoryview, "binary", "number", "long"])
+async def test_the_name_is_the_key(front, conn, client, name, kind):
+    names = {
+        str: f"{name}:e\u0301",
+        bytes: name.encode(),
+        memoryview: memoryview(name.encode()),
+        "binary": name.encode() + b"\xff\x00 {x}",
+        "number": 10**9 + int(name.rpartition(":")[2]),
+        "long": name * 1000,
+    }
+    key = bytes(names[kind]) if kind is memoryview else names[kind]
+
+    async with front.held(front.package.lock.Lock(conn, names[kind], timeout=3)):
+        assert client.exists(key)
+
+    assert not client.exists(key)
+
+
+@pytest.mark.parametrize("wrong", [None, "", b"", True, object(), ["a"]])
+async def test_what_is_no_name_is_refused(front, conn, client, wrong):
+    with pytest.raises(LockNameError):
+        front.package.lock.Lock(conn, wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), True, False, "3", 10**12])
+async def test_what_is_no_timeout_is_refused(front, client, make, wrong):
+    with pytest.raises(ConfigurationError, match="timeout="):
+        make(timeout=wrong)
+    with pytest.raises(ConfigurationError, match="additional_time="):
+        await do(make(timeout=3).extend(wrong))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sleep": 0},
+        {"sleep": "1"},
+        {"sleep": float("nan")},
+        {"blocking": 0.5},
+        {"blocking_timeout": -1},
+        {"blocking_timeout": True},
+        {"blocking_timeout": float("nan")},
+    ],
+    ids=str,
+)
+async def test_what_is_no_setting_is_refused(front, client, name, make, options):
+    with pytest.raises(ConfigurationError):
+        make(**options)
+    with pytest.raises(ConfigurationError):
+        await do(make(timeout=3).acquire(**options))
+    assert not client.exists(name)
+
+
+@pytest.mark.parametrize("wrong", ["", b"", 5, b"\xff"])
+async def test_what_is_no_token_is_refused(front, client, make, wrong):
+    with pytest.raises(ConfigurationError, match="token="):
+        await do(make().acquire(token=wrong))
+
+
+async def test_auto_renew_holds_it_longer_than_its_timeout(front, client, name, make):
+    lock = make(timeout=0.8, auto_renew=True)
+    await do(lock.acquire())
+
+    await front.sleep(1.3)
+
+    assert await do(lock.owned())
+    await do(lock.release())
+    assert not client.exists(name)
+
+
+async def test_auto_renew_without_a_timeout_ends_with_its_holder(front, client, name, make):
+    lock = make(auto_renew=True)
+    await do(lock.acquire())
+
+    assert 0 < client.pttl(name) <= 10_000
+    await do(lock.release())
+
+
+async def test_auto_renew_ends_when_the_token_is_given_away(front, client, name, make):
+    lock = make(timeout=0.2, auto_renew=True)
+    await do(lock.acquire())
+
+    lock.local.token = None
+    await front.sleep(0.4)
+
+    assert not client.exists(name)
+
+
+async def test_the_place_of_sleep_is_told(front, client, make):
+    with pytest.raises(ConfigurationError, match="sleep="):
+        await do(make().acquire(0.5))
+
+
+async def test_one_positional_false_tries_once_without_sleeping(front, client, make):
+    holder, rival = make(timeout=30), make(timeout=30, sleep=3600)
+    assert await do(holder.acquire())
+    started = time.monotonic()
+
+    assert await do(rival.acquire(False)) is False
+    assert await do(rival.acquire(blocking=False, sleep=0)) is False
+    assert await do(make(timeout=30, blocking=False).acquire(blocking_timeout=60)) is False
+    assert await do(rival.acquire(blocking_timeout=0)) is False
+
+    assert time.monotonic() - started < 5
+    await do(holder.release())
+
+
+async def test_it_waits_until_the_end_however_long_the_sleep(front, client, make):
+    holder = make(timeout=0.25)
+    assert await do(holder.acquire())
+    started = time.monotonic()
+
+    assert await do(make(timeout=3, sleep=60).acquire(blocking_timeout=0.1)) is False
+    assert time.monotonic() - started >= 0.1
+    assert await do(make(timeout=3, sleep=60, blocking_timeout=0.4).acquire()) is True
+
+    assert 0.2 < time.monotonic() - started < 5
+
+
+async def test_without_a_blocking_timeout_it_waits_for_the_lock(front, client, make):
+    holder, waiter = make(timeout=30), make(timeout=30, sleep=0.01)
+    assert await do(holder.acquire())
+
+    async def wait():
+        return await do(waiter.acquire()), await do(waiter.release())
+
+    async def release_keys():
+        await front.sleep(0.1)
+
+    if front.name == "asyncio":
+        waiting = asyncio.ensure_future(wait())
+        await release_keys()
+        await holder.release()
+        assert await waiting == (True, None)
+        return
+    shared = make(timeout=30, thread_local=False)
+    shared.local.token = holder.local.token
+
+    async def release():
+        await release_keys()
+        shared.release()
+
+    assert await front.elsewhere(wait, release) == [(True, None), None]
+
+
+async def test_a_busy_block_raises_and_the_body_does_not_run(front, client, make):
+    holder = make(timeout=30)
+    assert await do(holder.acquire())
+
+    with pytest.raises(LockError, match=r"was not free within 0\.02 s") as caught:
+        async with front.held(make(blocking_timeout=0.02)):
+            raise AssertionError("held twice")
+
+    assert isinstance(caught.value, redis.exceptions.LockError)
+    await do(holder.release())
+
+
+async def test_a_failed_second_acquire_keeps_the_first_token(front, client, make):
+    lock = make(timeout=30)
+    assert await do(lock.acquire())
+    token = lock.local.token
+
+    assert await do(lock.acquire(False)) is False
+    with pytest.raises(LockError):
+        async with front.held(make(timeout=30, blocking=False)):
+            pass
+
+    assert lock.local.token == token
+    await do(lock.release())
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+@pytest.mark.parametrize("token", ["mine", b"mine", "möin"])
+async def test_a_token_of_ones_own_is_held_by_one_only(front, client, name, make, timeout, token):
+    lock, rival = make(timeout=timeout), make(timeout=timeout)
+
+    assert await do(lock.acquire(token=token)) is True
+    assert await do(rival.acquire(False, token=token)) is False
+    assert rival.local.token is None
+
+    assert text(client.get(name)) == text(token)
+    assert lock.local.token == (token if isinstance(token, bytes) else token.encode())
+    assert client.pttl(name) == -1 if timeout is None else 29_000 < client.pttl(name) <= 30_000
+    assert await do(lock.owned())
+    await do(lock.release())
+    assert not client.exists(name)
+
+
+async def test_a_token_that_was_handed_on_releases(front, client, name, make):
+    first, second = make(timeout=30), make(timeout=30)
+    assert await do(first.acquire())
+
+    second.local.token = first.local.token.decode()
+    assert await do(second.owned())
+    assert await do(second.extend(30)) is True
+    await do(second.release())
+
+    assert second.local.token is None
+    assert not client.exists(name)
+
+
+async def test_a_token_that_is_not_the_holders_releases_nothing(front, client, name, make):
+    lock = make(timeout=30)
+    client.set(name, "stranger")
+
+    lock.local.token = "forged"  # noqa: S105  # what a lock is known by is no password
+    with pytest.raises(LockNotOwnedError, match="stra"):
+        await do(lock.release())
+
+    assert text(client.get(name)) == "stranger"
+
+
+async def test_each_thread_or_task_that_acquires_has_its_own_token(front, client, name, make):
+    lock = make(timeout=30)
+    assert await do(lock.acquire())
+
+    async def look():
+        if front.name == "asyncio":
+            assert await do(lock.acquire(False)) is False
+        return lock.local.token, await do(lock.owned()), await do(lock.locked())
+
+    async def misuse(call):
+        if front.name == "asyncio":
+            assert await do(lock.acquire(False)) is False
+        return await do(call())
+
+    assert await front.elsewhere(look) == [(None, False, True)]
+    for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
+        error = await error_of(front, lambda call=call: misuse(call))
+        assert isinstance(error, LockNotOwnedError)
+        assert "thread_local=False" in str(error)
+        assert error.lock_name == name
+    assert await do(lock.owned())
+    await do(lock.release())
+
+
+@pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
+@pytest.mark.parametrize("timeout", [None, 30])
+async def test_a_task_lets_go_what_another_acquired(front, conn, client, name, make, timeout):
+    """As with redis-py's lock, where a token is its thread's."""
+    if front.name != "asyncio":
+        pytest.skip("a thread's token is its own, as with redis-py")
+    lock = make(timeout=timeout)
+
+    async def call(method, *arguments):
+        return await method(*arguments)
+
+    async def items():
+        async with front.package.lock.Lock(conn, name, timeout=timeout):
+            yield 1
+            yield 2
+
+    async def until_free():
+        end = time.monotonic() + 20
+        while client.exists(name):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+
+    await asyncio.create_task(call(lock.__aenter__))
+    gc.collect()
+    assert lock.local.token
+    assert await asyncio.create_task(call(lock.owned))
+    await asyncio.create_task(call(lock.__aexit__, None, None, None))
+    assert not client.exists(name)
+    assert await lock.acquire()
+    await asyncio.create_task(call(lock.release))
+    assert not client.exists(name)
+    await asyncio.create_task(call(lock.__aenter__))
+    await lock.__aexit__(None, None, None)  # though this task has acquired it before
+    assert not client.exists(name)
+    async for _ in items():
+        break
+    gc.collect()
+    await until_free()
+    async with contextlib.AsyncExitStack() as stack:
+        await asyncio.wait_for(stack.enter_async_context(lock), 5)
+    assert not client.exists(name)
+
+
+@pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
+async def test_of_several_tasks_that_hold_none_is_let_go_by_another(front, client, name, make):
+    if front.name != "asyncio":
+        pytest.skip("a thread's token is its own")
+    lock = make(timeout=30)
+
+    async def call(method):
+        return await method()
+
+    await asyncio.create_task(call(lock.acquire))
+    client.delete(name)
+    await asyncio.create_task(call(lock.acquire))
+
+    with pytest.raises(LockNotOwnedError):
+        await asyncio.create_task(call(lock.release))
+
+    assert client.exists(name)
+    client.delete(name)
+
+
+async def test_a_token_that_is_set_replaces_none_of_another(front, client, make):
+    lock = make(timeout=30)
+    assert await do(lock.acquire())
+    token = lock.local.token
+
+    async def put():
+        lock.local.token = "another"  # noqa: S105  # what a lock is known by is no password
+        return lock.local.token
+
+    assert await front.elsewhere(put) == [b"another"]
+    assert lock.local.token == token
+    await do(lock.release())
+
+
+async def test_a_shared_token_is_everybodys(front, client, make):
+    lock = make(timeout=30, thread_local=False)
+    assert await do(lock.acquire())
+    token = lock.local.token
+
+    async def use():
+        assert lock.local.token == token
+        assert await do(lock.owned())
+        assert await do(lock.extend(10)) is True
+        await do(lock.release())
+
+    assert await front.elsewhere(use) == [None]
+    assert lock.local.token is None
+    assert not await do(lock.locked())
+
+
+async def test_what_is_not_locked_is_told_from_what_is_anothers(front, client, name, make):
+    lock = make(timeout=30)
+
+    for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
+        with pytest.raises(LockError, match="is not locked") as caught:
+            await do(call())
+        assert not isinstance(caught.value, LockNotOwnedError)
+    client.set(name, "stranger")
+    for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
+        with pytest.raises(LockNotOwnedError, match=r"stra… holds it") as caught:
+            await do(call())
+        assert isinstance(caught.value, redis.exceptions.LockNotOwnedError)
+
+
+async def test_a_lock_taken_over_is_not_ours_to_touch(front, client, name, make):
+    lock = make(timeout=30)
+    assert await do(lock.acquire())
+    client.set(name, "stranger")
+
+    assert not await do(lock.owned())
+    for call in (lambda: lock.extend(10), lock.reacquire, lock.release):
+        with pytest.raises(LockNotOwnedError, match="stra… holds it"):
+            await do(call())
+
+    assert lock.local.token is None
+    assert text(client.get(name)) == "stranger"
+    assert client.pttl(name) == -1
+
+
+async def test_a_lock_that_ran_out_is_told(front, client, make):
+    lock = make(timeout=0.03)
+    assert await do(lock.acquire())
+    await front.sleep(0.05)
+
+    for call in (lambda: lock.extend(10), lock.reacquire, lock.release):
+        with pytest.raises(LockNotOwnedError, match="its key is gone"):
+            await do(call())
+
+    assert lock.local.token is None
+    assert not await do(lock.locked())
+
+
+async def test_extend_adds_or_replaces(front, client, name, make):
+    lock = make(timeout=10)
+    assert await do(lock.acquire())
+
+    assert await do(lock.extend(10)) is True
+    assert 18_000 < client.pttl(name) <= 20_030
+    assert await do(lock.extend(0.5)) is True
+    assert 18_500 < client.pttl(name) <= 20_560
+    assert await do(lock.extend(5, replace_ttl=True)) is True
+    assert 4_000 < client.pttl(name) <= 5_030
+    assert await do(lock.reacquire()) is True
+    assert 9_000 < client.pttl(name) <= 10_030
+    await do(lock.release())
+    assert not client.exists(name)
+
+
+async def test_an_extended_lock_is_released_after_its_first_end(front, client, name, make):
+    lock = make(timeout=0.05)
+    assert await do(lock.acquire())
+    await do(lock.extend(30))
+    await front.sleep(0.06)
+
+    assert await do(lock.owned())
+    await do(lock.release())
+
+    assert not client.exists(name)
+
+
+async def test_without_a_timeout_there_is_nothing_to_extend(front, client, name, make):
+    lock = make()
+    assert await do(lock.acquire())
+
+    for call in (lambda: lock.extend(10), lock.reacquire):
+        with pytest.raises(LockError, match="no timeout"):
+            await do(call())
+
+    assert client.pttl(name) == -1
+    await do(lock.release())
+
+
+async def test_a_lock_whose_end_was_taken_away_is_told(front, client, name, make):
+    lock = make(timeout=10)
+    assert await do(lock.acquire())
+    client.persist(name)
+
+    with pytest.raises(LockError, match="no end"):
+        await do(lock.extend(10))
+
+    await do(lock.release())
+
+
+async def test_the_body_error_is_never_replaced(front, client, name, make, caplog):
+    error = ValueError("the body's own")
+
+    with pytest.raises(ValueError, match="own") as caught:
+        async with front.held(make(timeout=30)):
+            client.set(name, "stranger")
+            raise error
+
+    assert caught.value is error
+    assert "was not released" in caplog.text
+
+
+async def test_a_lock_lost_in_its_block_is_told_or_logged(front, client, name, make, caplog):
+    with pytest.raises(LockNotOwnedError):
+        async with front.held(make(timeout=30)):
+            client.set(name, "stranger")
+    client.delete(name)
+    async with front.held(make(timeout=30)) as lock:
+        await do(lock.release())
+        with pytest.raises(LockError, match="is not locked"):
+            await do(lock.release())
+        assert await do(lock.acquire())
+    assert not caplog.text
+
+    async with front.held(make(timeout=30, raise_on_release_error=False)):
+        client.set(name, "stranger")
+
+    assert "was not released" in caplog.text
+
+
+async def test_it_and_redis_pys_own_exclude_each_other(front, conn, client, name, make):
+    theirs, ours = conn.lock(name, timeout=30), make(timeout=30)
+
+    assert await do(theirs.acquire())
+    assert not await do(ours.acquire(False))
+    await do(theirs.release())
+    assert await do(ours.acquire())
+    assert not await do(theirs.acquire(blocking=False))
+    await do(ours.release())
+
+
+async def test_a_block_within_the_wait_of_another_runs_one_at_a_time(front, client, name, conn):
+    inside = []
+
+    async def work():
+        lock = front.package.lock.Lock(conn, name, timeout=30, sleep=0.002)
+        for _ in range(5):
+            async with front.held(lock):
+                inside.append(1)
+                await front.sleep(0.001)
+                assert inside == [1]
+                inside.clear()
+
+    assert await front.elsewhere(*[work] * 4) == [None] * 4
+
+
+# Other tests' garbage is collected here too.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_tokens_of_ended_tasks_and_threads_are_forgotten(front, client, make):
+    lock = make(timeout=0.05)
+
+    async def take():
+        assert await do(lock.acquire())
+        return
+
+    assert await front.elsewhere(take) == [None]
+    await front.sleep(0.06)  # for it to run out, and for the event loop to let go of the task
+    lock.local.token = None
+    gc.collect()
+
+    token_slots = [found for found in gc.get_objects() if type(found).__name__ == "TokenSlot"]
+    assert not [
+        token_slot
+        for token_slot in token_slots
+        if token_slot.claim and token_slot.claim.keys == (lock._key,)
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_release_its_parents_lock(client, name):
+    lock = redis_lock_decorators.lock.Lock(client, name, timeout=30)
+    assert lock.acquire()
+
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            assert lock.local.token is None
+            assert not lock.owned()
+            with pytest.raises(LockNotOwnedError, match="parent"):
+                lock.release()
+            status = 0
+        finally:
+            os._exit(status)
+
+    assert os.waitpid(child, 0)[1] == 0
+    assert lock.owned()
+    lock.release()
+
+
+@pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
+async def test_a_call_belongs_to_the_task_that_makes_it(front, client, make):
+    if front.name != "asyncio":
+        pytest.skip("threads have no such thing")
+    lock = make(timeout=30)
+
+    assert await asyncio.wait_for(lock.acquire(), 5)
+    assert lock.local.token
+    assert await asyncio.create_task(lock.owned())
+    assert await asyncio.wait_for(lock.extend(10), 5)
+    await asyncio.wait_for(lock.release(), 5)
+
+    assert lock.local.token is None

@@ -1,0 +1,359 @@
+"""The list of rights that is published is enough, and nothing on it is superfluous."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from support.fronts import LEGACY, do, wrap
+from support.leftovers import TIDY_FRONTS
+from support.limited import Place
+
+from redis_lock_decorators import LockLostError
+from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
+from redis_lock_decorators._rules import permissions as permissions
+from redis_lock_decorators.testing import LocalCluster, LocalServer
+
+FRONTS = TIDY_FRONTS
+SECURITY = pathlib.Path(__file__).parents[2] / "SECURITY.rst"
+PREFIX = "sys:lock:"
+#: What a test does with a client of a front for a lock of some name.
+Work = Callable[[Any, Any, str], Awaitable[None]]
+
+
+def hold(**options: Any) -> Work:
+    """One holder, whose lease is renewed and extended."""
+
+    async def work(front: Any, client: Any, name: str) -> None:
+        lock = front.package.RedisLock(name, client=client, expire=0.4, **options)
+        async with front.held(lock) as lease:
+            await front.sleep(0.3)
+            assert await do(lease.extend(5))
+            assert await do(lease.owned())
+
+    return work
+
+
+def wait(names: int = 1, holds: float = 0.1, **options: Any) -> Work:
+    """A lock that goes through several hands; one gives up."""
+
+    async def work(front: Any, client: Any, name: str) -> None:
+        lock_name = [f"{{{name}}}:{number}" for number in range(names)] if names > 1 else name
+        lock = front.package.RedisLock(lock_name, client=client, **options)
+
+        async def one() -> None:
+            async with front.held(lock):
+                await front.sleep(holds)
+
+        async def hurried() -> None:
+            await front.sleep(0.02)
+            lease = await do(lock.acquire(0.02))
+            if lease is not None:
+                await do(lease.release())
+
+        assert await front.elsewhere(one, one, hurried, one) == [None] * 4
+
+    return work
+
+
+def recipe(method: str | None) -> Work:
+    """The three functions."""
+
+    async def work(front: Any, client: Any, name: str) -> None:
+        package = front.package
+        identifier = await do(package.acquire_lock(client, name))
+        assert await do(package.extend_lock(client, name, identifier, 5))
+        assert await do(package.release_lock(client, name, identifier, method=method))
+        assert await do(package.release_lock(client, name, identifier, method=method))
+
+    return work
+
+
+async def stand_in(front: Any, client: Any, name: str) -> None:
+    """Locks in the place of redis-py's."""
+    home = "asyncio.lock" if front.name == "asyncio" else "lock"
+    kind = importlib.import_module(f"redis_lock_decorators.{home}").Lock
+    for timeout in (3, None):
+        lock = kind(client, f"{PREFIX}{name}", timeout=timeout)
+        assert await do(lock.acquire())
+        assert await do(lock.owned())
+        if timeout:
+            await do(lock.extend(2))
+            await do(lock.reacquire())
+        await do(lock.release())
+
+
+async def replicated(front: Any, client: Any, name: str) -> None:
+    """A lock that no replica confirms."""
+    lock = front.package.RedisLock(name, client=client, replicas=1)
+    assert await do(lock.acquire(0)) is None
+
+
+async def repeated(front: Any, client: Any, name: str) -> None:
+    """A lock of a client that is traced, so that it repeats requests itself."""
+    wrap(client)
+    await hold()(front, client, name)
+
+
+(EVERY, QUEUE, FENCES, LEAST, REPLICAS, STAND_INS, TRANSACTION, NATIVE, REPEATS, CLUSTER) = (
+    permissions.RIGHTS
+)
+#: What is done by each use, and what else that uses.
+WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
+    EVERY: ((), [hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")]),
+    QUEUE: (
+        (),
+        [
+            *(wait(), wait(wait="cohort"), wait(auto_renew=False)),
+            *(wait(holds=0.6, expire=0.5), wait(wait="cohort", holds=0.6, expire=0.5)),
+        ],
+    ),
+    FENCES: ((QUEUE,), [hold(fencing=True), wait(fencing=True)]),
+    LEAST: ((QUEUE,), [hold(min_hold=0.1), wait(min_hold=0.3)]),
+    REPLICAS: ((), [replicated]),
+    STAND_INS: ((), [stand_in]),
+    TRANSACTION: ((), [recipe("transaction"), recipe(None), hold(release_method="transaction")]),
+    f"{TRANSACTION}, queued": (
+        (TRANSACTION, QUEUE, LEAST),
+        [
+            wait(release_method="transaction"),
+            wait(release_method="transaction", min_hold=0.1),
+        ],
+    ),
+    NATIVE: ((), [recipe("native"), hold(release_method="native")]),
+    f"{NATIVE}, queued": ((NATIVE, QUEUE), [wait(release_method="native")]),
+    REPEATS: ((), [repeated]),
+    CLUSTER: ((), [hold(), hold()]),
+}
+#: Uses that a cluster does not have.
+ALONE = [use for use in WORKS if use.startswith((TRANSACTION, NATIVE))] + [REPEATS]
+
+
+@pytest.fixture(scope="module", params=["server"] if LEGACY else ["server", "cluster"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with LocalCluster() if request.param == "cluster" else LocalServer() as found:
+        nodes = found.nodes if isinstance(found, LocalCluster) else [found]
+        yield Place(nodes, isinstance(found, LocalCluster))
+
+
+def uses_of(place: Place, use: str) -> tuple[str, ...]:
+    """What a user must be allowed who uses this."""
+    own = (use,) if use in permissions.RIGHTS else ()
+    return (*own, *WORKS[use][0], *((CLUSTER,) if place.is_cluster else ()))
+
+
+async def do_all(front: Any, place: Place, use: str, name: str) -> list[Any]:
+    """What became of all works of a use, done at the same time."""
+    client = place.client(front)
+    works = [
+        partial(work, front, client, f"{name}:{number}")
+        for number, work in enumerate(WORKS[use][1])
+    ]
+    # An asyncio client of a cluster says ASKING on one connection and asks on another.
+    is_moving = use == CLUSTER and front.name == "blocking"
+    with place.half_moved(f"{PREFIX}{name}:0" if is_moving else None):
+        return await front.elsewhere(*works)
+
+
+def skip_unfit(place: Place, use: str) -> None:
+    if use in ALONE if place.is_cluster else use == CLUSTER:
+        pytest.skip("there is no such use of this kind of client")
+
+
+@pytest.mark.parametrize("use", WORKS)
+async def test_rights_that_are_listed_are_enough_and_used(place, front, use, name, caplog):
+    skip_unfit(place, use)
+    uses = uses_of(place, use)
+    with place.user(*permissions.rules(PREFIX, uses)):
+        results = await do_all(front, place, use, name)
+
+        assert results == [None] * len(results)
+        assert place.refused() == []
+        used = place.used()
+
+    assert [record.getMessage() for record in caplog.records] == []
+    listed = {command.lower() for command in permissions.RIGHTS.get(use, ())} & place.known
+    assert listed - used == ({"asking"} if front.name == "asyncio" and use == CLUSTER else set())
+
+
+def droppable() -> list[tuple[str, str]]:
+    """Every item of the list, with a use that has it."""
+    return [(use, command) for use in permissions.RIGHTS for command in permissions.RIGHTS[use]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("use", "command"), droppable())
+async def test_without_a_right_that_is_listed_something_is_refused(
+    place, front, use, command, name
+):
+    skip_unfit(place, use)
+    if command.lower() not in place.known:
+        pytest.skip("the server does not have it")
+    if command == "ASKING" and front.name == "asyncio":
+        pytest.skip("this client does not use it well")
+    missing = f"+{command.lower()}"
+    rules = [rule for rule in permissions.rules(PREFIX, uses_of(place, use)) if rule != missing]
+    with place.user(*rules):
+        try:
+            results = await do_all(front, place, use, name)
+        except Exception as error:  # the client itself does not come about
+            results = [error]
+        refused = place.refused()
+
+    assert refused or any(isinstance(result, Exception) for result in results)
+
+
+@pytest.mark.parametrize("missing", ["~", "&"])
+async def test_without_the_pattern_of_keys_or_channels_something_is_refused(
+    place, front, missing, name
+):
+    rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
+    with place.user(*[rule for rule in rules if not rule.startswith(missing)]):
+        await do_all(front, place, QUEUE, name)
+
+        assert place.refused()
+
+
+@pytest.mark.parametrize("prefix", [PREFIX, "{x}:", "a{b:", "*[x]:", ""])
+async def test_one_pattern_is_enough_for_every_prefix_and_name(place, front, prefix, name):
+    names = [f"{name}{odd}" for odd in ("", "}", "{", "{}", "{7}", "}{", "{{7}}", "~:", "é")]
+    allowed = permissions.rules(prefix, uses_of(place, QUEUE))
+    with place.user(*allowed):
+        client = place.client(front)
+        works = [partial(wait(prefix=prefix), front, client, one) for one in names]
+        assert await front.elsewhere(*works) == [None] * len(works)
+
+        assert place.refused() == []
+    assert place.left(f"*{name}*") == len(names)  # notes of releases
+
+
+def test_list_is_the_one_in_the_documents():
+    listed = re.findall(r"(?m)^  \* - (.+)\n    - (.+)$", SECURITY.read_text())
+
+    shown = {
+        use.replace("``", ""): tuple(re.findall(r"``([A-Z|]+)``", row)) for use, row in listed[1:]
+    }
+    assert shown == permissions.RIGHTS
+
+
+# What is done without
+
+
+async def test_without_channels_waiters_look_for_the_lock(place, front, name, caplog):
+    rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
+    with place.user(*[rule for rule in rules if not rule.startswith("&")]):
+        await wait()(front, place.client(front), name)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert "instead of being told" in told[0]
+
+
+async def test_without_rights_to_a_queue_waiters_look_for_the_lock(place, front, name):
+    with place.user(*permissions.rules(PREFIX, uses_of(place, EVERY))):
+        await wait()(front, place.client(front), name)
+
+
+@pytest.mark.parametrize("missing", ["+zpopmin", "+hget"])
+async def test_without_the_right_to_hand_on_waiters_look_for_the_lock(place, front, name, missing):
+    allowed = [rule for rule in permissions.rules(PREFIX, uses_of(place, QUEUE)) if rule != missing]
+    with place.user(*allowed):
+        client = place.client(front)
+        lock = front.package.RedisLock(name, client=client, expire=0.5, acquire_time=20)
+
+        async def one() -> None:
+            async with front.held(lock):
+                await front.sleep(0.1)
+
+        assert await front.elsewhere(one, one) == [None] * 2
+
+    assert place.left(f"{PREFIX}{name}") == 0
+
+
+@pytest.mark.parametrize("missing", [("~",), ("+del",), ("+exists",), ("+hget", "+exists")])
+async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
+    key = f"{PREFIX}{name}"
+    rules = permissions.rules(PREFIX, uses_of(place, EVERY))
+    allowed = [rule for rule in rules if not rule.startswith(missing)]
+    with place.user(*allowed, f"~{key}"):
+        await hold()(front, place.client(front), name)
+    await front.sleep(0.01)
+
+    assert place.left(key) == 0
+
+
+@pytest.mark.parametrize("missing", ["+multi", "+exec"])
+async def test_lock_is_let_go_where_transactions_are_forbidden(place, front, name, missing, caplog):
+    skip_unfit(place, TRANSACTION)
+    uses = uses_of(place, TRANSACTION)
+    with place.user(*[rule for rule in permissions.rules(PREFIX, uses) if rule != missing]):
+        client = place.client(front)
+        for _ in range(2):
+            await hold(release_method="transaction")(front, client, name)
+            assert place.left(f"{PREFIX}{name}") == 0
+        # The client's own connections are as they were.
+        assert await do(client.get(f"{PREFIX}{name}")) is None
+
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
+@pytest.mark.parametrize("missing", ["-multi", "-exec"])
+async def test_lock_is_let_go_where_transactions_become_forbidden(
+    place, front, name, missing, caplog
+):
+    skip_unfit(place, TRANSACTION)
+    with place.user(*permissions.rules(PREFIX, uses_of(place, TRANSACTION))):
+        client = place.client(front)
+        await hold(release_method="transaction")(front, client, name)
+        place.change(missing)
+        for _ in range(2):
+            await hold(release_method="transaction")(front, client, name)
+            assert place.left(f"{PREFIX}{name}") == 0
+
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
+@pytest.mark.parametrize("missing", ["+multi", "+exec"])
+async def test_lock_of_another_is_left_to_it_where_transactions_are_forbidden(
+    place, front, name, missing, monkeypatch
+):
+    """It is lost between the look at its key and the commands."""
+    skip_unfit(place, TRANSACTION)
+    key, admin = f"{PREFIX}{name}", place.admins[0]
+    watch = TaskWatch if front.name == "asyncio" else BlockingWatch
+    holder = watch.holder
+
+    async def overtaken(self: Any, asked: bytes) -> Any:
+        found = await holder(self, asked)
+        admin.set(key, "another", px=60_000)
+        return found
+
+    monkeypatch.setattr(watch, "holder", overtaken)
+    uses = uses_of(place, TRANSACTION)
+    with place.user(*[rule for rule in permissions.rules(PREFIX, uses) if rule != missing]):
+        lock = front.package.RedisLock(
+            name, client=place.client(front), release_method="transaction"
+        )
+        with pytest.raises(LockLostError):
+            await do((await do(lock.acquire())).release())
+
+    assert admin.getdel(key) == b"another"
+
+
+async def test_without_scripts_nothing_is_taken_that_lasts(place, front, name):
+    rules = [rule for rule in permissions.rules(PREFIX) if not rule.startswith("+eval")]
+    with place.user(*rules):
+        client = place.client(front)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            await do(front.package.RedisLock(name, client=client).acquire())
+        assert place.left(f"{PREFIX}{name}") == 0
+
+        identifier = await do(front.package.acquire_lock(client, name))
+        assert await do(front.package.release_lock(client, name, identifier))
+        assert place.left(f"{PREFIX}{name}") == 0

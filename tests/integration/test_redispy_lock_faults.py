@@ -1,0 +1,320 @@
+"""The stand-ins for redis-py's Lock with replies lost, servers dead, callers interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+import redis
+from support.fronts import LEGACY, do, wrap
+from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
+from support.proxy import FaultProxy
+
+import redis_lock_decorators.lock
+from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators.testing import LocalServer
+
+if not LEGACY:
+    import redis_lock_decorators.asyncio.lock
+
+BROKEN = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
+MINE = "mine"
+FATES = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
+
+
+@pytest.fixture(params=["direct", "wrapped"])
+def client(front, proxy, request):
+    """A client through the proxy: past its ``execute_command``, or through it."""
+    client = front.client(proxy)
+    if request.param == "wrapped":
+        if LEGACY:
+            pytest.skip("redis-py 3.5 does not repeat by itself")
+        wrap(client)
+    return client
+
+
+@pytest.fixture
+def make(front, client, name):
+    def lock(**options):
+        return front.package.lock.Lock(client, name, **options)
+
+    return lock
+
+
+def runs(verb):
+    """Whether a command runs the script of a verb, known to the server or not."""
+    return lambda command: len(command) > 1 and command[1] in _lua.script(verb)
+
+
+async def warm(lock):
+    """Let the server know the scripts."""
+    for token in (None, "warm"):
+        assert await do(lock.acquire(token=token))
+        if lock.timeout is not None:
+            await do(lock.extend(1))
+        await do(lock.release())
+
+
+@FATES
+@pytest.mark.parametrize("known", [False, True], ids=["eval", "evalsha"])
+@pytest.mark.parametrize("verb", ["acquire", "settle"])
+@pytest.mark.parametrize("timeout", [None, 10])
+@pytest.mark.parametrize("token", [None, "mine"])
+async def test_an_acquire_survives_a_lost_reply(
+    front, proxy, direct, name, make, fate, known, verb, timeout, token
+):
+    lock = make(timeout=timeout)
+    if known:
+        await warm(lock)
+    else:
+        direct.script_flush()
+    getattr(proxy, fate)(runs(verb))
+    started = time.monotonic()
+
+    assert await do(lock.acquire(False, token=token)) is True
+
+    assert time.monotonic() - started < 5
+    assert direct.get(name) == lock.local.token
+    assert token is None or lock.local.token == token.encode()
+    assert direct.pttl(name) == -1 if timeout is None else 8_000 < direct.pttl(name) <= 10_000
+    assert await do(lock.owned())
+    await do(lock.release())
+    assert not direct.exists(name)
+
+
+@FATES
+@pytest.mark.parametrize("timeout", [None, 10])
+@pytest.mark.parametrize("token", [None, "mine"])
+async def test_a_release_survives_a_lost_reply(
+    front, proxy, direct, name, make, fate, timeout, token
+):
+    lock = make(timeout=timeout)
+    await warm(lock)
+    assert await do(lock.acquire(token=token))
+    getattr(proxy, fate)(runs("release"))
+
+    await do(lock.release())
+
+    assert lock.local.token is None
+    assert not direct.exists(name)
+
+
+@FATES
+@pytest.mark.parametrize("verb", ["time_left", "adjust"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_extension_survives_a_lost_reply_and_adds_once(
+    front, proxy, direct, name, make, fate, verb, times
+):
+    lock = make(timeout=10)
+    await warm(lock)
+    assert await do(lock.acquire())
+    getattr(proxy, fate)(runs(verb), times=times)
+
+    assert await do(lock.extend(20)) is True
+    assert 28_000 < direct.pttl(name) <= 30_030
+    getattr(proxy, fate)(runs(verb), times=times)
+    assert await do(lock.reacquire()) is True
+
+    assert 8_000 < direct.pttl(name) <= 10_030
+    await do(lock.release())
+
+
+async def test_a_copy_of_an_extension_that_arrives_late_changes_nothing(
+    front, proxy, direct, name, make
+):
+    lock = make(timeout=10)
+    assert await do(lock.acquire())
+    proxy.clear()
+    await do(lock.extend(2, replace_ttl=True))
+    late = [command for command in proxy.commands if runs("adjust")(command)][-1]
+    await do(lock.extend(50))
+
+    direct.eval(_lua.script("adjust").text, *late[2:])
+
+    assert direct.pttl(name) > 50_000
+    await do(lock.release())
+    direct.eval(_lua.script("adjust").text, *late[2:])
+    assert not direct.exists(name)
+
+
+async def test_a_copy_of_an_acquire_that_arrives_late_ends_by_itself(
+    front, proxy, direct, name, make
+):
+    lock = make()
+    proxy.clear()
+    assert await do(lock.acquire(token=MINE))
+    sent = [command for command in proxy.commands if command[0].startswith(b"EVAL")]
+    acquired, settled = (
+        [command for command in sent if runs(verb)(command)][-1] for verb in ("acquire", "settle")
+    )
+    await do(lock.release())
+
+    direct.eval(_lua.script("settle").text, *settled[2:])
+    assert not direct.exists(name)
+    direct.eval(_lua.script("acquire").text, *acquired[2:])
+
+    assert 0 < direct.pttl(name) <= 10_000
+    direct.delete(name)
+
+
+async def test_a_failed_release_can_be_called_again(front, name):
+    with LocalServer() as server, FaultProxy(server.host, server.port) as proxy:
+        lock = front.package.lock.Lock(front.client(proxy), name, timeout=60)
+        assert await do(lock.acquire())
+        token = lock.local.token
+        proxy.drop_request(lambda command: True, times=1000)
+        with pytest.raises(BROKEN):
+            await do(lock.release())
+        assert lock.local.token == token
+        proxy._rules.clear()
+
+        await do(lock.release())
+
+        assert lock.local.token is None
+        assert not server.client().exists(name)
+
+
+async def test_a_broken_connection_does_not_replace_the_body_error(front, name, caplog):
+    with LocalServer() as server:
+        lock = front.package.lock.Lock(front.client(server), name, timeout=60)
+        with pytest.raises(ValueError, match="own"):
+            async with front.held(lock):
+                server.kill()
+                raise ValueError("the body's own")
+
+    assert "was not released" in caplog.text
+
+
+async def test_a_dead_server_is_the_clients_own_error(front, name):
+    with LocalServer() as server:
+        client = front.client(server)
+        lock = front.package.lock.Lock(client, name)
+        assert await do(lock.acquire())
+        server.kill()
+        started = time.monotonic()
+
+        with pytest.raises(BROKEN):
+            await do(lock.owned())
+        with pytest.raises(BROKEN):
+            async with front.held(front.package.lock.Lock(client, name, blocking_timeout=0.2)):
+                raise AssertionError("it must not run")
+
+        assert time.monotonic() - started < 20
+        assert lock.local.token
+
+
+async def test_an_acquire_that_never_hears_back_leaves_nothing_for_ever(
+    front, proxy, direct, name, make
+):
+    lock = make()
+    await warm(lock)
+    proxy.drop_reply(runs("acquire"), times=1000)
+
+    with pytest.raises(BROKEN):
+        await do(lock.acquire(False))
+
+    assert lock.local.token is None
+    assert not direct.exists(name)
+    proxy._rules.clear()
+    proxy.drop_reply(runs("settle"), times=1000)
+    with pytest.raises(BROKEN):
+        await do(lock.acquire(False, token=MINE))
+    assert lock.local.token is None
+    assert not direct.exists(name)
+
+
+OPTIONS = pytest.mark.parametrize(
+    ("timeout", "token"), [(10, None), (None, None), (10, "mine"), (None, "mine")]
+)
+
+
+@OPTIONS
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("kind", [Interrupted, Limited])
+def test_a_thread_interrupted_at_any_line_leaves_no_key(
+    server, direct, name, timeout, token, kind, monkeypatch
+):
+    monkeypatch.setattr(Interruption, "kind", kind)
+    client = server.client()
+    lock = redis_lock_decorators.lock.Lock(client, name, timeout=timeout)
+
+    def acquire(interruption):
+        with interruption:
+            try:
+                lock.acquire(token=token)
+            except kind:
+                assert not client.exists(name), interruption.queue_entry
+                assert lock.local.token is None, interruption.queue_entry
+                raise
+        if lock.local.token is not None:
+            lock.release()
+        assert not client.exists(name), interruption.queue_entry
+
+    def block(interruption):
+        try:
+            with interruption, lock:
+                pass
+        finally:
+            assert not client.exists(name), interruption.queue_entry
+
+    def failing_block(interruption):
+        try:
+            with contextlib.suppress(ValueError), interruption, lock:
+                raise ValueError("of the body")
+        finally:
+            assert not client.exists(name), interruption.queue_entry
+
+    def release(interruption):
+        lock.acquire(token=token)
+        try:
+            with interruption:
+                lock.release()
+        finally:
+            if lock.local.token is not None:
+                lock.release()
+            assert not client.exists(name), interruption.queue_entry
+
+    assert interrupt_every_line(acquire) > 30
+    assert interrupt_every_line(release) > 20
+    if token is None:
+        assert interrupt_every_line(block) > 50
+        assert interrupt_every_line(failing_block) > 50
+
+
+if not LEGACY:
+    from integration.test_cancellation import cancel_everywhere
+
+    @OPTIONS
+    async def test_a_task_cancelled_anywhere_leaves_no_key(
+        front, proxy, direct, name, timeout, token
+    ):
+        if front.name != "asyncio":
+            pytest.skip("threads are not cancelled")
+        proxy.delay = 0.002
+        lock = front.package.lock.Lock(front.client(proxy), name, timeout=timeout)
+
+        async def acquire():
+            await lock.acquire(token=token)
+
+        async def block():
+            async with lock:
+                pass
+
+        async def release():
+            await lock.acquire(token=token)
+            await lock.release()
+
+        async def check(cancelled):
+            assert cancelled is not bool(direct.exists(name))
+            direct.delete(name)
+
+        async def check_free(cancelled):
+            assert not direct.exists(name)
+
+        assert await cancel_everywhere(acquire, check) >= 1
+        assert await cancel_everywhere(release, check_free) >= 1
+        if token is None:
+            assert await cancel_everywhere(block, check_free) >= 2

@@ -1,0 +1,383 @@
+"""What a client's exception means: unknown outcomes are repeated, all else is raised."""
+
+import asyncio
+import concurrent.futures
+from typing import Any
+
+import pytest
+import redis
+import redis.exceptions as client
+
+from redis_lock_decorators._io.client_errors import (
+    is_change,
+    is_outcome,
+    is_reply,
+    is_unknown,
+    keeps_connection,
+    lacks,
+    meant,
+    unsent,
+    was_sent,
+)
+from redis_lock_decorators.errors import LockError
+
+#: What servers reply, as they write it.
+UNKNOWN_REPLIES = [
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "CLUSTERDOWN The cluster is down",
+    "READONLY You can't write against a read only replica.",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "LOADING Redis is loading the dataset in memory",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "UNKILLABLE Sorry the script already executed write commands against the dataset.",
+    "NOREPLICAS Not enough good replicas to write.",
+]
+DEFINITE_REPLIES = [
+    "MOVED 3999 127.0.0.1:6381",
+    "ASK 3999 127.0.0.1:6381",
+    "CROSSSLOT Keys in request don't hash to the same slot",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to.",
+    "NOSCRIPT No matching script. Please use EVAL.",
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "NOPERM this user has no permissions to run the 'evalsha' command",
+    "EXECABORT Transaction discarded because of previous errors.",
+    "WRONGTYPE Operation against a key holding the wrong kind of value",
+    "ERR unknown command 'DELIFEQ', with args beginning with: 'a' 'b' ",
+    "ERR value is not an integer or out of range",
+    "BUSYKEY Target key name already exists.",
+]
+#: As Redis 6.2 and 7.0 wrap them when a call inside of a script fails.
+IN_SCRIPT = "ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -{}"
+
+
+def parsed(reply: str) -> Exception:
+    """The exception that the client makes of an error reply."""
+    try:
+        from redis._parsers import base
+    except ImportError:  # before redis-py 5
+        from redis.connection import BaseParser
+
+        return BaseParser().parse_error(reply)  # type: ignore[no-any-return]
+    return base.BaseParser.parse_error(reply)
+
+
+def made(name: str, *bases: type, module: str) -> Exception:
+    """An exception of a class of that name in that module."""
+    kind = type(name, bases or (Exception,), {"__module__": module})
+    error: Exception = kind("wrong")
+    return error
+
+
+def first_word(text: str) -> str:
+    return text.partition(" ")[0]
+
+
+# Replies
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
+def test_reply_that_may_be_another_in_a_moment_is_unknown(reply: str) -> None:
+    assert is_unknown(parsed(reply))
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
+def test_reply_that_the_client_has_no_class_for_is_told_by_its_text(reply: str) -> None:
+    assert is_unknown(client.ResponseError(reply))
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES[2:5], ids=first_word)
+def test_reply_from_inside_of_a_script_is_told_by_its_text(reply: str) -> None:
+    assert is_unknown(client.ResponseError(IN_SCRIPT.format(reply)))
+
+
+@pytest.mark.parametrize("reply", DEFINITE_REPLIES, ids=first_word)
+def test_reply_that_will_stay_the_same_is_definite(reply: str) -> None:
+    assert not is_unknown(parsed(reply))
+    assert not is_unknown(client.ResponseError(reply))
+
+
+def test_word_in_the_middle_of_a_reply_means_nothing() -> None:
+    assert not is_unknown(client.ResponseError("ERR the user BUSY is not LOADING"))
+
+
+@pytest.mark.parametrize(
+    "reply", [*UNKNOWN_REPLIES[:4], *UNKNOWN_REPLIES[5:], *DEFINITE_REPLIES], ids=first_word
+)
+def test_error_reply_leaves_the_connection_in_order(reply: str) -> None:
+    assert is_reply(client.ResponseError(reply))
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
+def test_reply_to_a_command_of_a_pipeline_is_told_by_its_text(reply: str) -> None:
+    told = "Command # 1 (DEL OOM) of pipeline caused error: "
+
+    assert is_unknown(client.ResponseError(told + reply))
+    assert is_unknown(client.ResponseError(f"{told}{(reply,)}"))
+
+
+# Keys that are watched
+
+
+def test_key_that_changed_is_no_failure() -> None:
+    error = client.WatchError("Watched variable changed.")
+
+    assert is_change(error)
+    assert meant(object(), error) is error
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "A ConnectionError occurred on while watching one or more keys",
+        "A TimeoutError occurred while watching one or more keys",
+    ],
+)
+def test_connection_that_broke_while_it_watched_is_an_unknown_outcome(sentence: str) -> None:
+    error = client.WatchError(sentence)
+
+    found = meant(redis.Redis(), error)
+
+    assert not is_change(error)
+    assert is_unknown(found)
+    assert was_sent(found)
+    assert found.__cause__ is error
+
+
+def test_other_errors_of_a_pipeline_are_what_they_are() -> None:
+    error = client.ResponseError("ERR wrong")
+
+    assert meant(redis.Redis(), error) is error
+
+
+# Connections
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        client.ConnectionError("Connection closed by server."),
+        client.ConnectionError("Error 111 connecting to localhost:6379. Connection refused."),
+        client.TimeoutError("Timeout reading from socket"),
+        client.BusyLoadingError("Redis is loading the dataset in memory"),
+        client.ConnectionError("max number of clients reached"),
+    ],
+    ids=str,
+)
+def test_broken_connection_is_an_unknown_outcome(error: Exception) -> None:
+    assert is_unknown(error)
+    assert not is_reply(error)
+
+
+def test_reply_that_cannot_be_read_is_an_unknown_outcome() -> None:
+    assert is_unknown(client.InvalidResponse("Protocol Error: b'HTTP/1.1 400'"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("MaxConnectionsError", "ReadOnlyError", "TryAgainError", "ClusterDownError"),
+        *("MasterDownError", "SlotNotCoveredError", "ClusterError"),
+    ],
+)
+def test_passing_error_of_a_newer_client_is_unknown(name: str) -> None:
+    if not hasattr(client, name):
+        pytest.skip("this client does not have it")
+
+    assert is_unknown(getattr(client, name)("wrong"))
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Redis Cluster cannot be connected. Please provide at least one reachable node: timed out",
+        "All slots are not covered after query all startup_nodes. 5 of 16384 covered...",
+    ],
+)
+def test_cluster_that_cannot_be_reached_is_an_unknown_outcome(sentence: str) -> None:
+    if not hasattr(client, "RedisClusterException"):
+        pytest.skip("this client does not have it")
+
+    assert is_unknown(client.RedisClusterException(sentence))
+
+
+@pytest.mark.parametrize("name", ["AuthenticationError", "AuthorizationError"])
+def test_refused_credentials_are_definite(name: str) -> None:
+    if not hasattr(client, name):
+        pytest.skip("this client does not have it")
+
+    assert not is_unknown(getattr(client, name)("wrong"))
+
+
+@pytest.mark.parametrize("home", ["valkey.exceptions", "rediscluster.exceptions"])
+@pytest.mark.parametrize("name", ["ConnectionError", "TimeoutError", "ClusterDownError"])
+def test_errors_of_related_clients_are_known(home: str, name: str) -> None:
+    exceptions = pytest.importorskip(home)
+    if not hasattr(exceptions, name):
+        pytest.skip("this client does not have it")
+
+    error = getattr(exceptions, name)("MASTERDOWN wrong")
+
+    assert is_unknown(error)
+
+
+@pytest.mark.parametrize("home", ["valkey.exceptions", "rediscluster.exceptions"])
+@pytest.mark.parametrize("name", ["ResponseError", "AuthenticationError", "MovedError"])
+def test_definite_errors_of_related_clients_are_known(home: str, name: str) -> None:
+    exceptions = pytest.importorskip(home)
+    if not hasattr(exceptions, name):
+        pytest.skip("this client does not have it")
+
+    assert not is_unknown(getattr(exceptions, name)("3999 127.0.0.1:6381"))
+
+
+# What is not the client's
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError("a signal handler's"),
+        ConnectionError("a signal handler's"),
+        ConnectionResetError("a signal handler's"),
+        asyncio.TimeoutError(),
+        concurrent.futures.TimeoutError(),
+        made("TimeoutError", module="timeout_decorator.timeout_decorator"),
+        made("TimeoutError", AssertionError, module="wrapt_timeout_decorator"),
+        made("TimeoutError", TimeoutError, module="myapp.limits"),
+        made("ConnectionError", OSError, module="requests.exceptions"),
+        made("ClusterError", module="myapp.cluster"),
+        made("Deadline", module="myapp"),
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
+)
+def test_error_of_a_users_signal_handler_is_not_the_clients(error: Exception) -> None:
+    assert not is_unknown(error)
+    assert not is_reply(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_ours"),
+    [
+        (client.ConnectionError("gone"), True),
+        (client.ResponseError("ERR wrong"), True),
+        (LockError("wrong"), True),
+        (ConnectionResetError(104, "Connection reset by peer"), True),
+        (TimeoutError("timed out"), True),
+        (TimeoutError("a signal handler's"), False),
+        (TimeoutError(), False),
+        (made("Deadline", module="myapp"), False),
+        (KeyboardInterrupt(), False),
+        (asyncio.CancelledError(), False),
+    ],
+    ids=repr,
+)
+def test_exception_from_outside_is_no_outcome_of_a_request(
+    error: BaseException, is_ours: bool
+) -> None:
+    assert is_outcome(error) == is_ours
+
+
+@pytest.mark.parametrize(
+    "sentence", ["BUSY", "LOADING the report", "READONLY", "NOSCRIPT", "unknown command"]
+)
+def test_words_of_a_users_error_are_not_the_servers(sentence: str) -> None:
+    assert not is_unknown(ValueError(sentence))
+    assert lacks(ValueError(sentence)) == ""
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("wrong"), LockError("wrong")])
+def test_error_of_a_program_is_definite(error: Exception) -> None:
+    assert not is_unknown(error)
+
+
+def test_users_error_that_is_also_the_clients_is_the_clients() -> None:
+    assert is_unknown(made("Gone", client.ConnectionError, module="myapp"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
+def test_interrupt_is_no_reply(error: BaseException) -> None:
+    assert not is_reply(error)
+
+
+# What the server lacks
+
+NO_EXEC = "discarded because of: NOPERM User u has no permissions to run the 'exec' command"
+
+
+@pytest.mark.parametrize(
+    ("error", "missing"),
+    [
+        (client.NoScriptError("No matching script. Please use EVAL."), "script"),
+        (client.ResponseError("NOSCRIPT No matching script. Please use EVAL."), "script"),
+        (client.ResponseError("unknown command 'DELIFEQ', with args beginning with: "), "command"),
+        (client.ResponseError("ERR unknown command `DELEX`, with args beginning with"), "command"),
+        (client.ResponseError("ERR Unknown command"), "command"),
+        (client.ResponseError("WRONGTYPE Operation against a key holding the wrong"), "string"),
+        (client.ResponseError(IN_SCRIPT.format("WRONGTYPE Operation against a key")), "string"),
+        (client.ResponseError("ERR syntax error"), ""),
+        (client.ConnectionError("gone"), ""),
+        (client.NoPermissionError("this user has no permissions to run 'delifeq'"), "right"),
+        (client.ResponseError("ACL failure in script: User u has no permissions"), "right"),
+        (client.ResponseError("ACL failure in script: No permissions to access a key"), "right"),
+        (client.ResponseError("The user executing the script can't run this command"), "right"),
+        (client.ExecAbortError(f"Transaction {NO_EXEC}"), "right"),
+        (client.ResponseError(f"EXECABORT Transaction {NO_EXEC}"), "right"),
+        (client.ExecAbortError("Transaction discarded because of previous errors."), ""),
+        (client.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), "memory"),
+    ],
+)
+def test_what_the_server_lacks_is_told(error: Any, missing: str) -> None:
+    assert lacks(error) == missing
+
+
+def test_command_that_the_cluster_client_does_not_know_is_lacking() -> None:
+    error = client.RedisError("DELIFEQ command doesn't exist in Redis commands")
+
+    assert lacks(error) == "command"
+
+
+@pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[1:], DEFINITE_REPLIES[0]], ids=first_word)
+def test_other_replies_tell_of_nothing_lacking(reply: str) -> None:
+    assert lacks(parsed(reply)) == ""
+
+
+@pytest.mark.parametrize(("sentence", "missing"), [("TTL exhausted.", "keys"), ("another", "")])
+def test_cluster_client_that_was_sent_to_and_fro_tells_of_keys(sentence: str, missing: str) -> None:
+    if not hasattr(client, "ClusterError"):
+        pytest.skip("this client does not have it")
+    assert lacks(client.ClusterError(sentence)) == missing
+
+
+def test_keys_of_a_slot_that_is_moving_are_lacking() -> None:
+    assert lacks(parsed(UNKNOWN_REPLIES[0])) == "keys"
+    assert lacks(client.ResponseError(UNKNOWN_REPLIES[0])) == "keys"
+
+
+# What a connection is good for after a reply
+
+
+@pytest.mark.parametrize("reply", UNKNOWN_REPLIES[2:5], ids=first_word)
+def test_server_that_is_no_master_now_is_asked_over_another_connection(reply: str) -> None:
+    assert not keeps_connection(parsed(reply))
+    assert not keeps_connection(client.ResponseError(reply))
+    assert not keeps_connection(client.ResponseError(IN_SCRIPT.format(reply)))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"OK", [1], client.ResponseError("ERR x"), client.NoScriptError("No matching script.")],
+    ids=str,
+)
+def test_other_replies_leave_the_connection_in_use(reply: Any) -> None:
+    assert keeps_connection(reply)
+
+
+def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
+    error = client.ConnectionError("refused")
+    assert was_sent(error)
+
+    unsent(error)
+
+    assert not was_sent(error)

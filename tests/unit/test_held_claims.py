@@ -1,0 +1,102 @@
+"""The claims held through a client: known while they live, and forgotten though nobody lets go."""
+
+import gc
+import weakref
+
+from support.simulation import SimulatedPort, new_claim, taken
+
+from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.held_claims import LEAST, HeldClaims
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._io.blocking_port import run
+
+
+class Owner:
+    """A task that acquires, with its result."""
+
+
+def take_and_leave(port: SimulatedPort, number: int, owner: object) -> Claim:
+    claim = new_claim(f"lock {number}", expire=0.05, owner=owner)
+    assert run(acquire(port, claim, 0, 0.005)) is None
+    return claim
+
+
+def test_claims_left_to_expire_are_forgotten_in_time() -> None:
+    port = SimulatedPort()
+
+    kept = [take_and_leave(port, number, owner=None) for number in range(5000)]
+
+    living = sum(claim.is_live(port.now()) for claim in kept)
+    assert living < 100
+    assert len(port.held) <= 2 * living + LEAST
+
+
+def test_abandoned_claims_of_a_long_lease_are_forgotten_in_time() -> None:
+    port = SimulatedPort()
+
+    for number in range(5000):
+        taken(port, f"lock {number}", expire=86_400)
+    gc.collect()
+
+    assert len(port.held) <= LEAST
+    assert dict(port.held) == {}
+
+
+def test_neither_a_claim_that_nobody_has_nor_its_owner_is_kept_alive() -> None:
+    port, owner = SimulatedPort(), Owner()
+    claim = take_and_leave(port, 1, owner)
+    ended = [weakref.ref(claim), weakref.ref(owner)]
+
+    del claim, owner
+    gc.collect()
+
+    assert [one() for one in ended] == [None, None]
+
+
+def test_claim_of_a_key_is_found_while_it_lives() -> None:
+    port = SimulatedPort()
+    claim = taken(port, "lock", expire=3600)
+
+    assert port.held.find(claim.keys[0]) is claim
+    assert port.held.find(b"another") is None
+
+
+def test_claims_that_live_stay_known_however_many_there_are() -> None:
+    port = SimulatedPort()
+
+    living = [taken(port, f"lock {number}", expire=3600) for number in range(1000)]
+
+    assert dict(port.held) == {claim.keys[0]: claim for claim in living}
+
+
+def test_searches_grow_rarer_with_the_number_of_living_claims() -> None:
+    searches = 0
+
+    class Counting(HeldClaims):
+        def _search(self, now: float) -> None:
+            nonlocal searches
+            searches += 1
+            super()._search(now)
+
+    port = SimulatedPort()
+    port.held = Counting()
+    living = [taken(port, f"lock {number}", expire=3600) for number in range(4000)]
+
+    for _ in range(1000):
+        run(release(port, taken(port, "one more"), "script"))
+
+    assert len(living) == 4000
+    assert searches <= 7
+
+
+def test_claim_that_took_the_lock_meanwhile_is_not_forgotten_with_the_other() -> None:
+    port = SimulatedPort()
+    lost = taken(port, "a", expire=1)
+    port.clock.advance(2)
+    successor = taken(port, "a")
+
+    port.held.forget(lost)
+    port.held.forget(lost)
+
+    assert port.held == {successor.keys[0]: successor}

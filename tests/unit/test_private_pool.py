@@ -1,0 +1,349 @@
+"""Connections of our own: which are kept, which are looked at first, and what has left by when."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from typing import Any
+
+import pytest
+import redis
+import redis.exceptions as client
+from support.peers import Peers
+
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import timeouts
+from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._io.transport.sockets import BlockingSocket
+
+READONLY = b"-READONLY You can't write against a read only replica.\r\n"
+IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY no\r\n"
+
+
+@pytest.fixture(autouse=True, params=["kernel", "python"])
+def keeper_of_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+
+
+class Silent(redis.Connection):
+    """One that says nothing to the server when it is opened."""
+
+    def on_connect(self) -> None:
+        pass
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        pass
+
+
+def ask(private_pool: PrivatePool, pool: Peers, seconds: float = 60) -> Any:
+    return private_pool.exchange(pool, ("PING",), time.monotonic() + seconds)
+
+
+def test_a_connection_in_order_is_used_again() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n", b"-ERR wrong\r\n", b"+4\r\n") as pool:
+        private_pool = PrivatePool()
+
+        assert [ask(private_pool, pool), ask(private_pool, pool)] == [b"1", b"2"]
+        with pytest.raises(client.ResponseError):
+            ask(private_pool, pool)
+        assert ask(private_pool, pool) == b"4"
+
+        assert len(pool.ends) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        READONLY,
+        IN_SCRIPT,
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-NOREPLICAS Not enough good replicas to write.\r\n",
+    ],
+)
+def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(said: bytes) -> None:
+    with Peers(said, b"+from the old one\r\n") as pool:
+        private_pool = PrivatePool()
+
+        with pytest.raises(client.RedisError):
+            ask(private_pool, pool)
+        pool.script = [b"+from the new one\r\n"]
+
+        assert ask(private_pool, pool) == b"from the new one"
+
+
+def test_idle_connections_to_it_are_dropped_too() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        private_pool, until = PrivatePool(), time.monotonic() + 60
+        ask(private_pool, pool)
+        first = private_pool._take(pool)  # as if another thread used it now
+        pool.script = [b"+1\r\n", READONLY]
+        ask(private_pool, pool)
+        private_pool._idle.insert(0, first)  # type: ignore[arg-type]
+
+        with pytest.raises(client.ReadOnlyError):
+            ask(private_pool, pool)
+        pool.script = [b"+new\r\n"]
+
+        assert private_pool.exchange(pool, ("PING",), until) == b"new"
+
+
+def test_a_connection_that_the_server_closed_is_not_written_to() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        pool.ends[0].close()
+        pool.script = [b"+2\r\n"]
+
+        assert ask(private_pool, pool) == b"2"
+
+
+def test_a_reply_that_nobody_asked_for_is_nobodys() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        pool.ends[0].sendall(b"+late\r\n")
+        pool.script = [b"+2\r\n"]
+
+        assert ask(private_pool, pool) == b"2"
+
+
+def test_more_replies_than_requests_are_nobodys() -> None:
+    with Peers(b"+1\r\n+late\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        pool.script = [b"+2\r\n"]
+
+        assert ask(private_pool, pool) == b"2"
+
+
+def test_a_lane_that_is_forgotten_in_a_cycle_closes_its_connection() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        private_pool._idle.append(private_pool)  # type: ignore[arg-type]
+
+        del private_pool
+        gc.collect()
+
+        pool.ends[0].settimeout(10)
+        assert pool.ends[0].recv(1) == b""
+
+
+def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
+    with Peers(b"+old\r\n", b"+old\r\n", host="old") as pool:
+        private_pool = PrivatePool()
+        pool.master_address = ("old", 6379)  # type: ignore[attr-defined]
+        assert ask(private_pool, pool) == b"old"
+
+        pool.master_address = ("new", 6379)  # type: ignore[attr-defined]
+        pool.connection_kwargs, pool.script = {"host": "new"}, [b"+new\r\n"]
+
+        assert ask(private_pool, pool) == b"new"
+
+
+# What may have reached a server
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        client.ConnectionError("Error 111 connecting to localhost:6379. Connection refused."),
+        client.ConnectionError("Error -2 connecting to nowhere:6379. Name or service not known."),
+        client.TimeoutError("Timeout connecting to server"),
+        client.AuthenticationError("invalid username-password pair"),
+        client.BusyLoadingError("Redis is loading the dataset in memory"),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_nothing_is_sent_where_no_connection_was_opened(error: BaseException) -> None:
+    pool = Peers()
+    pool.error = error
+
+    with pytest.raises(type(error)) as caught:
+        ask(PrivatePool(), pool)
+
+    assert not client_errors.was_sent(caught.value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("said", [b"", b"+half", b"what?\r\n"], ids=repr)
+def test_a_request_that_left_was_sent(said: bytes) -> None:
+    with Peers(said, socket_timeout=0.05) as pool:
+        with pytest.raises(client.RedisError) as caught:
+            ask(PrivatePool(), pool)
+
+        assert client_errors.is_unknown(caught.value)
+        assert client_errors.was_sent(caught.value)
+
+
+def test_a_request_that_broke_at_its_first_byte_counts_as_sent() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        wire = private_pool._take(pool)
+        pool.ends[0].close()
+
+        assert wire is not None
+        with pytest.raises(client.ConnectionError) as caught:
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+        assert client_errors.was_sent(caught.value)
+
+
+def test_a_request_for_which_there_was_no_room_was_not_sent() -> None:
+    with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        wire = private_pool._take(pool)
+        assert wire is not None
+        filled = wire.connection._sock
+        filled.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                filled.send(b"x" * 65536)
+        filled.settimeout(None if timeouts.KNOWN else 0.05)
+
+        with pytest.raises(client.TimeoutError) as caught:
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+        assert not client_errors.was_sent(caught.value)
+
+
+def test_a_part_of_a_request_counts_as_sent() -> None:
+    with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
+        private_pool = PrivatePool()
+
+        with pytest.raises(client.TimeoutError) as caught:
+            private_pool.exchange(pool, ("ECHO", b"x" * 10_000_000), time.monotonic() + 60)
+
+        assert client_errors.was_sent(caught.value)
+
+
+def test_the_callers_time_ends_the_wait_for_the_rest_of_a_reply() -> None:
+    with Peers(b"$5\r\nab", socket_timeout=60) as pool:
+        started = time.monotonic()
+
+        with pytest.raises(client.TimeoutError):
+            ask(PrivatePool(), pool, 0.05)
+
+        assert time.monotonic() < started + 4
+
+
+def test_who_opens_a_connection_in_little_time_limits_nobody_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timeouts, "KNOWN", False)
+    server = socket.create_server(("127.0.0.1", 0))
+    pool = redis.ConnectionPool(
+        host="127.0.0.1", port=server.getsockname()[1], protocol=2, socket_timeout=2
+    )
+
+    with server:
+        connection = private_connection.opened(
+            Silent, pool.connection_kwargs, time.monotonic() + 0.5
+        )
+        wire = BlockingSocket(connection)
+
+        assert connection._sock.gettimeout() == 2
+        wire.close()
+
+
+def test_a_signal_handlers_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        wire = private_pool._take(pool)
+        assert wire is not None
+
+        class Interrupted:
+            def send(self, data: bytes) -> int:
+                raise TimeoutError("the user's")
+
+        monkeypatch.setattr(wire, "_sock", Interrupted())
+
+        with pytest.raises(TimeoutError, match="the user's"):
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+
+class Late:
+    """A socket whose first wait ends too late, as after a signal handler that took long."""
+
+    def __init__(self, sock: Any, error: OSError) -> None:
+        self._sock = sock
+        self._errors = [error]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def recv(self, size: int) -> bytes:
+        if self._errors:
+            raise self._errors.pop()
+        data: bytes = self._sock.recv(size)
+        return data
+
+
+@pytest.mark.parametrize("seconds", [0.01, 60])
+def test_a_wait_that_ended_late_has_brought_what_came_meanwhile(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        wire = private_pool._idle.pop()
+        looks: list[float] = []
+        look = wire._readable
+
+        def late(milliseconds: float) -> object:
+            looks.append(milliseconds)
+            return look(milliseconds) if len(looks) > 1 or not milliseconds else []
+
+        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
+        if seconds > 1 or not timeouts.KNOWN:
+            monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
+        monkeypatch.setattr(wire, "_readable", late)
+        pool.ends[0].sendall(b"+2\r\n")
+
+        assert wire.exchange(b"PING\r\n", 1, time.monotonic() + seconds) == [b"2"]
+
+
+def test_a_wait_that_brought_nothing_ends_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        wire = private_pool._idle.pop()
+        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
+        monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
+
+        with pytest.raises(client.TimeoutError):
+            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+
+
+def test_our_connections_leave_texts_as_they_are_and_send_nothing_by_themselves() -> None:
+    with Peers(b"$2\r\n\xff\xfe\r\n", decode_responses=True, health_check_interval=1) as pool:
+        private_pool = PrivatePool()
+
+        assert ask(private_pool, pool) == b"\xff\xfe"
+
+        [wire] = private_pool._idle
+        assert wire.connection.others["decode_responses"] is False
+        assert wire.connection.health_check_interval == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"protocol": "3"}], ids=str)
+@pytest.mark.parametrize("home", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])
+def test_whatever_a_client_is_told_our_connections_are_plain(
+    home: str, options: dict[str, Any]
+) -> None:
+    kind = pytest.importorskip(home).Connection
+    if options and not hasattr(kind(), "protocol"):
+        pytest.skip("this client knows one protocol")
+    told = {"decode_responses": True, "health_check_interval": 0.2, "db": 3, **options}
+
+    connection = private_connection.made(kind, told)
+
+    assert (connection.db, connection.health_check_interval) == (3, 0)
+    assert not connection.encoder.decode_responses
+    assert str(getattr(connection, "protocol", 2)) == "2"

@@ -1,0 +1,510 @@
+"""A block of a stand-in for redis-py's lock lets go what it has acquired, nothing of another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+import redis_lock_decorators.asyncio.lock
+from redis_lock_decorators import LockError, LockNotOwnedError, lock
+from redis_lock_decorators._flow import redispy_lock as flow
+from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
+from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots
+
+KEY = b"a"
+
+
+class Threads:
+    kind: Any = lock.Lock
+    client = redis.Redis()
+    enter, exit = "__enter__", "__exit__"
+
+    @staticmethod
+    async def do(work: Any) -> Any:
+        return work() if callable(work) else work
+
+    @staticmethod
+    def block(one: Any) -> Any:
+        @contextlib.contextmanager
+        def block() -> Any:
+            with one:
+                yield
+
+        return block()
+
+
+class Tasks:
+    kind: Any = redis_lock_decorators.asyncio.lock.Lock
+    client = redis.asyncio.Redis()
+    enter, exit = "__aenter__", "__aexit__"
+
+    @staticmethod
+    async def do(work: Any) -> Any:
+        return await (work() if callable(work) else work)
+
+    @staticmethod
+    def block(one: Any) -> Any:
+        @contextlib.asynccontextmanager
+        async def block() -> Any:
+            async with one:
+                yield
+
+        return block()
+
+
+class Scene:
+    """A lock that many share, on a simulated server."""
+
+    def __init__(self, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        self.do = world.do
+        self.server = SimulatedServer(Clock(monotonic()))
+        port = SimulatedPort(self.server)
+        port.renewer = SimpleNamespace(keep=lambda watch: None, drop=lambda watch: None)
+        monkeypatch.setattr(world.kind, "_port", lambda self: port)
+        self.patch = monkeypatch.setattr
+        self.lock = self.make()
+
+    def make(self, **options: Any) -> Any:
+        given = {"timeout": 10, "thread_local": False, **options}
+        return self.world.kind(self.world.client, KEY, **given)
+
+    def holder(self) -> object:
+        return self.server.value(KEY)
+
+    def is_inside(self, hold: TokenHold | None) -> bool:
+        """Whether it holds the lock, and the lock object knows it."""
+        assert hold is not None
+        assert self.lock.local._cell().hold is hold
+        return self.holder() is not None and not hold.claim.ended
+
+    async def acquire(self) -> TokenHold:
+        """What another acquires meanwhile, through the same lock object."""
+        assert await self.do(self.lock.acquire())
+        hold: TokenHold = self.lock.local._cell().hold
+        return hold
+
+    async def enter(self, block: Any) -> None:
+        await self.do(getattr(block, self.world.enter)())
+
+    async def leave(self, block: Any) -> None:
+        await self.do(getattr(block, self.world.exit)(None, None, None))
+
+    def done(self) -> Any:
+        """What a method gives that does nothing."""
+        return None if self.world.enter == "__enter__" else asyncio.sleep(0)
+
+    def free(self) -> None:
+        """Let the lock's time run out."""
+        self.server.clock.now += 11
+
+
+@pytest.fixture(params=[Threads, Tasks], ids=["threads", "tasks"])
+def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(request.param, monkeypatch)
+
+
+def run(test: Any) -> None:
+    asyncio.run(test())
+
+
+def own_world(world: Any, **methods: Any) -> Any:
+    """The world of a subclass with methods of its own."""
+    return type("Own", (world,), {"kind": type("Own", (world.kind,), methods)})
+
+
+def running(scene: Scene) -> Any:
+    """Who runs, as holds name it."""
+    blocking = scene.world is Threads
+    return (lock if blocking else redis_lock_decorators.asyncio.lock)._running()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, redis.ResponseError])
+def test_waiter_that_fails_lets_nothing_of_another_go(scene: Scene, error: Any) -> None:
+    async def test() -> None:
+        others: list[TokenHold] = []
+        acquire = flow.acquire
+
+        async def interrupted(port: Any, request: Any) -> bool:
+            scene.patch(flow, "acquire", acquire)
+            others.append(await other())
+            raise error
+
+        async def other() -> TokenHold:
+            return await scene.acquire()
+
+        scene.patch(flow, "acquire", interrupted)
+        with pytest.raises(error):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(others[0])
+
+    run(test)
+
+
+def test_an_interrupted_release_lets_nothing_of_another_go(scene: Scene) -> None:
+    async def test() -> None:
+        others: list[TokenHold] = []
+        release = flow.release
+
+        async def interrupted(port: Any, claim: Claim) -> None:
+            scene.patch(flow, "release", release)
+            await release(port, claim)
+            others.append(await scene.acquire())
+            claim.ended = False  # as the reply did not come
+            raise KeyboardInterrupt
+
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        scene.patch(flow, "release", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            await scene.leave(block)
+
+        assert scene.is_inside(others[0])
+
+    run(test)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_block_whose_time_is_over_lets_nothing_of_another_go(scene: Scene, shared: bool) -> None:
+    async def test() -> None:
+        scene.lock = scene.make(thread_local=not shared)
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        scene.free()
+        await scene.enter(two)
+        held = scene.lock.local._cell().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_what_was_let_go_in_a_block_is_not_let_go_for_another_at_its_end(scene: Scene) -> None:
+    async def test() -> None:
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        await scene.do(scene.lock.release())
+        other = await scene.acquire()
+        other.by = None  # another has acquired it
+
+        with pytest.raises(LockError):
+            await scene.leave(block)
+
+        assert scene.is_inside(other)
+
+    run(test)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["ours", "subclass"])
+def test_block_that_was_let_go_early_lets_no_other_block_go(scene: Scene, own: bool) -> None:
+    async def test() -> None:
+        def acquire(one: Any) -> Any:
+            return kind.acquire(one)
+
+        kind = scene.world.kind
+        if own:
+            scene.world = own_world(scene.world, acquire=acquire)
+            scene.lock = scene.make()
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        await scene.do(scene.lock.release())
+        await scene.enter(two)
+        held = scene.lock.local._cell().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_block_that_was_let_go_early_lets_no_block_go_that_begins(scene: Scene) -> None:
+    """Another thread may leave it just as this one has acquired the lock for the next block."""
+
+    async def test() -> None:
+        early = TokenHold(claim_on(KEY, 10), running(scene))
+        early.is_gone = True
+        left: list[TokenHold | None] = []
+        opening = scene.world.kind._open
+
+        def opened(one: Any, *arguments: Any) -> None:
+            left.append(one._left(SimpleNamespace(held=early)))
+            opening(one, *arguments)
+
+        scene.patch(scene.world.kind, "_open", opened)
+        await scene.enter(scene.world.block(scene.lock))
+
+        assert left == [early]
+
+    run(test)
+
+
+def test_what_was_acquired_again_in_a_block_is_let_go_at_its_end(scene: Scene) -> None:
+    async def test() -> None:
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        await scene.do(scene.lock.release())
+        await scene.acquire()
+
+        await scene.leave(block)
+
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
+    async def test() -> None:
+        def acquire(one: Any, *arguments: Any, **options: Any) -> Any:
+            called.append("acquire")
+            return scene.world.kind.acquire(one, *arguments, **options)
+
+        def release(one: Any) -> Any:
+            called.append("release")
+            return scene.world.kind.release(one)
+
+        called: list[str] = []
+        own = type("Own", (scene.world.kind,), {"acquire": acquire, "release": release})
+        block = scene.world.block(own(scene.world.client, KEY, timeout=10))
+        await scene.enter(block)
+        assert scene.holder() is not None
+        await scene.leave(block)
+
+        assert called == ["acquire", "release"]
+        assert scene.holder() is None
+
+    run(test)
+
+
+def fails(taken: bool) -> bool:
+    raise ValueError(taken)
+
+
+@pytest.mark.parametrize(
+    ("gives", "error"), [(fails, ValueError), (lambda taken: None, LockError)], ids=["fails", "no"]
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
+    scene: Scene, gives: Any, error: Any, shared: bool
+) -> None:
+    async def test() -> None:
+        scene.world = own_world(scene.world, acquire=then(scene.world, gives))
+        scene.lock = scene.make(auto_renew=True, thread_local=not shared)
+
+        with pytest.raises(error):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.holder() is None
+        assert scene.lock.local._cell().hold is None
+
+    run(test)
+
+
+def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: Scene) -> None:
+    async def test() -> None:
+        def refused(taken: bool) -> bool:
+            scene.lock.local._cell().hold.by = None  # another has acquired it
+            raise ValueError(taken)
+
+        scene.world = own_world(scene.world, acquire=then(scene.world, refused))
+        scene.lock = scene.make()
+        with pytest.raises(ValueError, match="True"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(scene.lock.local._cell().hold)
+
+    run(test)
+
+
+def test_a_held_lock_that_a_subclass_fails_to_enter_again_is_held(scene: Scene) -> None:
+    async def test() -> None:
+        held = await scene.acquire()
+        scene.patch(scene.world.kind, "_has_own", lambda one, method: method == "acquire")
+        scene.patch(scene.world.kind, "acquire", failing)
+        with pytest.raises(ValueError, match="held"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(held)
+
+    def failing(one: Any) -> Any:
+        blocking = scene.world is Threads
+        return fails_now() if blocking else fails_later()
+
+    def fails_now() -> None:
+        raise ValueError("held")
+
+    async def fails_later() -> None:
+        fails_now()
+
+    run(test)
+
+
+def then(world: Any, gives: Any) -> Any:
+    """A method that acquires the lock, and gives something else than whether it could."""
+    kind = world.kind
+
+    async def acquire_async(one: Any) -> Any:
+        return gives(await kind.acquire(one))
+
+    return (lambda one: gives(kind.acquire(one))) if world is Threads else acquire_async
+
+
+def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> None:
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one.local._cell().hold)
+            return kind.release(one)
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        scene.free()
+        await scene.enter(two)
+        held = scene.lock.local._cell().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert called == [held]
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_a_release_of_a_subclass_is_called_where_nothing_is_held(scene: Scene) -> None:
+    """It may pass over that the lock was let go in the block."""
+
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one)
+            return kind.release(one) if len(called) == 1 else scene.done()
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        await scene.do(scene.lock.release())
+
+        await scene.leave(block)
+
+        assert called == [scene.lock] * 2
+
+    run(test)
+
+
+def test_the_renewal_of_a_block_that_is_gone_without_its_exit_ends(scene: Scene) -> None:
+    async def test() -> None:
+        scene.lock = scene.make(auto_renew=True)
+        enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
+        await scene.do(enter())
+        hold = scene.lock.local._cell().hold
+        assert hold.renewal_handle is not None
+
+        del enter, leave
+        gc.collect()
+
+        assert hold.renewal_handle is None
+        await scene.do(scene.lock.release())
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_methods_that_are_called_again_and_again_are_of_no_block(scene: Scene) -> None:
+    async def test() -> None:
+        enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
+        for _ in range(3):
+            await scene.do(enter())
+            assert scene.holder() is not None
+            await scene.do(leave(None, None, None))
+            assert scene.holder() is None
+
+    run(test)
+
+
+# By hand, where a task lets go what another has acquired
+
+
+def ended_task_holds(token_slots: TaskTokenSlots, deadline: float) -> TokenHold:
+    """What a task that has ended has acquired until then."""
+
+    async def acquire() -> TokenHold:
+        hold = TokenHold(claim_on(KEY, 10))
+        hold.claim.deadline = deadline
+        token_slots.own().put(hold)
+        return hold
+
+    return asyncio.run(acquire())
+
+
+async def released(token_slots: TaskTokenSlots) -> TokenHold | None:
+    return token_slots.released(releasing=True)
+
+
+def test_a_task_lets_go_what_the_only_one_that_acquired_holds() -> None:
+    token_slots = TaskTokenSlots()
+    hold = ended_task_holds(token_slots, monotonic() + 60)
+
+    assert asyncio.run(released(token_slots)) is hold
+
+
+def test_a_task_lets_nothing_go_where_what_ran_out_may_be_meant() -> None:
+    token_slots = TaskTokenSlots()
+    ended_task_holds(token_slots, monotonic() - 1)
+    ended_task_holds(token_slots, monotonic() + 60)
+    gc.collect()
+
+    assert asyncio.run(released(token_slots)) is None
+
+
+def test_what_ran_out_is_in_the_way_of_one_release_only() -> None:
+    token_slots = TaskTokenSlots()
+    ended_task_holds(token_slots, monotonic() - 1)
+    hold = ended_task_holds(token_slots, monotonic() + 60)
+    gc.collect()
+
+    assert asyncio.run(released(token_slots)) is None
+    assert asyncio.run(released(token_slots)) is hold
+
+
+def test_a_cell_knows_its_last_acquisition_only() -> None:
+    token_slot, first, second = (
+        TokenSlot(),
+        TokenHold(claim_on(KEY, 10)),
+        TokenHold(claim_on(KEY, 10)),
+    )
+    token_slot.put(first)
+    token_slot.put(second)
+
+    first.forget()
+    assert token_slot.hold is second
+    second.forget()
+    assert token_slot.hold is None
+    assert token_slot.claim is None

@@ -1,0 +1,316 @@
+"""What one lease raises, or what is cut short, keeps the others renewed and told."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis.exceptions import NoPermissionError
+from support.faults import delivered, paused, request_lost
+from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+
+from redis_lock_decorators._flow.renewal.renewer import Renewer, TrackedLease
+from redis_lock_decorators.errors import LockLostError
+
+HOUR = 3600.0
+ERRORS = [RuntimeError("can't start new thread"), asyncio.CancelledError(), BaseException("odd")]
+log = logging.getLogger("redis_lock_decorators")
+
+
+class Failing(Kept):
+    """One whose telling fails."""
+
+    error: BaseException = RuntimeError()
+
+    def notify(self) -> None:
+        super().notify()
+        raise self.error
+
+
+def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+    lease_loop = SimulatedLoop(Clock())
+    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+
+
+def failing(port: SimulatedPort, name: str, error: BaseException, **options: Any) -> Failing:
+    lease = Failing(port, name, **options)
+    lease.error = error
+    return lease
+
+
+@pytest.fixture
+def failing_log() -> Iterator[None]:
+    def refuse(record: logging.LogRecord) -> bool:
+        raise RuntimeError("this filter fails")
+
+    log.addFilter(refuse)
+    yield
+    log.removeFilter(refuse)
+
+
+def until_work(lease_loop: SimulatedLoop) -> None:
+    """Let time pass until something is begun."""
+    for _ in range(20_000):
+        if lease_loop.works:
+            return
+        lease_loop.clock.advance(0.001)
+    raise AssertionError("nothing is begun any more")
+
+
+def renewals(port: SimulatedPort) -> list[float]:
+    return [sent.at for sent in port.log if sent.verb == "renew"]
+
+
+# What is refused
+
+
+def refuse_renewals(port: SimulatedPort) -> None:
+    def usual(request: Any) -> Any:
+        if port.verbs[-1] == "renew":
+            raise NoPermissionError("no permissions to run the 'pexpire' command")
+        return delivered(request)
+
+    port.usual = usual
+
+
+def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
+    _, port = new_bell()
+    refuse_renewals(port)
+    lease = Kept(port, "a", expire=10)
+
+    port.clock.advance(20)
+
+    ((_, why),) = lease.told
+    assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
+    assert "allow the renewal" in str(LockLostError("a", why=why))
+
+
+def test_refusal_that_passed_is_not_told() -> None:
+    _, port = new_bell()
+    refuse_renewals(port)
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(8)
+    port.usual = delivered
+    port.clock.advance(20)
+    port.usual = request_lost
+
+    port.clock.advance(20)
+
+    ((_, why),) = lease.told
+    assert "refused" not in why
+    assert "no answer" in why
+
+
+# What one lease raises
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
+    error: BaseException, place: int
+) -> None:
+    _, port = new_bell()
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases[place] = failing(port, f"failing {place}", error, expire=10)
+    port.server.drop(leases[place].key)
+
+    port.clock.advance(HOUR)
+    later = Kept(port, "later", expire=10)
+    port.clock.advance(HOUR)
+
+    lost = leases.pop(place)
+    assert len(lost.told) == 1
+    assert all(lease.is_live() for lease in [*leases, later])
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
+    error: BaseException,
+) -> None:
+    lease_loop, port = new_bell()
+    ends = [failing(port, name, error, expire=10, auto_renew=False) for name in "abc"]
+    lease = Kept(port, "d", expire=10)
+
+    port.clock.advance(HOUR)
+    later = Kept(port, "later", expire=1)
+    port.clock.advance(60)
+
+    assert [len(end.told) for end in ends] == [1, 1, 1]
+    assert lease.is_live()
+    assert later.is_live()
+    assert len(lease_loop.renewer) == 2
+
+
+@pytest.mark.usefixtures("failing_log")
+def test_others_are_renewed_though_logging_fails() -> None:
+    _, port = new_bell()
+    lost = failing(port, "lost", RuntimeError(), expire=10)
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+    port.server.drop(lost.key)
+    port.clock.advance(5)
+
+    port.faults = [request_lost] * 3
+    port.clock.advance(HOUR)
+
+    assert len(lost.told) == 1
+    assert all(lease.is_live() for lease in leases)
+
+
+def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, port = new_bell()
+    lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
+    next_look, asked = TrackedLease.next_look, 0
+
+    def fail_twice(watch: TrackedLease) -> tuple[float, float]:
+        nonlocal asked
+        asked += watch is lease.watch
+        if watch is lease.watch and asked in (3, 4):
+            raise RuntimeError("no answer")
+        return next_look(watch)
+
+    monkeypatch.setattr(TrackedLease, "next_look", fail_twice)
+
+    port.clock.advance(60)
+
+    assert asked > 4
+    assert lease.is_live()
+    assert other.is_live()
+
+
+def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    _, port = new_bell()
+    lost = failing(port, "the name", RuntimeError("can't start new thread"), expire=10)
+    port.server.drop(lost.key)
+
+    with caplog.at_level(logging.ERROR):
+        port.clock.advance(60)
+
+    (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "the name" in record.getMessage()
+    assert "can't start new thread" in caplog.text
+
+
+# A tick that ends in the middle
+
+
+def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
+    """A look that is interrupted once, at the lease of this number."""
+    looks, plain = 0, Renewer._look
+
+    def look(self: Renewer, *client_state: Any) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == at:
+            raise error
+        plain(self, *client_state)
+
+    return look
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_next_tick_goes_on_where_one_was_interrupted(
+    error: BaseException, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = new_bell()
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+    monkeypatch.setattr(Renewer, "_look", interrupting(error, at))
+
+    with pytest.raises(type(error)):
+        port.clock.advance(5)
+    port.clock.advance(HOUR)
+
+    assert all(lease.is_live() for lease in leases)
+    assert all(lease.told == [] for lease in leases)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
+def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
+    error: BaseException,
+) -> None:
+    _, port = new_bell()
+    end = failing(port, "a", error, expire=3, auto_renew=False)
+    leases = [Kept(port, name, expire=3) for name in "bcd"]
+
+    with pytest.raises(type(error)):
+        port.clock.advance(5)
+    port.clock.advance(HOUR)
+
+    assert len(end.told) == 1
+    assert all(lease.is_live() for lease in leases)
+
+
+# Renewals that are cut short
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("times", [1, 5])
+def test_cancelled_renewal_is_begun_again(steps: int, times: int) -> None:
+    lease_loop, port = new_bell()
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+    lease_loop.lag = 0.01
+    port.latency = 0.5
+
+    for _ in range(times):
+        until_work(lease_loop)
+        for _ in range(steps):
+            port.clock.advance(0.02)
+        lease_loop.works[0].cancel()
+    port.latency = 0.001
+    port.clock.advance(HOUR)
+
+    assert all(lease.is_live() for lease in leases)
+    assert all(lease.told == [] for lease in leases)
+
+
+def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease_loop, port = new_bell()
+    leases = [Kept(port, name, expire=10) for name in "abc"]
+    start, failures = lease_loop.start, [RuntimeError("no"), RuntimeError("no")]
+
+    def fail_at_first(work: Any, ended: Any = None) -> Any:
+        if failures:
+            raise failures.pop()
+        return start(work, ended)
+
+    monkeypatch.setattr(lease_loop, "start", fail_at_first)
+
+    port.clock.advance(60)
+
+    assert failures == []
+    assert all(lease.is_live() for lease in leases)
+
+
+def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.usual = paused(HOUR)
+
+    for _ in range(2000):
+        port.clock.advance(0.01)
+        for work in lease_loop.works[:1]:
+            work.cancel()
+
+    ((at, _),) = lease.told
+    assert abs(at - lease.claim.deadline) <= 0.05
+    assert 5 < len(renewals(port)) < 40
+
+
+# The longest hold
+
+
+def test_max_hold_counts_from_the_entry_of_a_waiter() -> None:
+    _, port = new_bell()
+    lease = Kept(port, "a", expire=1, max_hold=1)
+    claim = taken(port, "b", expire=1)
+    claim.entered = claim.since + 0.4  # the lock was handed over before it knew
+    waiter = Kept(port, claim=claim, expire=1, max_hold=1)
+
+    port.clock.advance(5)
+
+    ((ends, _),) = lease.told
+    ((at, why),) = waiter.told
+    assert at - claim.entered == pytest.approx(ends - lease.claim.since, abs=0.05)
+    assert "max_hold" in why

@@ -1,0 +1,182 @@
+"""Leases that nobody looks after any more cost nothing, however long they would have lived."""
+
+import gc
+import math
+from collections.abc import Callable
+
+import pytest
+from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer
+
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._flow.renewal.renewer import MOST_GONE
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.lease_times import LONGEST_LOOK
+
+DAY, YEAR = 86_400.0, 365 * 86_400.0
+
+
+def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+    lease_loop = SimulatedLoop(Clock())
+    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+
+
+def release_keys(lease: Kept) -> None:
+    lease.port.renewer.drop(lease.watch)
+    run(release(lease.port, lease.claim, "script"))
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> None:
+    lease_loop, port = new_bell()
+    short = Kept(port, "short", expire=0.3)
+
+    for number in range(2000):
+        lease = Kept(port, f"lock {number}", expire=expire)
+        port.clock.advance(0.05)
+        release_keys(lease)
+        assert len(lease_loop.renewer) < 20
+
+    assert short.is_live()
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: float) -> None:
+    lease_loop, port = new_bell()
+    leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_GONE)]
+    port.clock.advance(1)
+
+    for lease in leases:
+        release_keys(lease)
+    port.clock.advance(0.01)
+
+    assert len(lease_loop.renewer) <= MOST_GONE
+
+
+@pytest.mark.parametrize("expire", [10, DAY, YEAR])
+def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=expire)
+    port.clock.advance(1)
+    release_keys(lease)
+
+    port.clock.advance(LONGEST_LOOK)
+
+    assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
+    assert not lease_loop.renewer._gone
+
+
+def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> None:
+    lease_loop, port = new_bell()
+    leases = [Kept(port, f"lock {number}", expire=YEAR) for number in range(100)]
+    port.clock.advance(1000)
+
+    leases.clear()
+    gc.collect()
+    port.clock.advance(LONGEST_LOOK)
+
+    assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
+    assert dict(port.held) == {}
+
+
+def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
+    _, port = new_bell()
+    lease, other = Kept(port, "a", expire=3 * DAY), Kept(port, "b", expire=DAY, auto_renew=False)
+
+    port.clock.advance(0.9 * DAY)
+    before = [sent.at for sent in port.log if sent.verb == "renew"]
+    port.clock.advance(2.2 * DAY)
+
+    assert before == []
+    assert len([sent.at for sent in port.log if sent.verb == "renew"]) == 3
+    assert lease.is_live()
+    ((told, _),) = other.told
+    assert abs(told - other.claim.deadline) < 0.05
+
+
+def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    while not lease_loop.works and port.now() < 1010:
+        port.clock.advance(0.0005)
+
+    lease_loop.renewer.drop(lease.watch)
+    port.clock.advance(0.1)
+
+    assert len(lease_loop.renewer) == 0
+    assert not lease_loop.renewer._gone  # before any tick: the bell may be taken away now
+
+
+def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(1)
+    watch = lease.watch
+
+    class TakenOff(float):
+        """When a watch is looked at, by a thread after which the event loop takes it off."""
+
+        def __gt__(self, other: object) -> bool:
+            lease_loop.renewer._take_off(watch)
+            return True
+
+    watch.due = TakenOff(watch.due)
+    lease_loop.renewer.drop(watch)
+
+    assert lease_loop.renewer._gone == {watch}
+    assert len(lease_loop.renewer) == 1
+    lease_loop.renewer.tick()
+    assert len(lease_loop.renewer) == 0
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+    port.clock.advance(after)
+
+    lease_loop.renewer.drop(lease.watch)
+    lease_loop.renewer.keep(lease.watch)
+    port.clock.advance(60)
+
+    assert lease.is_live()
+
+
+def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
+    lease_loop, port = new_bell()
+    short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
+    port.clock.advance(1)
+
+    lease_loop.renewer.keep(lease.watch)
+    lease_loop.renewer.drop(lease.watch)
+    port.clock.advance(1)
+
+    assert short.is_live()
+    assert len(lease_loop.renewer) == 1
+
+
+@pytest.mark.parametrize("expire", [10, DAY])
+def test_locks_taken_and_let_go_one_after_the_other_hardly_ever_reach_the_event_loop(
+    expire: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease_loop, port = new_bell()
+    port.latency = 0.0001
+    reached, call, tick = [0, 0], lease_loop.call, lease_loop.renewer.tick
+
+    def counting_call(function: Callable[[], object]) -> None:
+        reached[0] += 1
+        call(function)
+
+    def counting_tick() -> None:
+        reached[1] += 1
+        tick()
+
+    monkeypatch.setattr(lease_loop, "call", counting_call)
+    monkeypatch.setattr(lease_loop.renewer, "tick", counting_tick)
+
+    for _ in range(5000):
+        release_keys(Kept(port, "a", expire=expire))
+        port.clock.advance(0.0018)
+
+    assert port.now() == pytest.approx(1010, abs=0.5)
+    assert max(reached) <= 6

@@ -1,0 +1,108 @@
+"""Replies in RESP2: whole ones only, however the bytes were cut; what is none is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redis_lock_decorators._io.transport.resp import (
+    DEEPEST,
+    LONGEST_LINE,
+    NOTHING,
+    Garbled,
+    ReplyParser,
+)
+
+
+class Failed(Exception):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Failed) and self.args == other.args
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def taken(*chunks: bytes) -> list[object]:
+    """The replies that chunks of bytes give."""
+    replies, found = ReplyParser(Failed), []
+    for chunk in chunks:
+        replies.feed(chunk)
+        while (reply := replies.take()) is not NOTHING:
+            found.append(reply)
+    return found
+
+
+ALL = (
+    b"+OK\r\n:-7\r\n$3\r\nabc\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n"
+    b"*3\r\n:1\r\n*1\r\n$2\r\n\r\n\r\n-ERR x\r\n"
+)
+MEANT = [b"OK", -7, b"abc", b"", None, None, [], [1, [b"\r\n"], Failed("ERR x")]]
+
+
+def test_replies_of_all_kinds() -> None:
+    assert taken(ALL) == MEANT
+
+
+@given(st.lists(st.integers(0, len(ALL)), max_size=8))
+def test_it_does_not_matter_how_they_are_cut(places: list[int]) -> None:
+    ends = sorted([0, *places, len(ALL)])
+
+    assert taken(*[ALL[one:two] for one, two in itertools.pairwise(ends)]) == MEANT
+
+
+def test_byte_by_byte() -> None:
+    assert taken(*[ALL[at : at + 1] for at in range(len(ALL))]) == MEANT
+
+
+@given(
+    st.recursive(st.binary() | st.integers(), lambda some: st.lists(some, max_size=4), max_leaves=9)
+)
+def test_every_reply_is_read_as_it_was_written(value: object) -> None:
+    assert taken(written(value)) == [value]
+
+
+def written(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return b"$%d\r\n%b\r\n" % (len(value), value)
+    if isinstance(value, int):
+        return b":%d\r\n" % value
+    assert isinstance(value, list)
+    return b"*%d\r\n" % len(value) + b"".join(map(written, value))
+
+
+def test_half_a_reply_is_left_over() -> None:
+    replies = ReplyParser(Failed)
+    replies.feed(b"+OK\r\n$3\r\nab")
+
+    assert replies.take() == b"OK"
+    assert replies.take() is NOTHING
+    assert replies
+    replies.feed(b"c\r\n")
+    assert replies.take() == b"abc"
+    assert not replies
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"\r\n",
+        b":one\r\n",
+        b"$three\r\nabc\r\n",
+        b"*\r\n",
+        b"*1\r\n" * (DEEPEST + 1),
+        b"*1000000000\r\n",
+        b"+" + b"x" * LONGEST_LINE,
+        b"\x15\x03\x03\x00\x02\x02\r\n",
+    ],
+    ids=repr,
+)
+def test_what_is_no_reply_is_refused(garbage: bytes) -> None:
+    with pytest.raises(Garbled):
+        taken(garbage)
+
+
+def test_an_error_that_is_no_text_is_readable() -> None:
+    assert taken(b"-ERR \xff\r\n") == [Failed("ERR \ufffd")]

@@ -1,0 +1,77 @@
+"""A thread that is there before it is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.leftovers import PATIENCE
+
+from redis_lock_decorators._io.background.spare_thread import Spare
+
+
+@pytest.fixture(params=[True, False], ids=["queues", "refuses"])
+def spare(request: pytest.FixtureRequest) -> Iterator[Spare]:
+    spare = Spare("test spare", queues=request.param)
+    spare.begin()
+    yield spare
+    spare.end()
+
+
+def test_calls_are_made_one_after_the_other(spare: Spare) -> None:
+    begun, hang, done = threading.Event(), threading.Event(), threading.Event()
+
+    assert spare.call(lambda: (begun.set(), hang.wait(PATIENCE)))
+    assert begun.wait(PATIENCE)
+    assert spare.call(done.set) == spare._queues
+    hang.set()
+
+    assert done.wait(PATIENCE if spare._queues else 0) == spare._queues
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_call_that_fails_keeps_none_from_being_made(
+    spare: Spare, error: type[BaseException]
+) -> None:
+    failed, done = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise error
+
+    assert spare.call(fail)
+    assert failed.wait(PATIENCE)
+    while not spare.call(done.set):
+        pass
+
+    assert done.wait(PATIENCE)
+
+
+def test_thread_ends_after_the_calls_that_came() -> None:
+    spare, threads = Spare("test spare", queues=True), []
+    spare.begin()
+
+    assert spare.call(lambda: threads.append(threading.current_thread()))
+    spare.end()
+
+    for thread in threading.enumerate():
+        if thread.name == "test spare":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    assert len(threads) == 1
+
+
+def test_calls_are_refused_where_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    spare = Spare("test spare", queues=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        assert not spare.call(print)
+
+    done = threading.Event()
+    assert spare.call(done.set)
+    assert done.wait(PATIENCE)
+    spare.end()

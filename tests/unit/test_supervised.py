@@ -1,0 +1,229 @@
+"""Work in the background comes to its end whichever wake-up of the event loop is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from support.simulation import new_claim
+from support.virtual_loop import VirtualLoop
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._io import asyncio_port as asyncio_port
+from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.background import alarm
+from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._io.background import supervised as supervised
+from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._rules.options import Options
+
+#: Seconds of virtual time that a work gets, and it may take at most.
+MOST, LONGEST = 30.0, 5.0
+
+
+class LosingLoop(VirtualLoop):
+    """Loses one of its calls, as if a signal handler raised an exception at its entry.
+
+    Args:
+        at: the number of the call; those do not count by which a test itself ends.
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.calls, self.at, self.lost = 0, at, ""
+        self.mine: set[object] = set()
+
+    def is_lost(self, handle: Any) -> bool:
+        """Whether the next call is lost."""
+        if handle._callback in self.mine:
+            return False
+        self.calls += 1
+        if self.calls != self.at:
+            return False
+        self.lost = repr(handle)
+        return True
+
+
+@pytest.fixture
+def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLoop]]:
+    """Makes event loops."""
+    opened: list[LosingLoop] = []
+    run = asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def run_or_lose(handle: Any) -> None:
+        if not opened[-1].is_lost(handle):
+            run(handle)
+
+    def opens(at: int) -> LosingLoop:
+        opened.append(loop := LosingLoop(at))
+        for module in (alarm, loops.CallerLoop, batcher, asyncio_port, supervised):
+            name = "now" if module is loops.CallerLoop else "monotonic"
+            monkeypatch.setattr(module, name, loop.time)
+        return loop
+
+    monkeypatch.setattr(asyncio.Handle, "_run", run_or_lose)
+    yield opens
+    for loop in opened:
+        loop.close()
+
+
+def done_after(loop: LosingLoop, begin: Callable[[], object], is_done: Callable[[], bool]) -> float:
+    """The seconds that it took until something was done that is begun on an event loop."""
+    found: list[float] = []
+
+    def look() -> None:
+        if is_done():
+            found.append(loop.now - 1000)
+        if found or loop.now >= 1000 + MOST:
+            loop.stop()
+        else:
+            loop.call_later(0.05, look)
+
+    loop.mine |= {begin, look}
+    loop.call_soon(begin)
+    loop.call_soon(look)
+    loop.run_forever()
+    seconds = loop.now
+    _leave_nothing(loop)
+    loop.now = seconds
+    return found[0] if found else MOST
+
+
+def _leave_nothing(loop: LosingLoop) -> None:
+    loop.at = 0
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(1))
+
+
+async def steps(ends: list[str]) -> None:
+    """Everything that a work may wait for."""
+    await asyncio.sleep(0)
+    await alarm.sleep(0.1)
+    over = asyncio.get_running_loop().create_future()
+    loops.CallerLoop().call(lambda: over.done() or over.set_result(None))
+    await over
+    await supervised.together([part(ends), part(ends)])
+    await asyncio_port.finish(lambda: part(ends))
+    ends.append("end")
+
+
+async def part(ends: list[str]) -> None:
+    await asyncio.sleep(0)
+    await alarm.sleep(0.1)
+    ends.append("part")
+
+
+def test_work_is_done_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+    for at in range(1, 1000):
+        loop, ends, told = losing(at), list[str](), list[str]()
+
+        def begin(ends: list[str] = ends, told: list[str] = told) -> None:
+            supervised.start(steps(ends), lambda: told.append("told"))
+
+        seconds = done_after(loop, begin, lambda told=told: bool(told))
+
+        assert ends == ["part"] * 3 + ["end"], loop.lost
+        assert seconds < LONGEST, loop.lost
+        if not loop.lost:
+            break
+    assert 20 < at < 1000
+
+
+def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
+    for at in range(1, 10):
+        loop = losing(at)
+        begun: list[asyncio.Future[object]] = []
+
+        def begin(begun: list[asyncio.Future[object]] = begun, loop: Any = loop) -> None:
+            begun.append(supervised.start(alarm.sleep(60)))
+            cancel = begun[0].cancel
+            loop.call_later(5, cancel)
+            loop.call_later(6, cancel)
+
+        seconds = done_after(loop, begin, lambda begun=begun: begun[0].done())
+
+        assert begun[0].cancelled(), loop.lost
+        assert seconds < 5 + LONGEST
+
+
+def test_exception_of_work_that_was_lost_is_that_of_its_task(losing: Any) -> None:
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    for at in range(1, 5):
+        begun: list[Any] = []
+
+        def begin(begun: list[Any] = begun) -> None:
+            begun.append(supervised.start(failing()))
+
+        done_after(losing(at), begin, lambda begun=begun: begun[0].done())
+
+        assert isinstance(begun[0].exception(), LookupError)
+
+
+class Renewing:
+    """A client and the way to its server, which renews every lease."""
+
+    may_resend = False
+    connection_pool = execute_command = None
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        await alarm.sleep(0.01)  # a connection that can be read stays so until it is
+        return [self.reply(*command) for command in commands]
+
+    def reply(self, verb: str, script: str, count: int, *details: Any) -> str:
+        identifier, serial = details[count : count + 2]
+        return f"{identifier}:{serial}"
+
+    def no_reply(self) -> Exception:
+        return redis.TimeoutError("no reply")
+
+    def close(self) -> None:
+        pass
+
+    async def drop_idle_connections(self) -> None:
+        pass
+
+
+class Holder:
+    """Who holds a lease."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop, self.told = loop, False
+        self.claim = new_claim("a", expire=3)
+
+    def begin(self) -> None:
+        """Have it kept."""
+        client, lease_loop = Renewing(self.loop), loops.CallerLoop()
+        port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
+        self.claim.take(self.loop.now)
+        self.watch = TrackedLease(self, type(self).notify, self.claim, port, Options(expire=3))
+        lease_loop.renewer.keep(self.watch)
+
+    def notify(self) -> None:
+        self.told = True
+
+
+def test_lease_is_kept_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+    for at in range(1, 1000):
+        holder = Holder(loop := losing(at))
+        done_after(loop, holder.begin, lambda: loop.now > 1012)
+
+        assert holder.claim.is_live(loop.now), loop.lost
+        assert not holder.told
+        if not loop.lost:
+            break
+    assert 20 < at < 1000

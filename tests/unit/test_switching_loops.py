@@ -1,0 +1,247 @@
+"""Whatever the order of their lines: who rings while the background thread ends is heard."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.simulation import SimulatedPort, new_claim
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop
+from redis_lock_decorators._io.background.worker import BackgroundWorker
+from redis_lock_decorators._rules.options import Options
+
+SCENES = Scenes("_io/background/loops", "_io/background/worker", "_flow/renewal/renewer")
+
+
+class Alarm:
+    """When it rings, and whom."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.at, self.wake_at = math.inf, ring
+
+    def set(self, when: float) -> None:
+        self.at = min(self.at, when)
+
+
+class LoopThread(BackgroundWorker):
+    """A thread that was told to end takes what it is asked for, and does not do it any more.
+
+    Attributes:
+        asked: what it is to call.
+        work: what its thread does.
+        worked: how often its thread has begun.
+        closed: how often what belongs to it was closed.
+    """
+
+    alarm = staticmethod(Alarm)  # type: ignore[assignment]
+    _alarm: Alarm
+
+    def __init__(self, owner: Any, before: BackgroundWorker | None = None) -> None:
+        self.asked: list[Callable[[], object]] = []
+        self.work: Callable[[], object] = lambda: None
+        self.has_left = False
+        self.worked = self.closed = 0
+        super().__init__(owner, before)
+
+    def begin(self) -> None:
+        """Nothing: the scene is the thread."""
+
+    def is_fit(self) -> bool:
+        return True
+
+    def leave(self) -> None:
+        self.has_left = True
+
+    def _accept(self, function: Callable[[], object]) -> bool:
+        if self.closed:
+            return False
+        self.asked.append(function)
+        return True
+
+    def _work(self) -> None:
+        self.worked += 1
+        self.work()
+
+    def _dismantle(self) -> None:
+        self.closed += 1
+
+    def be(self, work: Callable[[], object]) -> None:
+        """Be its thread, which does this, and ends if it was told to."""
+        threading.current_thread().queue_entry = self  # type: ignore[attr-defined]
+        work()
+        if self.has_left:
+            self._end()
+
+    def catches_up(self) -> None:
+        """Call what it was asked to, if it still does."""
+        while self.asked and not self.has_left:
+            self.asked.pop(0)()
+
+
+def room_of(lease_loop: BackgroundLoop) -> LoopThread:
+    """The place that the bell has now."""
+    loop_thread = lease_loop._present()
+    assert isinstance(loop_thread, LoopThread)
+    return loop_thread
+
+
+def as_thread(lease_loop: BackgroundLoop, work: Callable[[], object]) -> Callable[[], None]:
+    """An operation: what the thread of the bell does."""
+    loop_thread = room_of(lease_loop)
+    return lambda: loop_thread.be(work)
+
+
+class Waiting:
+    """A listener that somebody waits for."""
+
+    is_open = False
+
+    def open(self) -> None:
+        self.is_open = True
+
+
+class Lease:
+    def __init__(self, expire: float = 3) -> None:
+        options = Options(expire=expire)
+        self.claim = new_claim("a", expire=options.lease)
+        self.claim.take(time.monotonic())
+        port = SimulatedPort()
+        port.slotted = True  # no connection is opened ahead, however slow the lines are traced
+        self.watch = TrackedLease(self, print, self.claim, port, options)
+
+    def is_rung_for(self, lease_loop: BackgroundLoop) -> bool:
+        loop_thread = lease_loop.loop_threads.get(PRESENT)
+        assert isinstance(loop_thread, LoopThread)
+        loop_thread.catches_up()
+        return loop_thread._alarm.at <= self.watch.next_look()[0]
+
+
+@SCENES.add
+def a_lease_is_handed_in_while_the_thread_ends(switcher: Switcher) -> Scene:
+    lease_loop, lease = BackgroundLoop(), Lease()
+    lease_loop.wake_at(lease_loop.now())
+
+    def check() -> None:
+        assert lease.is_rung_for(lease_loop)
+
+    return Scene(
+        lambda: lease_loop.renewer.keep(lease.watch), as_thread(lease_loop, lease_loop.rest), check
+    )
+
+
+@SCENES.add
+def a_lease_is_handed_in_while_the_last_look_finds_nothing(switcher: Switcher) -> Scene:
+    lease_loop, lease, old = BackgroundLoop(), Lease(), Lease(0.5)
+    lease_loop.renewer.keep(old.watch)
+    lease_loop.renewer.drop(old.watch)
+
+    def check() -> None:
+        assert lease.is_rung_for(lease_loop)
+
+    return Scene(
+        lambda: lease_loop.renewer.keep(lease.watch),
+        as_thread(lease_loop, lease_loop.renewer.tick),
+        check,
+    )
+
+
+@SCENES.add
+def a_waiter_comes_while_the_thread_ends(switcher: Switcher) -> Scene:
+    lease_loop, waiting = BackgroundLoop(), Waiting()
+    lease_loop.wake_at(lease_loop.now())
+
+    def come() -> None:
+        lease_loop.wanted.add(waiting)
+        lease_loop.call(waiting.open)
+
+    def check() -> None:
+        loop_thread = room_of(lease_loop)
+        assert waiting.open in loop_thread.asked
+        assert not loop_thread.has_left
+
+    return Scene(come, as_thread(lease_loop, lease_loop.rest), check)
+
+
+@SCENES.add
+def two_threads_ring_first(switcher: Switcher) -> Scene:
+    lease_loop = BackgroundLoop()
+
+    def check() -> None:
+        loop_thread = room_of(lease_loop)
+        loop_thread.catches_up()
+        assert loop_thread._alarm.at == 1.0
+
+    return Scene(lambda: lease_loop.wake_at(1.0), lambda: lease_loop.wake_at(2.0), check)
+
+
+@SCENES.add
+def two_threads_are_begun_for_one_place(switcher: Switcher) -> Scene:
+    loop_thread = LoopThread(BackgroundLoop())
+
+    def check() -> None:
+        assert (loop_thread.worked, loop_thread.closed, loop_thread.has_ended) == (1, 1, True)
+
+    return Scene(loop_thread._be, loop_thread._be, check)
+
+
+@SCENES.add
+def a_place_is_dismissed_while_its_thread_begins(switcher: Switcher) -> Scene:
+    loop_thread = LoopThread(BackgroundLoop())
+
+    def check() -> None:
+        assert (loop_thread.closed, loop_thread.has_ended) == (1, True)
+        assert loop_thread.worked == 0 or loop_thread.has_left
+
+    return Scene(loop_thread._be, loop_thread.dismiss, check)
+
+
+@SCENES.add
+def a_thread_dies_while_a_lease_is_handed_in(switcher: Switcher) -> Scene:
+    """Nothing told it to end: an interruption came out of its event loop."""
+    lease_loop, lease = BackgroundLoop(), Lease()
+    loop_thread = room_of(lease_loop)
+
+    def check() -> None:
+        assert loop_thread.has_ended
+        assert room_of(lease_loop) is not loop_thread
+        assert lease.is_rung_for(lease_loop)
+
+    return Scene(lambda: lease_loop.renewer.keep(lease.watch), loop_thread._be, check)
+
+
+@SCENES.add
+def the_next_place_begins_while_the_one_before_ends(switcher: Switcher) -> Scene:
+    lease_loop, waiting = BackgroundLoop(), Waiting()
+    before = room_of(lease_loop)
+    lease_loop.wanted.add(waiting)
+    lease_loop.retire(before)
+    after = room_of(lease_loop)
+    after._pause = lambda seconds: switcher.pause()  # type: ignore[method-assign]
+    order: list[str] = []
+    before._dismantle = lambda: order.append("closed")  # type: ignore[method-assign]
+    after.work = lambda: order.append("works")
+
+    def check() -> None:
+        assert order == ["closed", "works"]
+        loop_thread = room_of(lease_loop)
+        loop_thread.catches_up()
+        assert waiting.is_open
+
+    return Scene(after._be, before._be, check)
+
+
+@pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
+def test_who_rings_is_heard_whatever_the_order_of_lines(
+    scene: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "LoopThread", LoopThread)
+
+    assert SCENES.explore(scene) > 5

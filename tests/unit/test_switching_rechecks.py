@@ -1,0 +1,98 @@
+"""A lock that a thread begins to wait for is looked at, whatever the listener does meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+from unit.test_switching_subscriber import new_listener, new_turn
+
+from redis_lock_decorators._flow.requests import Refusal
+
+SCENES = Scenes("_flow/queue/subscriber", "_flow/queue/recheck", "_flow/queue/entries")
+HOLDER = "f" * 32 + "~"
+
+
+@SCENES.add
+def a_waiter_lines_up_while_it_ticks(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    turn = new_turn("a")
+    lease_loop.time += 0.5
+
+    def line_up() -> None:
+        subscriber.join(turn)
+        subscriber.expect(turn.key, Refusal(HOLDER, 5.0), 2.5)
+
+    def check() -> None:
+        lease_loop.goes_on(1010)
+        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert looks, "it is never looked at"
+        assert looks[0] <= 1003.1
+
+    return Scene(line_up, subscriber.tick, check)
+
+
+@SCENES.add
+def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    old, turn = new_turn("a"), new_turn("a", "another")
+    subscriber.join(old)
+    subscriber.expect(b"a", Refusal(HOLDER, 5.0), 2.5)
+    lease_loop.time += 0.5
+
+    def leave_and_tick() -> None:
+        subscriber.leave(old)
+        subscriber.tick()
+
+    def line_up() -> None:
+        subscriber.join(turn)
+        subscriber.expect(turn.key, Refusal(HOLDER, 5.0), 2.5)
+
+    def check() -> None:
+        lease_loop.goes_on(1010)
+        assert [name for _, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+
+    return Scene(line_up, leave_and_tick, check)
+
+
+@SCENES.add
+def a_waiter_hands_in_while_the_alarm_is_put_off(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    turn = new_turn("a")
+    subscriber.join(turn)
+
+    def check() -> None:
+        lease_loop.goes_on(1010)
+        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert looks
+        assert looks[0] <= 1000.1
+
+    def hand_in() -> None:
+        subscriber.expect(b"a", Refusal(None), 2.5)
+
+    return Scene(hand_in, subscriber._wake_at, check)
+
+
+@SCENES.add
+def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
+    """The shortest grant is heeded whoever hands in last."""
+    lease_loop, subscriber = new_listener()
+    one, other = new_turn("a"), new_turn("a", "another")
+    subscriber.join(one)
+    subscriber.join(other)
+
+    def check() -> None:
+        lease_loop.goes_on(1010)
+        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert looks
+        assert looks[0] <= 1000.6, "not looked at within the shorter grant"
+
+    return Scene(
+        lambda: subscriber.expect(b"a", Refusal(HOLDER, 60.0), 0.5),
+        lambda: subscriber.expect(b"a", Refusal(HOLDER, 60.0), 2.5),
+        check,
+    )
+
+
+@pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
+def test_lock_that_is_waited_for_is_looked_at_whatever_the_order_of_lines(scene: Make) -> None:
+    assert SCENES.explore(scene) > 10

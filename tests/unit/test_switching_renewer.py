@@ -1,0 +1,291 @@
+"""Whatever the order of their lines: no lease that other threads hand in is forgotten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from support.simulation import SimulatedPort, new_claim
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.renewal.renewer import Renewer, TrackedLease
+from redis_lock_decorators._rules.options import Options
+
+SCENES = Scenes("_flow/renewal/renewer", "_flow/renewal/renewed_lease", "_rules/timer_wheel")
+DAY = 86_400.0
+
+
+class Work:
+    """What a bell has started: a renewal that is never answered."""
+
+    def __init__(self, ended: Callable[[], object] | None) -> None:
+        self._ended = ended
+
+    def end(self) -> None:
+        """Be cut short."""
+        assert self._ended is not None
+        self._ended()
+
+
+class Bell:
+    """An event loop that does what other threads ask for later; time passes when it is told to.
+
+    Attributes:
+        alarm: when the keeper ticks next.
+        renewed: what a renewal was begun for, and when.
+    """
+
+    phase = 0.0
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.alarm = math.inf
+        self.renewed: list[tuple[float, TrackedLease]] = []
+        self.works: list[Work] = []
+        self.calls: list[Callable[[], object]] = []
+        self.renewer = Renewer(self)
+
+    def now(self) -> float:
+        return self.time
+
+    def random(self) -> float:
+        return 0.5
+
+    def wake_at(self, when: float) -> None:
+        self.alarm = min(self.alarm, when)
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.calls.append(function)
+
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
+        if work.cr_code.co_name == "_renew":
+            self.renewed += [(self.time, watch) for watch in work.cr_frame.f_locals["batch"]]
+            self.works.append(Work(ended))
+        work.close()
+
+    def port(self, port: Any) -> Any:
+        return port
+
+    def tick(self) -> None:
+        """Ring."""
+        self.alarm = math.inf
+        self.renewer.tick()
+
+    def goes_on(self, until: float) -> None:
+        """Do what was asked for, and ring whenever it is time to, until then."""
+        while self.calls or self.alarm <= until:
+            while self.calls:
+                self.calls.pop(0)()
+            if self.alarm <= until:
+                self.time = max(self.time, self.alarm)
+                self.tick()
+        self.time = until
+
+
+class Lease:
+    """What a watch refers to.
+
+    Attributes:
+        told: its loss was told.
+    """
+
+    def __init__(self, lease_loop: Bell, name: str, **options: Any) -> None:
+        self.told = False
+        self.lease_loop = lease_loop
+        chosen = Options(**options)
+        self.claim: Claim = new_claim(name, expire=chosen.lease)
+        self.claim.take(lease_loop.time)
+        self.watch = TrackedLease(self, lose, self.claim, PORT, chosen)
+
+    def keep(self) -> None:
+        """Hand it in, from a thread."""
+        self.lease_loop.renewer.keep(self.watch)
+
+    def drop(self) -> None:
+        """Take it back, from a thread, and let it go."""
+        self.lease_loop.renewer.drop(self.watch)
+        self.claim.releasing = True
+
+    def is_kept_in_time(self) -> bool:
+        """Whether a renewal is begun, or the loss told, when it is due."""
+        due, _ = self.watch.next_look()
+        if any(watch is self.watch for _, watch in self.lease_loop.renewed):
+            return True
+        self.lease_loop.goes_on(due + 0.001)
+        begun = [at for at, watch in self.lease_loop.renewed if watch is self.watch]
+        return self.told or (begun != [] and begun[0] <= due)
+
+
+def lose(lease: Lease) -> None:
+    lease.told = True
+
+
+PORT = SimulatedPort()
+
+
+def all_well(lease_loop: Bell, *kept: Lease) -> Callable[[], None]:
+    """A check: these leases, and one that is handed in later, are looked after; nothing else is."""
+
+    def check() -> None:
+        later = Lease(lease_loop, "later", expire=0.5)
+        later.keep()
+        assert later.is_kept_in_time(), "a lease handed in later is not rung for"
+        later.drop()
+        for lease in kept:
+            assert lease.is_kept_in_time(), "a lease is forgotten"
+        for lease in kept:
+            lease.drop()
+        lease_loop.goes_on(lease_loop.time + 61)
+        assert len(lease_loop.renewer) == 0, "something stays"
+
+    return check
+
+
+@SCENES.add
+def handing_in_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    long, overdue = Lease(lease_loop, "long", expire=60), Lease(lease_loop, "overdue", expire=6)
+    long.keep()
+    lease_loop.tick()
+    lease_loop.time += 3
+    return Scene(overdue.keep, lease_loop.tick, all_well(lease_loop, long, overdue))
+
+
+@SCENES.add
+def handing_in_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    due, lease = Lease(lease_loop, "due", expire=3), Lease(lease_loop, "lease", expire=1)
+    due.keep()
+    lease_loop.tick()
+    lease_loop.time += 0.9
+    lease.claim.take(lease_loop.time)
+    return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def handing_in_the_first_while_ticking_for_nothing(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    lease = Lease(lease_loop, "lease", expire=1)
+    return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def taking_back_what_is_new_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    new, lease = Lease(lease_loop, "new", expire=DAY), Lease(lease_loop, "lease", expire=1)
+    new.keep()
+    lease.keep()
+    return Scene(new.drop, lease_loop.tick, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def taking_back_the_last_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    last = Lease(lease_loop, "last", expire=30)
+    last.keep()
+    return Scene(last.drop, lease_loop.tick, all_well(lease_loop))
+
+
+@SCENES.add
+def taking_back_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
+    old.keep()
+    lease.keep()
+    lease_loop.tick()
+    lease_loop.time += 0.9
+    return Scene(old.drop, lease_loop.tick, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    lease = Lease(lease_loop, "lease", expire=3)
+    lease.keep()
+    lease_loop.tick()
+
+    def again() -> None:
+        lease_loop.renewer.drop(lease.watch)
+        lease_loop.renewer.keep(lease.watch)
+
+    return Scene(again, lease_loop.tick, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def handing_in_again_and_taking_back_while_ticking(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    lease, other = Lease(lease_loop, "lease", expire=DAY), Lease(lease_loop, "other", expire=3)
+    lease.keep()
+    other.keep()
+    lease_loop.tick()
+
+    def again() -> None:
+        lease.keep()
+        lease.drop()
+
+    return Scene(again, lease_loop.tick, all_well(lease_loop, other))
+
+
+@SCENES.add
+def two_threads_hand_in_at_once(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
+    return Scene(one.keep, other.keep, all_well(lease_loop, one, other))
+
+
+@SCENES.add
+def two_threads_take_back_at_once(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
+    one.keep()
+    lease_loop.tick()
+    other.keep()
+    return Scene(one.drop, other.drop, all_well(lease_loop))
+
+
+@SCENES.add
+def handing_in_while_another_takes_back(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
+    other.keep()
+    return Scene(one.keep, other.drop, all_well(lease_loop, one))
+
+
+@SCENES.add
+def handing_in_while_the_alarm_is_taken_away(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    old, lease = Lease(lease_loop, "old", expire=1), Lease(lease_loop, "lease", expire=3)
+    old.keep()
+    lease_loop.tick()
+    old.drop()
+
+    def rest() -> None:
+        """What the bell of threads does when it has nothing to ring for."""
+        lease_loop.alarm = math.inf
+        lease_loop.renewer.mute()
+        if len(lease_loop.renewer):
+            lease_loop.wake_at(lease_loop.time)
+
+    return Scene(lease.keep, rest, all_well(lease_loop, lease))
+
+
+@SCENES.add
+def taking_back_while_a_renewal_is_cut_short(switcher: Switcher) -> Scene:
+    lease_loop = Bell()
+    old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
+    old.keep()
+    lease.keep()
+    lease_loop.goes_on(1001)
+    lease_loop.renewed.clear()
+    (work,) = lease_loop.works
+    return Scene(old.drop, work.end, all_well(lease_loop, lease))
+
+
+@pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
+def test_no_lease_is_forgotten_whatever_the_order_of_lines(scene: Make) -> None:
+    assert SCENES.explore(scene) > 10

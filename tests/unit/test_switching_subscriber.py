@@ -1,0 +1,271 @@
+"""Whatever the order of their lines: waiters that join and leave from threads are served."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+from support.simulation import SimulatedPort, new_claim
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
+from redis_lock_decorators._rules import messages as messages
+
+SCENES = Scenes("_flow/queue/subscriber", "_flow/queue/recheck", "_flow/queue/entries")
+
+
+class Subscription:
+    async def send(self, *command: Any) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+class Bell:
+    """An event loop that does what it is asked to later, when it is told to.
+
+    Attributes:
+        started: the names of the works that were begun, and what they were begun with.
+    """
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.wakes_at = math.inf
+        self.wanted: set[Any] = set()
+        self.started: list[tuple[float, str, Any]] = []
+        self.answer: Callable[[list[Any]], None]
+        self._calls: list[Callable[[], object]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def random(self) -> float:
+        return 0.5
+
+    def start(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
+    ) -> None:
+        client_state = work.cr_frame.f_locals
+        self.started.append((self.time, work.cr_code.co_name, client_state.get("key")))
+        work.close()
+        if work.cr_code.co_name == "send":  # a PING, which the server answers
+            self.call(lambda: self.answer([b"pong", repr(self.time).encode()]))
+
+    def port(self, port: Any) -> Any:
+        return port
+
+    def call(self, function: Callable[[], object]) -> None:
+        self._calls.append(function)
+
+    def alarm(self, ring: Callable[[], None]) -> Bell:
+        self.wake_at = ring
+        return self
+
+    def set(self, when: float) -> None:
+        self.wakes_at = min(self.wakes_at, when)
+
+    def rest(self) -> None:
+        pass
+
+    def goes_on(self, until: float) -> None:
+        """Do what was asked for, and ring when it is time to."""
+        while self._calls or self.wakes_at <= until:
+            while self._calls:
+                self._calls.pop(0)()
+            if self.wakes_at <= until:
+                self.time, self.wakes_at = max(self.time, self.wakes_at), math.inf
+                self.wake_at()
+        self.time = until
+
+
+class Told:
+    """A waiter that remembers its news."""
+
+    def __init__(self) -> None:
+        self.signal: list[Signal] = []
+
+    def notify(self, signal: Signal) -> None:
+        self.signal.append(signal)
+
+
+def new_listener(*, is_open: bool = True) -> tuple[Bell, Subscriber]:
+    """A listener; an open one has a waiter that stays."""
+    lease_loop = Bell()
+    subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"z", lambda _: None)  # type: ignore[arg-type]
+    lease_loop.answer = subscriber._hear
+    if is_open:
+        subscriber.join(new_turn("z"))
+        lease_loop._calls.clear()
+        subscriber._is_alive = subscriber._is_introduced = True
+        subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
+        subscriber._alarm = lease_loop.alarm(subscriber.tick)
+        subscriber._left = subscriber._pinged = lease_loop.time
+        subscriber._wake_at()
+    return lease_loop, subscriber
+
+
+def new_turn(name: str, identifier: str | None = None) -> QueuedWaiter:
+    turn = QueuedWaiter(name.encode(), identifier or f"identifier of {name}", Told())  # type: ignore[arg-type]
+    turn.queue_entry = f"channel|{turn.identifier}|2500"
+    return turn
+
+
+@SCENES.add
+def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener(is_open=False)
+    turn, knows = new_turn("a"), []
+
+    def join() -> None:
+        subscriber.join(turn)
+        knows.append(subscriber.admits(turn))  # as who waits does before it waits for news
+
+    def opens() -> None:
+        """What ``_begin`` does once word can come."""
+        subscriber._is_alive = True
+        subscriber._admission.begin(subscriber._entries.waiters)
+        subscriber.is_open = True
+        subscriber._admission.step()
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        assert knows == [True] or turn.wakeup.signal  # type: ignore[attr-defined]
+
+    return Scene(join, opens, check)
+
+
+@SCENES.add
+def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener(is_open=False)
+    one, other = new_turn("a"), new_turn("b")
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        assert [name for _, name, _ in lease_loop.started] == ["_live"]
+
+    return Scene(lambda: subscriber.join(one), lambda: subscriber.join(other), check)
+
+
+@SCENES.add
+def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener(is_open=False)
+    old, new = new_turn("a"), new_turn("b")
+    subscriber.join(old)
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        assert [name for _, name, _ in lease_loop.started] == ["_live"]
+
+    return Scene(lambda: subscriber.leave(old), lambda: subscriber.join(new), check)
+
+
+@SCENES.add
+def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    turn = new_turn("a")
+    subscriber.join(turn)
+    lease_loop.time += 0.5
+    return Scene(
+        lambda: subscriber.leave(turn), subscriber.tick, lambda: goes_on(lease_loop, subscriber)
+    )
+
+
+@SCENES.add
+def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    over, claim = new_claim("a"), new_claim("b")
+    over.ended = True
+    claim.take(lease_loop.time)
+    subscriber.enter("over", over)
+    lease_loop.time += 0.5
+
+    def check() -> None:
+        goes_on(lease_loop, subscriber)
+        assert list(subscriber._entries._entered) == [messages.hint("new")]
+        assert list(subscriber._entries._left) == [messages.hint("over")]
+
+    return Scene(lambda: subscriber.enter("new", claim), subscriber.tick, check)
+
+
+@SCENES.add
+def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    turn = new_turn("a")
+    subscriber.is_open, subscriber._subscription = False, None
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        assert Signal.AGAIN in turn.wakeup.signal, "nobody tells it to follow"  # type: ignore[attr-defined]
+        assert subscriber not in lease_loop.wanted
+
+    return Scene(lambda: subscriber.join(turn), subscriber._stop, check)
+
+
+@SCENES.add
+def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    turn = new_turn("a")
+    subscriber.is_open = False
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        assert Signal.UNAVAILABLE in turn.wakeup.signal  # type: ignore[attr-defined]
+
+    return Scene(
+        lambda: subscriber.join(turn), lambda: subscriber._judge(ResponseError("no")), check
+    )
+
+
+@SCENES.add
+def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    claims = [new_claim("a"), new_claim("b")]
+    for claim in claims:
+        claim.take(lease_loop.time)
+
+    def check() -> None:
+        lease_loop.goes_on(1001)
+        assert len([at for at, name, _ in lease_loop.started if name == "_note"]) == 2
+
+    one, other = [entering(subscriber, claim) for claim in claims]
+    return Scene(one, other, check)
+
+
+@SCENES.add
+def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener()
+    claim = new_claim("a")
+    claim.take(lease_loop.time)
+    claim.grant = 300  # its note is due before anything else
+
+    def check() -> None:
+        lease_loop.goes_on(1001)
+        noted = [at for at, name, _ in lease_loop.started if name == "_note"]
+        assert len(noted) == 1
+        assert noted[0] <= 1000.12, "it is noted too late"
+
+    return Scene(entering(subscriber, claim), subscriber.tick, check)
+
+
+def entering(subscriber: Subscriber, claim: Claim) -> Callable[[], None]:
+    return lambda: subscriber.enter(claim.identifier, claim, "channel|a place|2500")
+
+
+def goes_on(lease_loop: Bell, subscriber: Subscriber) -> None:
+    """It still sends PING, for the waiter that stays."""
+    lease_loop.started.clear()
+    lease_loop.goes_on(lease_loop.time + 1)
+    assert "send" in [name for _, name, _ in lease_loop.started]
+
+
+@pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
+def test_waiters_are_served_whatever_the_order_of_lines(scene: Make) -> None:
+    assert SCENES.explore(scene) > 10

@@ -1,0 +1,440 @@
+"""A connection of the client's pool in our hands: when it is left, and how it goes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import ReadOnlyError, ResponseError
+from support.virtual_loop import VirtualLoop
+
+from redis_lock_decorators._flow.requests import persist
+from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.transport import asyncio_client as transports
+from redis_lock_decorators._io.transport import batch as batch
+from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io.transport import borrowed as borrowed
+from redis_lock_decorators._io.transport.asyncio_client import PoolTransport
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+
+GET = ("GET", b"key")
+
+
+class Stream:
+    """Both ends of a connection's stream, as far as they are looked at."""
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.is_over = False
+        self.has_news = False
+
+    def abort(self) -> None:
+        self.is_over = True
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def at_eof(self) -> bool:
+        return self.is_over
+
+
+class Connection:
+    """A connection to a server whose replies a test writes down; an exception is raised."""
+
+    __module__ = "redis.asyncio.connection"
+
+    def __init__(self, pool: Any = None, **_: Any) -> None:
+        self.pool = pool
+        self.socket_timeout = 0.5
+        self.replies: list[Any] = []
+        self._reader: Any = None
+        self._writer: Any = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self._writer is not None
+
+    async def connect(self) -> None:
+        if self.pool.refusal is not None:
+            raise self.pool.refusal
+        await asyncio.sleep(self.pool.connect_seconds)
+        self._reader = self._writer = Stream()
+        self.host, self.port = self.pool.master_address
+        self.pool.connects += 1
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        self._reader = self._writer = None
+
+    async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
+        assert self.socket_timeout is None, "a time-out of the user's"
+
+    async def read_response(self, disable_decoding: bool = False) -> Any:
+        assert disable_decoding
+        await asyncio.sleep(0)
+        if self._writer is None or self._writer.is_over:
+            raise Disconnected("closed")
+        reply = self.pool.replies.pop(0) if self.pool.replies else b"OK"
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+
+class Pool:
+    """A pool that waits, like a BlockingConnectionPool, where all of its connections are used."""
+
+    __module__ = "redis.asyncio.connection"
+
+    def __init__(self, size: int = 100) -> None:
+        self.max_connections = size
+        self.connection_kwargs = {"pool": self}
+        self.connection_class = self.made
+        self._available_connections: list[Connection] = []
+        self._in_use_connections: set[Connection] = set()
+        self.replies: list[Any] = []
+        self.refusal: Exception | None = None
+        self.master_address = ("old", 1)
+        self.kind = Connection
+        self.connects = 0
+        self.connect_seconds = 0.001
+        self.all: list[Connection] = []
+
+    def made(self, **parameters: Any) -> Connection:
+        self.all.append(self.kind(**parameters))
+        return self.all[-1]
+
+    def can_get_connection(self) -> bool:
+        return len(self._in_use_connections) < self.max_connections
+
+    async def get_connection(self) -> Connection:
+        while not self.can_get_connection():
+            await asyncio.sleep(1)
+        idle = self._available_connections
+        connection = idle.pop() if idle else self.made(pool=self)
+        self._in_use_connections.add(connection)
+        try:
+            if not connection.is_connected:
+                await connection.connect()
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
+
+    async def release(self, connection: Connection) -> None:
+        await asyncio.sleep(0)
+        self._in_use_connections.remove(connection)
+        self._available_connections.append(connection)
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
+    loop = VirtualLoop()
+    monkeypatch.setattr(borrowed, "_news", lambda stream: lambda milliseconds: stream.has_news)
+    for module in (batcher, transports, borrowed, batch):
+        monkeypatch.setattr(module, "monotonic", loop.time)
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool()
+
+
+class Way:
+    """A courier and its carrier over a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.batcher = RequestBatcher()
+        self.transport = PoolTransport(self.batcher, pool, False)
+
+    async def get(self) -> Any:
+        return await self.batcher.exchange(self.transport, GET, batcher.monotonic() + 5)
+
+    async def many(self, count: int) -> list[Any]:
+        return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
+
+
+def test_connection_goes_back_with_the_time_out_that_it_had(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        (kept,) = pool._in_use_connections
+        pool.replies = [Disconnected("broken")]
+        with pytest.raises(Disconnected):
+            await way.get()
+        assert pool._available_connections == [kept]
+        assert kept.socket_timeout == 0.5
+        assert not kept.is_connected
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_connection_goes_back_however_often_its_return_is_cancelled(
+    loop: VirtualLoop, pool: Pool, at: int
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.replies = [Disconnected("broken")]
+        task = asyncio.ensure_future(way.get())
+        for turn in range(at + 2):
+            await asyncio.sleep(0)
+            if turn >= at:
+                task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        pool.replies = []
+        assert await way.get() == b"OK"
+        assert len(pool._in_use_connections) == len(pool.all) == 1
+        assert pool._available_connections == []
+
+    loop.run_until_complete(ask())
+
+
+def test_work_that_holds_all_connections_does_not_hold_up_a_request(loop: VirtualLoop) -> None:
+    pool = Pool(1)
+
+    async def ask() -> None:
+        way, started = Way(pool), loop.now
+        of_the_work = await pool.get_connection()
+        assert await way.get() == b"OK"
+        assert loop.now - started < 0.1
+        assert pool._in_use_connections == {of_the_work}
+        assert [one.is_connected for one in pool.all] == [True, False]
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("seconds", [0.001, 60])
+def test_connection_beside_the_pool_is_closed_if_its_connect_is_cut(
+    loop: VirtualLoop, seconds: float
+) -> None:
+    pool = Pool(1)
+
+    async def ask() -> None:
+        way = Way(pool)
+        await pool.get_connection()
+        pool.connect_seconds = seconds
+        task = asyncio.ensure_future(way.get())
+        await asyncio.sleep(0.0105)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(pool.all) == 2
+        assert not pool.all[1].is_connected
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_connection_that_hangs_while_it_opens_does_not_hold_up_a_renewal(
+    loop: VirtualLoop, others: int
+) -> None:
+    """Another is opened in half of its time, and the first one serves if it is earlier."""
+
+    async def ask(seconds: float) -> float:
+        way = Way(pool := Pool())
+        pool.connect_seconds = seconds
+        waiting = [asyncio.ensure_future(way.get()) for _ in range(others)]
+        await asyncio.sleep(0.1)
+        began = loop.now
+        loop.call_later(0.2, setattr, pool, "connect_seconds", 0.001)
+        first = way.batcher.exchange(way.transport, GET, loop.now + 1, first=True)
+        assert await first == b"OK"
+        served = loop.now - began
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.sleep(10)
+        return served
+
+    assert loop.run_until_complete(ask(60)) == pytest.approx(0.5, abs=0.05)
+    assert loop.run_until_complete(ask(0.4)) == pytest.approx(0.3 if others else 0.4, abs=0.05)
+
+
+def test_demoted_master_is_left_before_the_next_try(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.replies = [ReadOnlyError("You can't write against a read only replica.")]
+        with pytest.raises(ReadOnlyError):
+            await way.get()
+        await way.get()
+        assert pool.connects == 2
+        pool.replies = [ResponseError("WRONGTYPE")]
+        with pytest.raises(ResponseError):
+            await way.get()
+        await way.get()
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_connection_follows_a_pool_that_learns_of_another_master(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.many(3)
+        assert pool.connects == 1
+        pool.master_address = ("new", 2)
+        await way.get()
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+def test_closed_connection_is_left_without_an_error(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.all[0]._reader.is_over = True
+        assert await way.many(50) == [b"OK"] * 50
+        assert pool.connects == 2
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
+    loop: VirtualLoop, size: int
+) -> None:
+    """The event loop has not seen it, whether we keep it or it lies in the pool."""
+    pool = Pool(size)
+
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        closed = pool.all[0]._reader
+        closed.has_news = True
+        await way.get()
+        assert closed.is_over
+        assert pool.connects == 2
+        assert len(pool._in_use_connections) == (size >= transports.SPARE)
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a task does not tell there")
+@pytest.mark.parametrize("size", [1, 100])
+def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
+    class NotificationsUnavailable(Connection):
+        async def connect(self) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            await super().connect()
+
+    pool = Pool(size)
+    pool.kind = NotificationsUnavailable
+
+    async def ask() -> None:
+        way = Way(pool)
+        task = asyncio.ensure_future(way.get())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert getattr(caught.value, "unsent", False)
+        assert await way.get() == b"OK"
+        assert pool.connects == 1
+        assert len(pool._in_use_connections) == (size >= transports.SPARE)
+
+    loop.run_until_complete(ask())
+
+
+def test_requests_that_no_connection_was_found_for_did_not_leave(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        pool.refusal = Disconnected("refused")
+        results = await way.many(50)
+        assert all(result.unsent for result in results)
+        pool.refusal = None
+        await way.get()
+        pool.replies = [Disconnected("reset")]
+        with pytest.raises(Disconnected) as caught:
+            await way.get()
+        assert not getattr(caught.value, "unsent", False)
+
+    loop.run_until_complete(ask())
+
+
+def test_replies_that_came_before_a_connection_broke_are_told(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        way = Way(pool)
+        pool.replies = [b"0", *[b"%d" % number for number in range(1, 21)], Disconnected("reset")]
+        results = await way.many(51)
+        assert results[:21] == [b"%d" % number for number in range(21)]
+        assert {type(result) for result in results[21:]} == {Disconnected}
+        assert len({id(result) for result in results[21:]}) == 30
+
+    loop.run_until_complete(ask())
+
+
+class HalfOpen(Connection):
+    """Brings no reply after the first, until it is opened anew; needs some time for each."""
+
+    async def read_response(self, disable_decoding: bool = False) -> Any:
+        self.pool.reads += 1
+        while self.pool.is_silent and self.pool.connects == 1 and self.pool.reads > 1:
+            if self._writer is None or self._writer.is_over:
+                raise Disconnected("closed")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(self.pool.reply_seconds)
+        return await super().read_response(disable_decoding)
+
+
+@pytest.fixture
+def half_open(pool: Pool) -> Any:
+    found: Any = pool
+    found.kind, found.reads, found.reply_seconds, found.is_silent = HalfOpen, 0, 0.0, True
+    return found
+
+
+@pytest.mark.parametrize(("socket_timeout", "seconds"), [(0.5, 0.5), (None, 2.5), (60, 2.5)])
+def test_silent_connection_leaves_time_for_another_try_on_another_one(
+    loop: VirtualLoop, half_open: Any, socket_timeout: float | None, seconds: float
+) -> None:
+    """As soon as the client's own time-out is over, or half of an outage."""
+
+    async def ask() -> None:
+        way = Way(half_open)
+        connection = await half_open.get_connection()
+        connection.socket_timeout = socket_timeout
+        await half_open.release(connection)
+        await way.get()
+        started = loop.now
+
+        async def attempt(until: float) -> Any:
+            return await way.batcher.exchange(way.transport, GET, until)
+
+        clock: Any = SimpleNamespace(
+            now=loop.time,
+            random=lambda: 0.5,
+            sleep=asyncio.sleep,
+            is_unknown=client_errors.is_unknown,
+            was_sent=client_errors.was_sent,
+        )
+        assert await persist(clock, attempt, loop.now + 60) == b"OK"
+        assert loop.now - started == pytest.approx(seconds + batcher.LOOK / 2, abs=batcher.LOOK)
+
+    loop.run_until_complete(ask())
+
+
+def test_time_out_of_the_client_counts_for_each_reply(loop: VirtualLoop, half_open: Any) -> None:
+    async def ask() -> None:
+        way = Way(half_open)
+        half_open.is_silent, half_open.reply_seconds = False, 0.4
+        assert await way.many(5) == [b"OK"] * 5
+
+    loop.run_until_complete(ask())
