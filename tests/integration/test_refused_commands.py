@@ -70,8 +70,8 @@ SCENES = {
         "release", RELEASED, places=(LAZY,), client_state=(SUSPECT, GRANTED)
     ),
     "release two": Scene("release", TWO_RELEASED, (MINE, 1), places=(LIVE,)),
-    "rest": Scene("rest", RELEASED, (1000, MINE, 1), places=(LIVE,), client_state=(GRANTED,)),
-    "rest two": Scene("rest", TWO_RELEASED, (1000, MINE, 1), places=(DEAD,)),
+    "rest": Scene("min_hold", RELEASED, (1000, MINE, 1), places=(LIVE,), client_state=(GRANTED,)),
+    "rest two": Scene("min_hold", TWO_RELEASED, (1000, MINE, 1), places=(DEAD,)),
 }
 
 
