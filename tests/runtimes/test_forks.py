@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import children
+from support.leftovers import lasting
 from support.workers import in_child
 
 from redis_lock_decorators import RedisLock
@@ -75,7 +76,7 @@ def test_children_take_turns_with_a_parent_that_goes_on_renewing(
         time.sleep(LONGER)
         assert (lease.lost, lease.owned(), told) == (False, True, [])
         lease.release()
-    assert looking.keys("sys:lock:*") == []
+    assert lasting(looking, "sys:lock:*") == []
 
 
 def test_workers_of_a_pool_hold_and_renew_while_the_parent_does(frail, looking, name, context):
@@ -85,7 +86,7 @@ def test_workers_of_a_pool_hold_and_renew_while_the_parent_does(frail, looking, 
             works = [(frail.port, name, EXPIRE)] * 3
             assert pool.starmap(children.hold_for_long, works) == [(1, False, True)] * 3
         assert (lease.lost, lease.owned()) == (False, True)
-    assert looking.keys("sys:lock:*") == []
+    assert lasting(looking, "sys:lock:*") == []
 
 
 def test_workers_of_an_executor_are_given_locks_by_pickle(frail, looking, name, context):
@@ -100,7 +101,7 @@ def test_workers_of_an_executor_are_given_locks_by_pickle(frail, looking, name, 
         with pytest.raises(TypeError, match="belongs to the process that acquired it"):
             executor.submit(children.enter, lease).result()
         assert lease.owned()
-    assert looking.keys("sys:lock:*") == []
+    assert lasting(looking, "sys:lock:*") == []
 
 
 def test_a_child_of_a_child_owns_nothing_of_either(frail, name):
