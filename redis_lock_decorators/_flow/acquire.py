@@ -27,9 +27,10 @@ from redis_lock_decorators._flow.requests import (
     tidy,
     tidying,
 )
+from redis_lock_decorators._flow.self_waits import refuse_interrupted, refuse_own_block
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
-from redis_lock_decorators.errors import LockError, shown
+from redis_lock_decorators.errors import shown
 
 #: How a busy lock is waited for.
 Way = Literal["steady", "poll", "queue", "cohort"]
@@ -50,12 +51,13 @@ async def acquire(
     less often. Several names are never waited for in a queue.
 
     Raises:
-        LockError: this thread or task is in a block of the lock and would wait for itself.
+        LockError: this thread or task is in a block of the lock, or takes it or lets it go beneath
+            a signal handler that runs here, and would wait for itself.
     """
     if claim.fencing:
         refuse_unnumberable(port, claim)
     if wait > 0 and port.held:
-        _refuse_self(port, claim)
+        refuse_own_block(port, claim)
     began = port.now()
     stop = began + wait
     queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
@@ -117,7 +119,9 @@ async def _compete(
     attempt = partial(try_once, port, claim)
     if not queues:
         refusal = await persist(port, attempt, stop)
-        return refusal and await _poll(port, attempt, refusal, stop, _pauses(port, way, delta))
+        return refusal and await _poll(
+            port, claim, attempt, refusal, stop, _pauses(port, way, delta)
+        )
     key, refusal = claim.keys[0], AWAITED
     try:
         if port.arrivals.join(key, claim) and not _lines_up_first(port, claim):
@@ -159,7 +163,7 @@ async def _queue(
             return await wait_in_queue(port, claim, attempt, last, stop, pauses)
         except NotificationsUnavailable as deaf:
             await _stop_waiting(port, claim, stop)
-            last = await _poll(port, attempt, last, min(stop, deaf.until), pauses)
+            last = await _poll(port, claim, attempt, last, min(stop, deaf.until), pauses)
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
@@ -167,7 +171,7 @@ async def _queue(
             await _stop_waiting(port, claim, stop)
             if last is AWAITED:  # it was not tried yet
                 last = await persist(port, attempt, stop)
-            last = last and await _poll(port, attempt, last, stop, pauses)
+            last = last and await _poll(port, claim, attempt, last, stop, pauses)
         if port.now() >= stop:
             break
     return last
@@ -191,33 +195,17 @@ async def _stop_waiting(port: Port, claim: Claim, stop: float) -> None:
 
 
 async def _poll(
-    port: Port, attempt: Attempt, refusal: Refusal, stop: float, pauses: Iterator[float]
+    port: Port,
+    claim: Claim,
+    attempt: Attempt,
+    refusal: Refusal,
+    stop: float,
+    pauses: Iterator[float],
 ) -> Refusal | None:
     """Try again until ``stop``; the last refusal, or None once held."""
     last: Refusal | None = refusal
     while last is not None and (left := stop - port.now()) > 0:
+        refuse_interrupted(port, claim, last.holder)
         await port.sleep(min(next(pauses), left))
         last = await persist(port, attempt, stop)
     return last
-
-
-def _is_own(claim: Claim, other: Claim) -> bool:
-    """Whether a claim would be waited for in its own block.
-
-    A block may move: what entered it on this thread may leave it on another, as frameworks do that
-    run code in a pool of threads. Then this thread holds it no more, and its context tells so.
-    """
-    if not other.is_of(claim.owner):
-        return False
-    return claim.is_around is None or other.in_transition or claim.is_around(other)
-
-
-def _refuse_self(port: Port, claim: Claim) -> None:
-    for key, name in zip(claim.keys, claim.lock_names, strict=True):
-        other = port.held.find(key)
-        if other is not None and _is_own(claim, other) and other.is_live(port.now()):
-            raise LockError(
-                f"lock {name!r:.80} is already held by this same thread or task, which would "
-                "wait for itself: take it once, outside, and pass the lease on",
-                name,
-            )

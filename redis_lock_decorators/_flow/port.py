@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.arrival_order import ArrivalOrder
@@ -10,6 +10,7 @@ from redis_lock_decorators._flow.held_claims import HeldClaims
 
 if TYPE_CHECKING:
     from redis_lock_decorators._flow.background import Subscription
+    from redis_lock_decorators._flow.claim import Claim
     from redis_lock_decorators._flow.queue.cohort import Cohort
     from redis_lock_decorators._flow.queue.subscriber import Subscriber
     from redis_lock_decorators._flow.queue.waiter import Waiter
@@ -115,6 +116,12 @@ class Port(Protocol):
 
     def wakeup(self) -> Waiter:
         """Who waits now, to be woken."""
+
+    def interrupted(self) -> Iterable[Claim]:
+        """The claims that code of this thread acts on which a signal handler has interrupted here.
+
+        It stands still beneath on the same stack until the caller returns.
+        """
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         """The waiters of this process for a key, with leases of so many milliseconds."""

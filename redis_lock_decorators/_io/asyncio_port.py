@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.requests import ROUND_TRIP
@@ -137,6 +138,9 @@ class AsyncioPort:
 
     def wakeup(self) -> TaskWakeup:
         return TaskWakeup()
+
+    def interrupted(self) -> tuple[Claim, ...]:
+        return ()  # a task waits in no call that interrupts another of its own
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         return self._facts.cohort(key, ttl)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from types import FrameType
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
@@ -38,6 +41,22 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
         return result
     flow.close()
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
+
+
+def _under_way() -> Iterator[Claim]:
+    """The claims of the flows that run on this stack: what each call of ``run`` began with.
+
+    Asked of the stack itself, which an exception from outside cannot leave wrong; and only by those
+    who are about to wait.
+    """
+    above: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is run.__code__ and above is not None:
+            claim = above.f_locals.get("claim")
+            if isinstance(claim, Claim):
+                yield claim
+        above, frame = frame, frame.f_back
 
 
 def _refuse_here() -> None:
@@ -144,6 +163,9 @@ class BlockingPort:
     def wakeup(self) -> ThreadWakeup:
         _refuse_here()
         return ThreadWakeup(self.lease_loop.begin)
+
+    def interrupted(self) -> Iterator[Claim]:
+        return _under_way()
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         return self._facts.cohort(key, ttl)

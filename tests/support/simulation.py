@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
 from support.faults import Fate, Request, delivered
 from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
@@ -102,6 +102,9 @@ class SimulatedPort:
 
     async def locate(self, key: bytes, until: float) -> None:
         pass
+
+    def interrupted(self) -> Iterator[Claim]:
+        return BlockingPort.interrupted(None)  # type: ignore[arg-type]
 
     async def sleep(self, seconds: float) -> None:
         assert seconds >= 0

@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Owners
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
@@ -229,6 +230,8 @@ async def _wait(
             left = stop - port.now()
             if left <= 0 and cohort.go(local):
                 return Refusal(None)
+            if cohort.holder is not None:
+                refuse_interrupted(port, claim, cohort.holder.identifier)
             pause = LOOK if cohort.is_near(local) else min(2 * pause, LONGEST_LOOK)
             await local.wakeup.wait(max(0.0, min(left, pause)))
         return None

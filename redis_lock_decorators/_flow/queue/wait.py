@@ -23,6 +23,7 @@ from redis_lock_decorators._flow.requests import (
     tidy,
     tidying,
 )
+from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules import lease_times as lease_times
 from redis_lock_decorators._rules.keys import with_queue
 
@@ -261,6 +262,7 @@ class _QueueWait:
         if refusal is not None:
             waiter.is_queued = True
             self.subscriber.expect(waiter.key, refusal, self._claim.grant / 1000)
+            refuse_interrupted(port, claim, refusal.holder)
             return refusal
         self.is_noted = True
         if is_new and tries == 1 and port.arrivals.is_alone(self._key, claim):
