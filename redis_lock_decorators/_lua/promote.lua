@@ -136,6 +136,7 @@ local function promote(key, queue, facts, releaser, alive)
     passed = passed + 1
     if passed == MOST and redis.pcall('EXISTS', queue) == 1 then
       free(is_given, key)
+      redis.pcall('HDEL', facts, 'granted') -- of who lets the lock go: it is nobody's from here on, and let nothing lapse
       redis.pcall('PEXPIRE', facts, KEPT)
       stir_last(queue, facts)
       return

@@ -93,6 +93,7 @@ class Scripts:
             passed += 1
             if passed == self.most and redis.exists(queue):
                 redis.delete(key)
+                redis.hdel(client_state, "granted")
                 redis.pexpire(client_state, KEPT)
                 self.stir_last(queue, client_state)
                 return

@@ -234,6 +234,28 @@ def test_very_long_queue_is_gone_through_in_many_calls(real: Any, living: bool) 
     assert lengths[0] == len(places) - scripts.most
 
 
+def test_releaser_before_many_dead_is_not_noted_as_who_was_handed_the_lock(real: Any) -> None:
+    memory = Memory()
+    scripts = Scripts(memory)
+    real.begin()
+    memory.hearers, memory.number = {"one", "two"}, real.run_id
+    places = {f"dead|{number}|20000": number + 1 for number in range(scripts.most + 1)}
+    real.client.zadd("queue", places)
+    real.client.pexpire("queue", _lua.KEPT)
+    memory.queues["queue"] = dict(places)
+    for stored in (memory, real.client):
+        stored.hset("waiters", "granted", "one|a|20000")
+    memory.set("lock", "a", LEASE)
+    real.client.set("lock", "a", px=LEASE)
+
+    replies = [scripts.release("a:1", KEYS, "a"), real.run("release", KEYS, "a", 1)]
+
+    assert replies == ["a:1", "a:1"]
+    assert real.stored(KEYS) == _stored(memory, KEYS)
+    assert real.client.zcard("queue") == 1
+    assert real.client.hgetall("waiters") == {}
+
+
 @pytest.mark.parametrize("odd", ODD_PLACES)
 def test_what_is_no_place_is_passed_over_and_taken_out(real: Any, odd: str) -> None:
     memory = Memory()

@@ -75,6 +75,25 @@ def test_waiters_behind_many_dead_enter_in_their_order_and_at_once(
     assert (second.held, third.held) == (True, False)
 
 
+def test_process_that_let_the_lock_go_to_many_dead_is_no_suspect(server: Server) -> None:
+    held = holder(server, expire=60)
+    process = Waiting(server, 0)
+    first = process.takes(wait=60)
+    server.clock.advance(0.05)
+    held.ends()
+    server.clock.advance(0.1)
+    assert first.held
+    dead(server, MANY, first=100)
+    second = process.takes(wait=60)
+    server.clock.advance(0.05)
+    third = waiting(server, 1)
+
+    first.ends()
+    server.clock.advance(0.5)
+
+    assert (second.held, third.held) == (True, False)
+
+
 def test_waiter_among_many_dead_finds_its_turn_by_itself(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, MANY)
