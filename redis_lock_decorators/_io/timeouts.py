@@ -18,21 +18,24 @@ else:
 LATE = 0.25
 #: So often that is made up for.
 MOST_LATE = 3
+#: Seconds after which a time-out comes whose timer was lost: a signal handler may raise there.
+AGAIN = 0.25
 
 
 class timeout:  # it stands for asyncio's
     """``asyncio.timeout``, but for the time in which something has blocked the event loop.
 
-    What it limits could not go on then, and what came meanwhile is still to be read.
+    What it limits could not go on then, and what came meanwhile is still to be read. A second timer
+    stands behind the first, and behind the call by which that ends what is limited.
     """
 
-    __slots__ = ("_plain", "_seconds", "_timer", "_times_late")
+    __slots__ = ("_plain", "_seconds", "_timers", "_times_late")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._times_late = 0
         self._plain: Any = plain_timeout(None if seconds > 0 else seconds)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
 
     async def __aenter__(self) -> None:
         await self._plain.__aenter__()
@@ -40,26 +43,39 @@ class timeout:  # it stands for asyncio's
             self._set(self._seconds)
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> bool | None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel()
         suppressed: bool | None = await self._plain.__aexit__(kind, error, trace)
         return suppressed
 
     def _set(self, seconds: float) -> None:
+        self._cancel()
         loop = asyncio.get_running_loop()
-        when = loop.time() + seconds
+        first = loop.time() + seconds
         # In a context of its own: a timer would keep that of its caller.
-        self._timer = loop.call_at(when, self._wake_at, loop, when, context=Context())
+        self._timers = [
+            loop.call_at(when, self._wake_at, loop, when, context=Context())
+            for when in (first, first + AGAIN)
+        ]
+
+    def _cancel(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
 
     def _wake_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         now = loop.time()
         if now > when + LATE and self._times_late < MOST_LATE:
             self._times_late += 1
             self._set(min(now - when, self._seconds))
-        elif hasattr(self._plain, "reschedule"):
-            self._plain.reschedule(now)
-        else:
-            self._plain.update(now)
+        elif not self._has_ended():
+            if hasattr(self._plain, "reschedule"):
+                self._plain.reschedule(now)
+            else:
+                self._plain.update(now)
+
+    def _has_ended(self) -> bool:
+        """Whether what it limits was told to end."""
+        expired = self._plain.expired
+        return bool(expired() if callable(expired) else expired)
 
 
 def cancellations() -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from contextvars import Context
 from weakref import ref
+
+from redis_lock_decorators._io.background.supervised import works
 
 #: What the cancellation by a loss says.
 LOST = "the lease of a lock was lost"
@@ -43,7 +44,7 @@ class Holder:
             if running() is None:
                 self._cancel()
             else:
-                asyncio.get_running_loop().call_soon(self._cancel, context=Context())
+                works().call(self._cancel)
 
     def _found(self) -> asyncio.Task[object] | None:
         """The task, if it is not over and does not run this."""
@@ -52,7 +53,7 @@ class Holder:
 
     def _cancel(self) -> None:
         task = self._found()
-        if self._is_due and task is not None:
+        if self._is_due and not self._cut and task is not None:
             self._cut = True
             task.cancel(LOST)
 

@@ -387,11 +387,23 @@ class HalfOpen(SlowCarrier):
             await asyncio.sleep(0.01)
             return list(commands)
         closed = asyncio.Event()
-        writer = SimpleNamespace(transport=SimpleNamespace(abort=closed.set))
+        writer = self.writer(closed)
         self.batcher.under_way = Exchange(SimpleNamespace(_writer=writer), until)
         await closed.wait()
         self.batcher.under_way = None
         raise self.no_reply()
+
+    def writer(self, closed: asyncio.Event) -> Any:
+        return SimpleNamespace(transport=SimpleNamespace(abort=closed.set))
+
+
+class Unheard(HalfOpen):
+    """The event loop loses that the first connection was closed, until that is said again."""
+
+    def writer(self, closed: asyncio.Event) -> Any:
+        told = SimpleNamespace(connection_lost=lambda error: closed.set())
+        transport = SimpleNamespace(abort=lambda: None, get_protocol=lambda: told)
+        return SimpleNamespace(transport=transport)
 
 
 def renewed_at(loop: VirtualLoop, transport: SlowCarrier, count: int) -> float:
@@ -428,6 +440,10 @@ def test_renewal_ends_a_trip_that_brings_nothing_in_its_time(
     monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
 
     assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)
+
+
+def test_trip_that_was_ended_and_is_not_over_is_ended_by_the_next_look(loop: VirtualLoop) -> None:
+    assert renewed_at(loop, Unheard(loop, 0), 5) < 1002
 
 
 class BusyLoop(VirtualLoop):

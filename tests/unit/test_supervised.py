@@ -20,10 +20,14 @@ from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import alarm
 from redis_lock_decorators._io.background import loops as loops
 from redis_lock_decorators._io.background import supervised as supervised
+from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import batcher as batcher
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators.asyncio._cancellation import Holder as TaskHolder
+from redis_lock_decorators.asyncio._cancellation import running
 
 #: Seconds of virtual time that a work gets, and it may take at most.
 MOST, LONGEST = 30.0, 5.0
@@ -153,6 +157,70 @@ def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
 
         assert begun[0].cancelled(), loop.lost
         assert seconds < 5 + LONGEST
+
+
+def ended_at(losing: Any, work: Callable[[], Any], is_counted: Any = None) -> int:
+    """Do a work once for each call of the event loop that may be lost; how many there are.
+
+    The work is to end within seconds, whichever it is.
+    """
+    for at in range(1, 100):
+        loop, done = losing(at), list[object]()
+        if is_counted is not None:
+            plain = loop.is_lost
+            loop.is_lost = lambda handle, lost=plain: is_counted(handle) and lost(handle)
+
+        async def worked(done: list[object] = done) -> None:
+            done.append(await work())
+
+        def begin(loop: Any = loop, worked: Any = worked) -> None:
+            loop.works = [supervised.start(worked())]
+
+        seconds = done_after(loop, begin, lambda done=done: bool(done))
+        assert seconds < LONGEST, loop.lost
+        if not loop.lost:
+            return at
+    raise AssertionError("it never ends")
+
+
+def test_time_out_comes_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+    async def limited() -> str:
+        try:
+            async with timeout(1):
+                await asyncio.get_running_loop().create_future()
+        except asyncio.TimeoutError:
+            return "limited"
+        return "not limited"
+
+    assert ended_at(losing, limited) > 3
+
+
+def test_task_stops_waiting_for_news_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+    async def waited() -> str:
+        assert await TaskWakeup().wait(1) is None
+        return "nothing"
+
+    assert ended_at(losing, waited) > 2
+
+
+def test_task_whose_lease_is_lost_is_cancelled_whichever_call_is_lost(losing: Any) -> None:
+    async def body(begun: list[Any]) -> None:
+        begun.append(TaskHolder(running()))  # type: ignore[arg-type]
+        await asyncio.get_running_loop().create_future()
+
+    async def cut() -> bool:
+        begun: list[Any] = []
+        task = asyncio.ensure_future(body(begun))
+        while not begun:
+            await asyncio.sleep(0)
+        begun[0].cancel()
+        await supervised.over([task])
+        return task.cancelled()
+
+    def is_no_step(handle: Any) -> bool:
+        return "Task" not in repr(handle._callback)
+
+    assert ended_at(losing, cut, is_no_step) > 1
 
 
 def test_exception_of_work_that_was_lost_is_that_of_its_task(losing: Any) -> None:

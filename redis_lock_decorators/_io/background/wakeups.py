@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._io.background.alarm import AGAIN
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
 
@@ -89,11 +90,13 @@ class TaskWakeup:
         if not self._news:
             loop = asyncio.get_running_loop()
             self._future = ready = loop.create_future()
-            timer = loop.call_later(seconds, _wake, ready) if seconds < FOREVER else None
+            # Two: an exception from outside may come as the event loop is about to call the first.
+            ends = (seconds, seconds + AGAIN) if seconds < FOREVER else ()
+            timers = [loop.call_later(end, _wake, ready) for end in ends]
             try:
                 await ready
             finally:
-                if timer is not None:
+                for timer in timers:
                     timer.cancel()
         return self._news.popleft() if self._news else None
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators._flow.timeouts import end_of
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.borrowed import abort
+from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
 
 #: What begins with a lock.
 BEGINS = ("acquire", "acquire_fenced", "enqueue")
@@ -167,7 +167,12 @@ class Exchange:
         self.until = until if until < self._end else self._end
 
     def end(self) -> None:
-        """Make the exchange fail, by closing its connection; in no task that could be cancelled."""
+        """Make the exchange fail, by closing its connection; in no task that could be cancelled.
+
+        The second time, who reads or writes is told past the event loop, which may have lost that.
+        """
+        if self.cut:
+            fail_waiting(self.connection)
         self.cut = True
         abort(self.connection)
 

@@ -279,8 +279,7 @@ class RequestBatcher:
             self._woken = now
         if not self._skipped:
             self._quiet += 1
-            if self.under_way is not None and max(self.under_way.until, self._woken + LEAST) <= now:
-                self.under_way.end()
+            self._end_late(now)
             if self._quiet >= SILENT or self._first_end <= now:
                 self._drop_late(transport)
             self._leave_stuck()
@@ -288,6 +287,12 @@ class RequestBatcher:
         self._go_on_if_idle(transport)
         if self.is_busy:
             self._watch(transport)
+
+    def _end_late(self, now: float) -> None:
+        """End a trip that takes too long, and one once more that was ended and is not over."""
+        trip = self.under_way
+        if trip is not None and (trip.cut or max(trip.until, self._woken + LEAST) <= now):
+            trip.end()
 
     def _leave_stuck(self) -> None:
         """Give up the exchange of a caller that nobody will wake any more.

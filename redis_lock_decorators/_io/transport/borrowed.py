@@ -157,6 +157,20 @@ def abort(connection: Any) -> None:
             writer.transport.abort()
 
 
+def fail_waiting(connection: Any) -> None:
+    """Tell whoever reads or writes on a connection that it is closed.
+
+    Its transport does so by one call of the event loop, which an exception from outside may cut
+    off; who is told twice takes no notice.
+    """
+    writer = connection._writer
+    find = None if writer is None else getattr(writer.transport, "get_protocol", None)
+    protocol = None if find is None else find()  # None: it was told
+    if protocol is not None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            protocol.connection_lost(None)
+
+
 def _news(writer: Any) -> Callable[[float], object]:
     """A look for something to read, past the event loop."""
     plain = writer.get_extra_info("socket")
