@@ -11,7 +11,7 @@ import six
 from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators._flow.claim import Claim, new_identifier
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.timeouts import Until, extended
+from redis_lock_decorators._flow.timeouts import Until, extended, repeated
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules import keys as keys_rules
 from redis_lock_decorators.errors import LockError, shown
@@ -268,7 +268,7 @@ async def _repeat(
 
     A server that does not answer is given up after ``outage`` seconds.
     """
-    until = extended(until, end, error, outage)
+    until = repeated(extended(until, end, error, outage))
     stop = min(end, until)
     for pause in delays.recovering(port.random):
         now = port.now()

@@ -10,21 +10,33 @@ class Until(float):
 
     Attributes:
         end: the latest time for a reply, as long as the server answers those before it.
+        is_repeated: the request was sent before, and no reply came.
     """
 
-    __slots__ = ("end",)
+    __slots__ = ("end", "is_repeated")
 
     end: float
+    is_repeated: bool
 
-    def __new__(cls, until: float, end: float) -> Until:
+    def __new__(cls, until: float, end: float, is_repeated: bool = False) -> Until:
         self = float.__new__(cls, until)
-        self.end = end
+        self.end, self.is_repeated = end, is_repeated
         return self
 
 
 def end_of(until: float) -> float:
     """The latest time for a reply; that of a silent server, where nobody said more."""
     return until.end if isinstance(until, Until) else until
+
+
+def repeated(until: float) -> Until:
+    """The latest time for a reply to a request that is sent once more."""
+    return Until(until, end_of(until), True)
+
+
+def is_repeated(until: float) -> bool:
+    """Whether what is to be answered by then was sent before."""
+    return isinstance(until, Until) and until.is_repeated
 
 
 def left(error: Exception, moment: float) -> Exception:
@@ -41,4 +53,4 @@ def extended(until: float, end: float, error: Exception, seconds: float) -> floa
 def prolonged(until: float, latest: float) -> float:
     """A time for a request that leaves late, as its caller was held up, but has time itself."""
     end = end_of(until)
-    return Until(min(latest, end), end) if end > until else until
+    return Until(min(latest, end), end, is_repeated(until)) if end > until else until

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import random
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -17,9 +18,10 @@ from support.cancelling import CancellingLoop, of_the_package
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators import _lua as _lua
-from redis_lock_decorators._flow.requests import NeverSent
+from redis_lock_decorators._flow.requests import NeverSent, persist
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.background import alarm
 from redis_lock_decorators._io.background import supervised as supervised
 from redis_lock_decorators._io.transport import batcher as batcher
 from redis_lock_decorators._io.transport.batch import Exchange
@@ -184,6 +186,51 @@ def test_what_was_begun_leaves_before_what_begins(loop: VirtualLoop) -> None:
 
     others = [command for command in commands if command[:2] != begin]
     assert transport.sent == [("PING",), *others, *[(*begin, number) for number in range(3)]]
+
+
+class FailingOnce(SlowCarrier):
+    """Loses the reply to one request."""
+
+    lost: Any = None
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        if self.lost in commands:
+            self.sent, self.lost = self.sent + commands, None
+            await asyncio.sleep(self.seconds)
+            raise self.no_reply()
+        return await super().send_batch(commands, until)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_request_that_is_repeated_is_overtaken_by_none_that_begins(
+    loop: VirtualLoop, lost: int
+) -> None:
+    transport = FailingOnce(loop, 0.5)
+    commands = [("EVALSHA", _lua.script("enqueue").sha, number) for number in range(4)]
+    transport.lost = commands[lost]
+
+    async def ask() -> None:
+        transport.batcher = RequestBatcher()
+        await asyncio.gather(*[persisted(transport, command) for command in commands])
+
+    loop.run_until_complete(ask())
+
+    assert transport.sent == [*commands[: lost + 1], *commands[lost:]]
+
+
+def persisted(transport: SlowCarrier, command: Any) -> Any:
+    """Send a command again if no reply comes, as locks do."""
+
+    def yes(error: Exception) -> bool:
+        return True
+
+    async def attempt(until: float) -> Any:
+        return await transport.batcher.exchange(transport, command, until)
+
+    answers = dict.fromkeys(("is_unknown", "is_outcome", "was_sent"), yes)
+    now, chance = transport.loop.time, random.random
+    port: Any = SimpleNamespace(now=now, random=chance, sleep=alarm.sleep, **answers)
+    return persist(port, attempt, transport.loop.now + 3600)
 
 
 def test_server_that_falls_silent_is_waited_for_as_long_as_one_that_was(loop: VirtualLoop) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators import _lua as _lua
-from redis_lock_decorators._flow.timeouts import end_of
+from redis_lock_decorators._flow.timeouts import end_of, is_repeated
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
 
@@ -53,9 +53,10 @@ class Request:
         alone: it travels with no other: one of those that it went with failed them all.
         first: it leaves before others, and is given no more than its own time in any trip.
         beside: it was sent on another connection too.
+        again: it was sent before, and no reply came.
     """
 
-    __slots__ = ("_since", "_until", "alone", "beside", "command", "end", "first", "reply")
+    __slots__ = ("_since", "_until", "again", "alone", "beside", "command", "end", "first", "reply")
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Request:
         self.command = command
         self.reply = reply
         self.alone = self.beside = False
-        self.first = first
+        self.first, self.again = first, is_repeated(until)
         self._since, self._until, self.end = now, until, end_of(until)
 
     def last(self, answered: float) -> float:
@@ -100,31 +101,38 @@ class PendingRequests:
     """The requests that wait for a trip: each kind in its order, those that begin last.
 
     Who waits to let a lock go, or has sent a script by its name in vain, began before those who
-    have not begun. A lease must not end because very many come after its holder.
+    have not begun. A lease must not end because very many come after its holder. Of those that
+    begin, those that begin once more go first: others who want the same lock came after them.
     """
 
-    __slots__ = ("_beginning", "_others")
+    __slots__ = ("_beginning", "_beginning_again", "_others")
 
     def __init__(self) -> None:
         self._others: deque[Request] = deque()
+        self._beginning_again: deque[Request] = deque()
         self._beginning: deque[Request] = deque()
 
     def __len__(self) -> int:
-        return len(self._others) + len(self._beginning)
+        return len(self._others) + len(self._beginning_again) + len(self._beginning)
 
     def __bool__(self) -> bool:
-        return bool(self._others or self._beginning)
+        return bool(self._others or self._beginning_again or self._beginning)
+
+    @property
+    def are_new(self) -> bool:
+        """Whether none of them has begun, or was sent, before."""
+        return not self._others and not self._beginning_again
 
     def next(self) -> deque[Request]:
         """The line whose head is the next to leave, empty if none is; the caller takes it away."""
-        return self._others or self._beginning
+        return self._others or self._beginning_again or self._beginning
 
     def add(self, request: Request) -> None:
         """Have a request wait."""
         if request.first:
             self._others.appendleft(request)
         elif begins(request.command) and request.command[0] != "EVAL":
-            self._beginning.append(request)
+            (self._beginning_again if request.again else self._beginning).append(request)
         else:
             self._others.append(request)
 
@@ -135,11 +143,13 @@ class PendingRequests:
     def keep(self, is_kept: Callable[[Request], bool]) -> None:
         """Leave out the others."""
         self._others = deque(filter(is_kept, list(self._others)))
+        self._beginning_again = deque(filter(is_kept, list(self._beginning_again)))
         self._beginning = deque(filter(is_kept, list(self._beginning)))
 
     def first_end(self) -> float:
         """When the first of their callers wants to wait no longer; infinity if there is none."""
-        return min([one.end for one in (*self._others, *self._beginning)], default=math.inf)
+        every = (*self._others, *self._beginning_again, *self._beginning)
+        return min([one.end for one in every], default=math.inf)
 
 
 class Exchange:

@@ -26,7 +26,7 @@ BATCH_SIZE = 100
 LOOK = 0.25
 #: Seconds by which a timer is late if something has blocked the event loop.
 LATE = 0.05
-#: Turns in which it reads what came meanwhile, and tells it.
+#: Turns in which it reads what came meanwhile, and tells it; and who was told asks again.
 TURNS = 4
 #: Looks without a reply after which the server is silent, and not only busy with other requests.
 SILENT = 4
@@ -70,6 +70,7 @@ class RequestBatcher:
         "_skipped",
         "_stuck",
         "_timer",
+        "_turns_to_repeat",
         "_waiting",
         "_woken",
         "_works",
@@ -93,6 +94,9 @@ class RequestBatcher:
         # Where a caller stands though it could go on, and since when.
         self._stuck: tuple[object, float] = None, 0.0
         self._skipped = False
+        # Who got no reply is about to ask once more: so many turns of the event loop are left for
+        # that, before others leave who came after them.
+        self._turns_to_repeat = 0
         # The exchange under way: what a caller awaits, or a task of ours for those who wait.
         self._bearer: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
         self._caller: asyncio.Task[Any] | None = None  # who awaits one under way
@@ -159,6 +163,7 @@ class RequestBatcher:
             replies = await under_way
             self._heard()
         except Exception as error:
+            self._turns_to_repeat = TURNS
             left(error, max(began, self._woken))
             raise
         finally:
@@ -354,6 +359,10 @@ class RequestBatcher:
     async def _travel(self, transport: Transport) -> None:
         # Who began this may have been interrupted before it was known: then another goes.
         while self._waiting and self._bearer is self._works.current():
+            if self._turns_to_repeat and self._waiting.are_new:
+                self._turns_to_repeat -= 1
+                await asyncio.sleep(0)
+                continue
             batch: list[Request] = []
             try:
                 self._next_batch(transport, batch)
@@ -389,6 +398,7 @@ class RequestBatcher:
             ):
                 self._put_back(batch, alone=True)  # it is the fault of one of them
                 return
+            self._turns_to_repeat = TURNS
             replies = [client_errors.own_copy(error) for _ in batch]
         except BaseException as error:
             if not client_errors.was_sent(error):
