@@ -89,7 +89,7 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     if not claim.is_of_this_process():
         return
     cohort.settle(claim)
-    if not claim.identifier:  # it was passed on
+    if not claim.identifier:  # it was passed on, or Redis was not asked for it
         end(port, claim)
         return
     cut = isinstance(cause, Exception) and is_unknown(port, cause)
@@ -116,6 +116,8 @@ async def _end_and_let_go(
 async def _compete(
     port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
+    if not claim.identifier:
+        claim.identify()
     attempt = partial(try_once, port, claim)
     if not queues:
         refusal = await persist(port, attempt, stop)

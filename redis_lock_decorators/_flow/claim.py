@@ -70,7 +70,8 @@ class Claim:
         lock_names: what is locked, in the order everybody takes it.
         keys: the Redis keys of the names.
         ttl: the lease in milliseconds.
-        identifier: the value that proves who holds the keys.
+        identifier: the value that proves who holds the keys; "" while it holds nothing and has
+            asked Redis for nothing.
         unique: the identifier was made for this claim, so a key that holds it is ours.
         releaser: what it is noted by when it is released. Nobody else has it, though others may
             use the identifier too; "" until it is needed, if that was given.
@@ -162,13 +163,15 @@ class Claim:
         *,
         identifier: str | None = None,
         owner: object = None,
+        identifies_late: bool = False,
     ) -> None:
         self.lock_names = lock_names
         self.keys = keys.keys_of(prefix, lock_names)
         self.expire = expire
         self.ttl = ttl
         self.unique = identifier is None
-        self.identifier = identifier or new_identifier()
+        # Random bytes of the system let other threads go first. Who is passed a lock needs none.
+        self.identifier = "" if identifies_late else identifier or new_identifier()
         self.releaser = self.identifier if self.unique else ""
         self.owner = owner
         self.in_transition = False

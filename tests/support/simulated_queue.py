@@ -305,7 +305,9 @@ class Taking:
         renews: bool = True,
     ) -> None:
         self.process, self.wait, self.way = process, wait, way
-        self.claim: Claim = new_claim(name, expire=expire, owner=object())
+        self.claim: Claim = new_claim(
+            name, expire=expire, owner=object(), identifies_late=way == "cohort"
+        )
         self.claim.grant = round(min(grant, expire) * 1000)
         self.claim.renews = renews
         self.at: float | None = None

@@ -207,10 +207,16 @@ def new_claim(
     expire: float = 10,
     identifier: str | None = None,
     owner: object = "a thread",
+    identifies_late: bool = False,
 ) -> Claim:
     """A claim on the names that nobody has acquired yet."""
     ttl = durations.milliseconds(expire)
-    return Claim(names, PREFIX, expire, ttl, identifier=identifier, owner=owner)
+    return Claim(
+        *(names, PREFIX, expire, ttl),
+        identifier=identifier,
+        owner=owner,
+        identifies_late=identifies_late,
+    )
 
 
 def taken(

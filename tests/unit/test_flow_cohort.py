@@ -942,3 +942,24 @@ def test_of_many_only_the_first_look_often(world: World, monkeypatch: pytest.Mon
     world.passes(8)
 
     assert len(looks) < 500, "each of them every quarter of a second"
+
+
+def test_who_is_passed_the_lock_needs_no_identifier_of_its_own(world: World) -> None:
+    holder, successor = world.crowd(world.process(), 2)
+    given = holder.claim.identifier
+    assert given
+    assert not successor.claim.identifier, "random bytes of the system let other threads go first"
+    holder.ends()
+    world.passes(0)
+    assert successor.claim.identifier == given
+    assert successor.claim.releaser != given, "what it notes must not be taken for the other's"
+
+
+def test_who_gives_up_without_having_asked_sends_nothing(world: World) -> None:
+    process = world.process()
+    holder, waiting = world.crowd(process, 2, wait=1)
+    process.port.log.clear()
+    world.passes(2)
+    assert waiting.claim.ended
+    assert holder.is_live
+    assert process.port.log == []
