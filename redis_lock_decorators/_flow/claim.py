@@ -16,6 +16,7 @@ from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 if TYPE_CHECKING:
     from redis_lock_decorators._flow.queue.cohort import Cohort
     from redis_lock_decorators._flow.queue.cohort_member import Local
+    from redis_lock_decorators._flow.queue.entries import Entered
 
 
 class Clock(NamedTuple):
@@ -94,6 +95,7 @@ class Claim:
         replicas: how many replicas must know of it before it counts as held.
         place: where it waits in a queue, so that letting go begins there; None if it does not.
         has_queued: it was waited for in a queue, so others may wait too.
+        queue_record: what the listener of that queue knows of it as the holder; None if it does not.
         cohort: with whom it shares a place in the queue, if it does.
         local: how it waits there, until it holds what it was given.
         heir: to whom its lease is passed on there, until that is done.
@@ -141,6 +143,7 @@ class Claim:
         "passes",
         "process",
         "queue_entry",
+        "queue_record",
         "releaser",
         "releasing",
         "renews",
@@ -189,6 +192,7 @@ class Claim:
         self.local: Local | None = None
         self.successor: Local | None = None
         self.has_queued = False
+        self.queue_record: Entered | None = None
         self.passes = 0
         self.releasing = self.asking = False
         self.doubtful: tuple[bytes, ...] = ()
@@ -263,6 +267,7 @@ class Claim:
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
+        self.queue_record = None
 
     def is_of(self, owner: object) -> bool:
         """Whether this owner acquires it, or is in its block."""

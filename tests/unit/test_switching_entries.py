@@ -42,8 +42,10 @@ class Port:
     def subscriber(self, key: bytes) -> Port:
         return self
 
-    def enter(self, identifier: str, claim: Claim) -> None:
-        self._entries.enter(Entered(claim, identifier, "", NOW + 0.5))
+    def enter(self, identifier: str, claim: Claim) -> Entered:
+        entered = Entered(claim, identifier, "", NOW + 0.5)
+        self._entries.enter(entered)
+        return entered
 
 
 def new_turn(claim: Claim) -> QueuedWaiter:
@@ -188,7 +190,7 @@ def passing() -> tuple[QueueEntries, Port, Claim, Local]:
     cohort.holder, cohort.since = holder, NOW
     successor.local = Local(successor, Told())  # type: ignore[arg-type]
     cohort.stand(successor.local)
-    port.enter(holder.identifier, holder)
+    holder.queue_record = port.enter(holder.identifier, holder)
     return places, port, holder, successor.local
 
 

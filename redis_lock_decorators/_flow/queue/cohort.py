@@ -171,16 +171,16 @@ def hand_off(port: Port, claim: Claim) -> bool:
     while (successor := cohort.next(now)) is not None:
         if successor.is_gone or successor.claim.ended:
             continue
-        if gift.has_queued:  # word that it is our turn may still be on the way
-            port.subscriber(claim.keys[0]).enter(gift.identifier, successor.claim)
+        if gift.queue_record is not None:  # word that it is our turn may still be on the way
+            gift.queue_record.pass_to(successor.claim, now)
         claim.successor = successor
         if successor.give(gift):
             cohort.holder = successor.claim
             settle(claim)
             successor.wakeup.notify(Signal.GRANTED)
             return True
-        if gift.has_queued:
-            port.subscriber(claim.keys[0]).enter(gift.identifier, claim)
+        if gift.queue_record is not None:
+            gift.queue_record.pass_to(claim, now)
     return False
 
 
@@ -192,6 +192,7 @@ def settle(claim: Claim) -> None:
         if (gift := local.gift) is not None:
             claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
             claim.passes, claim.has_queued = gift.passes, gift.has_queued
+            claim.queue_record = gift.queue_record
             claim.identifier, claim.local = gift.identifier, None
     if (
         successor is not None
@@ -203,7 +204,8 @@ def settle(claim: Claim) -> None:
 
 def _gift_of(claim: Claim, now: float) -> Handover:
     end, passes = claim.deadline, claim.passes + 1
-    return Handover(claim.identifier, now, end, end - now, passes, claim.has_queued)
+    queued, record = claim.has_queued, claim.queue_record
+    return Handover(claim.identifier, now, end, end - now, passes, queued, record)
 
 
 async def _wait(

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.queue.entries import Entered
 from redis_lock_decorators._flow.queue.waiter import Waiter
 
 #: Seconds without a step after which nobody waits for a waiter, nor for one that leads: a handler
@@ -24,6 +25,7 @@ class Handover(NamedTuple):
     lasts: float
     passes: int
     has_queued: bool
+    queue_record: Entered | None
 
 
 class Local:

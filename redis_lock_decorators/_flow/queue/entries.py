@@ -47,7 +47,7 @@ class Left:
 
 
 class Entered:
-    """A claim that is held by the identifier of a place.
+    """What is held by the identifier of a place, and by which claim: it may be passed on.
 
     Attributes:
         note_at: when Redis is to know that it was entered; infinity once it does.
@@ -71,11 +71,10 @@ class Entered:
         self.note_at = note_at
         self.least = least
 
-    def after(self, other: Entered | None) -> Entered:
-        """The same, to be noted as the claim was that held the lock before by this identifier."""
-        if other is not None and not self.queue_entry:
-            self.queue_entry, self.note_at = other.queue_entry, other.note_at
-        return self
+    def pass_to(self, claim: Claim, now: float) -> None:
+        """Be held by another claim; from any thread."""
+        self.least = now + claim.grant / 1000
+        self.claim = claim
 
     def is_left(self, now: float) -> bool:
         """Whether the claim was let go: nobody asks Redis for anything by the identifier any more.
@@ -86,14 +85,19 @@ class Entered:
         claim before that has ended, and comes to one that has not.
         """
         claim = self.claim
-        return self._is_ours() and claim.ended and claim.rest <= now and self._is_ours()
+        return (
+            self._is_held_by(claim)
+            and claim.ended
+            and claim.rest <= now
+            and self._is_held_by(claim)
+        )
 
     def is_past(self, now: float) -> bool:
         """Whether its lease is over by the claim's own reckoning, though nobody let it go."""
         return now >= max(self.least, self.claim.deadline)
 
-    def _is_ours(self) -> bool:
-        return self.claim.cohort is None or self.claim.identifier == self.identifier
+    def _is_held_by(self, claim: Claim) -> bool:
+        return claim.cohort is None or claim.identifier == self.identifier
 
 
 class QueueEntries:
@@ -215,7 +219,7 @@ class QueueEntries:
             hint = messages.hint(one.identifier)
             if isinstance(one, Entered):
                 self._left.pop(hint, None)
-                self._entered[hint] = one.after(self._entered.get(hint))
+                self._entered[hint] = one
             elif hint not in self._entered:
                 self._remember(hint, one)
 

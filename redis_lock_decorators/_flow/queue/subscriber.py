@@ -134,7 +134,7 @@ class Subscriber:
         """Whether a waiter may line up now: it can be told, and nobody is to do so before it."""
         return self.is_open and not waiter.is_outside
 
-    def enter(self, identifier: str, claim: Claim, entry: str | None = None) -> None:
+    def enter(self, identifier: str, claim: Claim, entry: str | None = None) -> Entered:
         """Know that a claim is held by an identifier, whose turn may be told yet.
 
         Args:
@@ -149,6 +149,7 @@ class Subscriber:
         self._entries.enter(entered)
         if entered.note_at < self._wakes_at:
             self._lease_loop.call(self.tick)
+        return entered
 
     def leave(self, waiter: QueuedWaiter) -> None:
         """Tell a waiter nothing more; its place is dead."""

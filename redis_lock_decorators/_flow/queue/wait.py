@@ -70,7 +70,7 @@ async def wait(
         last = await stand.wait(refusal)
         if last is None:
             entry = None if stand.is_noted else claim.queue_entry
-            stand.subscriber.enter(claim.identifier, claim, entry)
+            claim.queue_record = stand.subscriber.enter(claim.identifier, claim, entry)
             claim.queue_entry = None
     finally:
         try:
