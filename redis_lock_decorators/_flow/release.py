@@ -51,7 +51,8 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         return
     refuse_fork(claim)
     if claim.cohort is not None and hand_off(port, claim):
-        end(port, claim)
+        claim.ended = True  # nobody must lead, for it is held
+        port.held.forget(claim)
         return
     if claim.asking:
         claim.doubtful = claim.keys

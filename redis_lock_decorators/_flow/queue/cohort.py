@@ -68,9 +68,11 @@ class Cohort:
         return self._leader.setdefault(LEADER, local) is local
 
     def step_down(self, local: Local, now: float) -> None:
-        """Lead no more."""
-        self._depose(local)
-        self.stir(now)
+        """Lead no more; while it holds what it was given, nobody else must."""
+        if self._leader:
+            self._depose(local)
+        if (gift := local.gift) is None or gift.deadline <= now:
+            self.stir(now)
 
     def stir(self, now: float) -> None:
         """Have the first who waits lead, if somebody must."""
@@ -93,9 +95,8 @@ class Cohort:
 
     def go(self, local: Local) -> bool:
         """Wait no more; False if the lock was passed to it."""
-        local.go()
         self._waiting.pop(local, None)
-        return local.is_gone
+        return local.go() is None
 
     def next(self, now: float) -> Local | None:
         """Take away the first who waits."""
@@ -137,8 +138,10 @@ class Cohort:
         holder = self.holder
         if holder is None:
             return False
-        gift = None if holder.local is None else holder.local.gift
-        return holder.is_live(now) or (gift is not None and now < gift.deadline)
+        local = holder.local  # before the rest: its holder takes what it was given from there
+        if holder.is_live(now):
+            return True
+        return local is not None and (gift := local.gift) is not None and now < gift.deadline
 
 
 async def acquire(
@@ -169,7 +172,7 @@ def hand_off(port: Port, claim: Claim) -> bool:
         return False
     gift = _gift_of(claim, now)
     while (successor := cohort.next(now)) is not None:
-        if successor.is_gone or successor.claim.ended:
+        if successor.claim.ended:
             continue
         if gift.queue_record is not None:  # word that it is our turn may still be on the way
             gift.queue_record.pass_to(successor.claim, now)
@@ -188,8 +191,7 @@ def settle(claim: Claim) -> None:
     """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
     local, successor = claim.local, claim.successor
     if local is not None:
-        local.go()
-        if (gift := local.gift) is not None:
+        if (gift := local.go()) is not None:
             claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
             claim.passes, claim.has_queued = gift.passes, gift.has_queued
             claim.queue_record = gift.queue_record
@@ -220,16 +222,16 @@ async def _wait(
     try:
         cohort.owners.come(local)
         while local.gift is None:
-            local.acts(port.now())
+            now = local.acted = port.now()
             cohort.stand(local)
-            if cohort.lead(local, port.now()):
+            if cohort.lead(local, now):
                 if not cohort.go(local):
                     continue
                 refusal = await compete()
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
                 return refusal
-            left = stop - port.now()
+            left = stop - now
             if left <= 0 and cohort.go(local):
                 return Refusal(None)
             if cohort.holder is not None:

@@ -51,11 +51,6 @@ class Local:
         """What it was given, if it was."""
         return self._fate.get(FATE)
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether it waits no more, and was given nothing."""
-        return self._fate.get(FATE, self) is None
-
     def acts(self, now: float) -> None:
         """Note that it takes a step."""
         self.acted = now
@@ -68,9 +63,9 @@ class Local:
         """Have it hold the lock; False if it is gone."""
         return self._fate.setdefault(FATE, gift) is gift
 
-    def go(self) -> None:
-        """Be given nothing any more."""
-        self._fate.setdefault(FATE, None)
+    def go(self) -> Handover | None:
+        """Be given nothing any more; what it was given before, if it was."""
+        return self._fate.setdefault(FATE, None)
 
 
 class Owners:
