@@ -26,7 +26,9 @@ from redis_lock_decorators._flow.redispy_lock import adjust
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.keys import slot_of
+from redis_lock_decorators._rules.options import Options
 
 HOUR = 3600.0
 #: How far from its deadline a loss may be told.
@@ -69,6 +71,25 @@ def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -
     port.clock.advance(3)
     assert len(renewals(port)) == 1
     assert lease.is_live()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_hold": 20.0}, {"max_hold": 8.0}])
+@pytest.mark.parametrize("lasts", [9.7, 5.0, 2.5, 1.2])
+def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
+    lasts: float, options: dict[str, Any]
+) -> None:
+    _, port = new_bell()
+    claim = new_claim("a", expire=10)
+    claim.grant = 2500
+    claim.since = claim.entered = port.now()
+    claim.deadline, claim.lasts = port.now() + lasts, lasts
+    given = Options(**{"expire": 10, **options})
+
+    tracked = TrackedLease(claim, print, claim, port, given)  # type: ignore[arg-type]
+
+    when, grain = tracked.next_look()
+    assert when - grain - lease_times.drift_margin(lasts) - 1e-9 <= tracked.first_look()
+    assert tracked.first_look() <= when - grain
 
 
 def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:

@@ -164,7 +164,8 @@ async def acquire(
 
 def hand_off(port: Port, claim: Claim) -> bool:
     """Pass a held lock to the next one here, if it may be and there is one, or was before."""
-    settle(claim)  # it may have been interrupted at it
+    if claim.local is not None or claim.successor is not None:
+        settle(claim)  # it may have been interrupted at it
     if not claim.identifier:
         return True
     cohort, now = claim.cohort, port.now()
@@ -179,7 +180,7 @@ def hand_off(port: Port, claim: Claim) -> bool:
         claim.successor = successor
         if successor.give(gift):
             cohort.holder = successor.claim
-            settle(claim)
+            claim.identifier, claim.releasing, claim.successor = "", True, None
             successor.wakeup.notify(Signal.GRANTED)
             return True
         if gift.queue_record is not None:

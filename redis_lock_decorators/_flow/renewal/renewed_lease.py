@@ -86,6 +86,21 @@ class TrackedLease:
             return min(when, self.claim.entered + SETTLED), EARLY
         return when, self.options.grain
 
+    def first_look(self) -> float:
+        """By when somebody must look at a lease that is shorter than it will be, to renew it.
+
+        That is ``next_look`` with its grain, or a little before: many are passed on in this time.
+        """
+        claim, options = self.claim, self.options
+        if self._last < math.inf:
+            when, grain = self.next_look()
+            return when - grain
+        when = claim.deadline - (1 - lease_times.SHARE) * claim.lasts
+        if not self.is_short:
+            return when - options.grain
+        settled = claim.entered + SETTLED
+        return (settled if settled < when else when) - EARLY
+
     def is_due(self, now: float) -> bool:
         """Whether it is time to send a renewal."""
         when, grain = self.next_look()

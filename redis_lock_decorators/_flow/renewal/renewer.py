@@ -81,8 +81,7 @@ class Renewer:
         claim = tracked.claim
         when = claim.since + tracked.options.first_look
         if claim.lasts < tracked.options.lease:  # it is shorter than it will be
-            due, grain = tracked.next_look()
-            when = due - grain
+            when = tracked.first_look()
         tracked.kept = True
         self._new.add(tracked)
         # An alarm that should have rung before was interrupted when it was set.

@@ -25,7 +25,7 @@ def are_only_pauses_green() -> bool:
 
     Who waits for a lock of Python's then stops all greenlets.
     """
-    if are_threads_green() or isinstance(time.sleep, BuiltinFunctionType):
+    if isinstance(time.sleep, BuiltinFunctionType) or are_threads_green():
         return False
     return socket.socket.__module__.partition(".")[0] in ("gevent", "eventlet")
 

@@ -40,7 +40,9 @@ class Gate:
 
     def wait(self, seconds: float) -> None:
         """Wait until it is opened, for so many seconds at most."""
-        self._lock.acquire(timeout=max(0.0, min(seconds, LONGEST)))
+        if seconds > LONGEST:
+            seconds = LONGEST
+        self._lock.acquire(timeout=seconds if seconds > 0 else 0.0)
 
 
 class ThreadWakeup:
