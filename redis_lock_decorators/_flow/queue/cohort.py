@@ -4,7 +4,7 @@ While none of them holds the lock, one, the leader, competes for it with other p
 it passes it on to the others here, in their order and a bounded number of times; then it goes to
 the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
 before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe,
-Shavit: Lock Cohorting (2012), who pass on 64 times too.
+Shavit: Lock Cohorting (2012).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
-MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
+MOST_HAND_OFFS, MOST_SECONDS = 256, 0.25
 #: The same as a part of its length, if that is less: as often as it is renewed.
 MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must be left of a lease to pass it on.
