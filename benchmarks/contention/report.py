@@ -24,6 +24,8 @@ HEADER = (
     "server CPU",
     "client CPU",
     "ratio",
+    "per hand-over",
+    "ratio",
     "connections",
 )
 #: Where the tables stand in the page.
@@ -51,6 +53,8 @@ def row(title: str, found: Found, base: Found) -> tuple[str, ...]:
         f"{found['cpu']:.2f}",
         f"{found['client cpu']:.2f}",
         ratio(found["client cpu"], base["client cpu"]),
+        f"{found['client cpu each']:.2f}",
+        ratio(found["client cpu each"], base["client cpu each"]),
         f"{found['connections']:.0f}",
     )
 

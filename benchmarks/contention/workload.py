@@ -257,6 +257,7 @@ def measured(
     found["commands"] = (after.commands - before.commands) / made
     found["cpu"] = (after.cpu - before.cpu) / made * 1000
     found["client cpu"] = spent / made * 1000
+    found["client cpu each"] = spent / max(1.0, found["changes"] * (ended - begun)) * 1000
     found["connections"] = after.connections
     return found, failures
 
