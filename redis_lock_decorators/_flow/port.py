@@ -89,10 +89,13 @@ class Port(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Pause the caller."""
 
-    async def send(self, *command: Any, until: float) -> Any:
-        """Send one command and return its reply; do not wait for it past ``until``."""
+    def send(self, *command: Any, until: float) -> Awaitable[Any]:
+        """Send one command and return its reply; do not wait for it past ``until``.
 
-    async def send_urgent(self, *command: Any, until: float) -> Any:
+        To be awaited at once: it may be sent when this is called.
+        """
+
+    def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
         """The same, past requests of others that are under way."""
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:

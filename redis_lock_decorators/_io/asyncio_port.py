@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
@@ -96,11 +96,11 @@ class AsyncioPort:
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
 
-    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+    def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command) if self.slotted else self._courier
-        return batcher.exchange(self._carrier, command, until)
+        return batcher.request(self._carrier, command, until)
 
-    def send_urgent(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+    def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher, transport = self._route(command), self._carrier
         if batcher.is_busy:
             batcher = batcher.beside(EXPRESS)
@@ -173,7 +173,7 @@ class _PortAhead(AsyncioPort):
 
     __slots__ = ()
 
-    def send(self, *command: Any, until: float) -> Coroutine[Any, Any, Any]:
+    def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
         if isinstance(self._carrier, ClientTransport) and batcher.is_busy:
             batcher = batcher.beside(EXPRESS)  # nobody can end a trip by the client's own methods

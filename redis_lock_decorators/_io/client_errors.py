@@ -142,6 +142,11 @@ def is_elsewhere(reply: object) -> bool:
     return bool(_client_names(reply) & _ELSEWHERE_NAMES or _codes(reply) & _ELSEWHERE)
 
 
+def are_elsewhere(replies: list[Any]) -> bool:
+    """Whether one of several replies is such."""
+    return any(is_elsewhere(reply) for reply in replies if isinstance(reply, Exception))
+
+
 def keeps_connection(reply: Any) -> bool:
     """Whether the connection that a reply came over is in order, and to the right server."""
     return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))

@@ -79,7 +79,7 @@ class PoolTransport:
             return replies + [client_errors.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
             self._courier.under_way = None
-        if self._is_closed or any(map(client_errors.is_elsewhere, replies)):
+        if self._is_closed or client_errors.are_elsewhere(replies):
             self._spoil(borrowed)
         elif self._courier.kept is not borrowed:
             self._returning.append(borrowed)
@@ -202,7 +202,7 @@ class ClientTransport:
                     replies = await self._many(commands)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
-        if any(map(client_errors.is_elsewhere, replies)):
+        if client_errors.are_elsewhere(replies):
             await self.drop_idle_connections()
         return replies
 

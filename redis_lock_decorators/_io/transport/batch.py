@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators import _lua as _lua
-from redis_lock_decorators._flow.timeouts import end_of, is_repeated
+from redis_lock_decorators._flow.timeouts import Until, is_repeated
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
 
@@ -70,7 +70,8 @@ class Request:
         self.reply = reply
         self.alone = self.beside = False
         self.first, self.again = first, is_repeated(until)
-        self._since, self._until, self.end = now, until, end_of(until)
+        self._since, self._until = now, until
+        self.end = until.end if isinstance(until, Until) else until
 
     def last(self, answered: float) -> float:
         """How long its caller waits for a server that answered others until then, and is silent.
@@ -123,15 +124,16 @@ class PendingRequests:
         """Whether none of them has begun, or was sent, before."""
         return not self._others and not self._beginning_again
 
-    def next(self) -> deque[Request]:
-        """The line whose head is the next to leave, empty if none is; the caller takes it away."""
-        return self._others or self._beginning_again or self._beginning
+    def lines(self) -> tuple[deque[Request], ...]:
+        """The lines in which they leave, one after the other; the caller takes them out."""
+        return self._others, self._beginning_again, self._beginning
 
     def add(self, request: Request) -> None:
         """Have a request wait."""
+        command = request.command
         if request.first:
             self._others.appendleft(request)
-        elif begins(request.command) and request.command[0] != "EVAL":
+        elif command[1] in _BEGINNINGS if command[0] == "EVALSHA" else command[0] == "SET":
             (self._beginning_again if request.again else self._beginning).append(request)
         else:
             self._others.append(request)

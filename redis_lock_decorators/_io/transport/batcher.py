@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -139,6 +139,14 @@ class RequestBatcher:
             if batcher.transport is not None and not batcher.is_busy:
                 await batcher.transport.rest()
 
+    def request(
+        self, transport: Transport, command: tuple[Any, ...], until: float
+    ) -> Awaitable[Any]:
+        """The same as ``exchange``, to be awaited at once: who waits has no coroutine for that."""
+        if self.is_busy:
+            return self.queue(transport, command, until)
+        return self.exchange(transport, command, until)
+
     async def exchange(
         self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
     ) -> Any:
@@ -148,15 +156,14 @@ class RequestBatcher:
         ``until`` while the server answers those, to the end that ``until`` may have (see
         ``_flow.timeouts``).
         """
+        if first or self.is_busy:
+            return await self.queue(transport, command, until, first)
         check(command)
         began = monotonic()
         if self._timer is None or self._looks_by < began:
-            self._heard()
-            self._watch(transport, self._due)
+            self._watch_anew(transport)
         if until < began + LEAST:
             until = prolonged(until, began + LEAST)
-        if first or self.is_busy:
-            return await self._queue(transport, command, until, first)
         self._caller = asyncio.current_task()
         try:
             self._bearer = under_way = transport.send_batch([command], until)
@@ -198,18 +205,22 @@ class RequestBatcher:
             raise transport.no_reply()
         return replies
 
-    def _queue(
-        self, transport: Transport, command: tuple[Any, ...], until: float, first: bool
+    def queue(
+        self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
     ) -> asyncio.Future[Any]:
         """Have a command travel with others; the future reply."""
+        check(command)
         now, reply = monotonic(), self._loop.create_future()
+        if self._timer is None or self._looks_by < now:
+            self._watch_anew(transport)
+        if until < now + LEAST:
+            until = prolonged(until, now + LEAST)
         request = Request(command, reply, until, now, first)
         self._waiting.add(request)
         if request.end < self._first_end:
             self._first_end = request.end
         if first:
             self._hurry(transport, request, (until - now) / 2)  # time for another connection
-        if not self.is_busy:
             self._go_on_if_idle(transport)
         return reply
 
@@ -261,6 +272,11 @@ class RequestBatcher:
 
     def _heard(self) -> None:
         self._answered, self._quiet = monotonic(), 0
+
+    def _watch_anew(self, transport: Transport) -> None:
+        """Look after a pause from now on, as nothing was under way, or a look was lost."""
+        self._heard()
+        self._watch(transport, self._due)
 
     def _watch(self, transport: Transport, due: float = math.inf) -> None:
         """Look after a pause, in place of a look that was ``due`` and has not come.
@@ -376,13 +392,18 @@ class RequestBatcher:
             self._bearer = None
 
     def _next_batch(self, transport: Transport, batch: list[Request]) -> None:
-        now, waiting = monotonic(), self._waiting
-        while len(batch) < BATCH_SIZE and (line := waiting.next()):
-            if batch and (batch[0].alone or line[0].alone):
-                break
-            batch.append(line.popleft())  # at once: an interrupt must not lose it
-            if batch[-1].reply.done() or not self._is_in_time(batch[-1], now, transport):
-                del batch[-1]
+        now, is_silent = monotonic(), self._quiet >= SILENT
+        for line in self._waiting.lines():
+            while line and len(batch) < BATCH_SIZE:
+                if batch and (batch[0].alone or line[0].alone):
+                    return
+                batch.append(line.popleft())  # at once: an interrupt must not lose it
+                request = batch[-1]
+                is_in_time = now < request.end and not is_silent
+                if request.reply.done() or not (
+                    is_in_time or self._is_in_time(request, now, transport)
+                ):
+                    del batch[-1]
 
     async def _deliver(self, transport: Transport, batch: list[Request]) -> None:
         """Tell a load its replies; what is not told in the end stays in it."""

@@ -10,7 +10,9 @@ from typing import Any
 HEADS = tuple([b"$%d" % length for length in range(256)])
 #: The beginning of a request is remembered if it names so many keys at most: one lock's, not those
 #: of many leases that are renewed together.
-FEW_KEYS = 3
+FEW_KEYS = 4
+#: So many of them: two for each lock.
+MOST_HEADS = 1024
 
 
 def check(command: tuple[Any, ...]) -> None:
@@ -57,7 +59,7 @@ def _written(words: Iterable[Any]) -> bytes:
     return b"\r\n".join(lines)
 
 
-_written_before = lru_cache(maxsize=256)(_written)
+_written_before = lru_cache(maxsize=MOST_HEADS)(_written)
 
 
 def words_of(data: bytes) -> list[bytes]:
