@@ -20,10 +20,13 @@ from redis_lock_decorators._flow.requests import (
     ROUND_TRIP,
     NeverSent,
     Refusal,
+    first_until,
     groups,
     is_forbidden,
+    is_to_repeat,
     is_unknown,
     persist,
+    repeat,
     tidy,
     tidying,
 )
@@ -126,8 +129,15 @@ async def _compete(
         )
     key, refusal = claim.keys[0], AWAITED
     try:
-        if port.arrivals.join(key, claim) and not _lines_up_first(port, claim):
-            refusal = await persist(port, attempt, stop)
+        if port.arrivals.join(key, claim) and not _lines_up_first(port, key, claim):
+            started = port.now()  # as by ``persist``, whose call each free lock would wait for
+            until = first_until(started, stop)
+            try:
+                refusal = await try_once(port, claim, until)
+            except Exception as error:
+                if not is_to_repeat(port, error, started):
+                    raise
+                refusal = await repeat(port, attempt, until, stop, error)
             if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
                 refusal = await persist(port, attempt, stop)
         if refusal is None:
@@ -141,13 +151,13 @@ def _pauses(port: Port, way: Way, delta: float) -> Iterator[float]:
     return (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
 
 
-def _lines_up_first(port: Port, claim: Claim) -> bool:
+def _lines_up_first(port: Port, key: bytes, claim: Claim) -> bool:
     """Whether the first to come lines up at once too, as those behind it do.
 
     To line up takes a free lock by as many requests. If it tried the lock before, those behind it
     would all have their places by the time it is refused.
     """
-    return port.is_subscribed(claim.keys[0]) and not claim.is_special()
+    return port.is_subscribed(key) and not claim.is_special()
 
 
 async def _queue(

@@ -20,9 +20,11 @@ from redis_lock_decorators._flow.requests import (
     Send,
     ask,
     cancel,
+    first_until,
     groups,
+    is_to_repeat,
     noted,
-    persist,
+    repeat,
     tidy,
     tidying,
 )
@@ -59,11 +61,18 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     method = _way(claim, method)
     began = port.now()
     try:
-        work = partial(release_keys, port, claim, method)
-        if claim.has_queued:  # others wait: it may overtake what tasks have asked meanwhile
-            work = partial(release_keys, port, claim, method, send=port.send_urgent)
-        failed = partial(_note_unanswered, port, claim, method)
-        refusal = await persist(port, work, claim.deadline, failed)
+        # Where others wait it may overtake what tasks have asked meanwhile.
+        send = port.send_urgent if claim.has_queued else None
+        end_of_lease = claim.deadline
+        until = first_until(began, end_of_lease)
+        try:
+            refusal = await release_keys(port, claim, method, until, send)
+        except Exception as error:
+            failed = partial(_note_unanswered, port, claim, method)
+            if not is_to_repeat(port, error, began, failed):
+                raise
+            work = partial(release_keys, port, claim, method, send=send)
+            refusal = await repeat(port, work, until, end_of_lease, error, failed)
     except BaseException as error:
         if not port.is_outcome(error):
             await _release_after_interrupt(port, claim, method)
@@ -152,6 +161,8 @@ def release_group(
     """Let those keys of the claim go that one request may touch."""
     if claim.queue_entry is not None:
         work: Awaitable[Refusal | None] = cancel(port, claim, claim.queue_entry, until)
+    elif method == "script" and claim.rest == -math.inf and not claim.doubtful:  # as most are
+        work = _free(port, claim, part, until, send)
     else:
         work = _release_together(port, claim, part, method, until, send)
     return or_otherwise(port, claim, part, method, until, work)

@@ -81,19 +81,30 @@ async def persist(
     every attempt, and when that began.
     """
     started = port.now()
-    outage, least = started + OUTAGE, started + ROUND_TRIP
-    stop = end if end < outage else outage
-    until = stop if stop > least else least
-    if until < end:
-        until = Until(until, end)
+    until = first_until(started, end)
     try:
         return await attempt(until)
     except Exception as error:
-        if failed is not None and port.is_outcome(error):
-            failed(error, started)
-        if not is_unknown(port, error):
+        if not is_to_repeat(port, error, started, failed):
             raise
-        return await _repeat(port, attempt, until, end, error, failed)
+        return await repeat(port, attempt, until, end, error, failed)
+
+
+def first_until(started: float, end: float) -> float:
+    """How long the first attempt waits that begins at ``started``; none is begun past ``end``."""
+    outage, least = started + OUTAGE, started + ROUND_TRIP
+    stop = end if end < outage else outage
+    until = stop if stop > least else least
+    return Until(until, end) if until < end else until
+
+
+def is_to_repeat(
+    port: Port, error: Exception, started: float, failed: Failed | None = None
+) -> bool:
+    """Whether to ``repeat`` an attempt that failed; tells ``failed`` of it."""
+    if failed is not None and port.is_outcome(error):
+        failed(error, started)
+    return is_unknown(port, error)
 
 
 async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Until) -> T:
@@ -108,7 +119,7 @@ async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Unti
     except Exception as error:
         if not is_unknown(port, error):
             raise
-        return await _repeat(port, attempt, until, until.end, error, None, until - started)
+        return await repeat(port, attempt, until, until.end, error, None, until - started)
 
 
 def tidying(port: Port, seconds: float) -> Until:
@@ -255,13 +266,13 @@ def text(value: Any) -> str | None:
     return None
 
 
-async def _repeat(
+async def repeat(
     port: Port,
     attempt: Callable[[float], Awaitable[T]],
     until: float,
     end: float,
     error: Exception,
-    failed: Failed | None,
+    failed: Failed | None = None,
     outage: float = OUTAGE,
 ) -> T:
     """Attempt again after an ``error`` for which the outcome is unknown.

@@ -134,7 +134,8 @@ class AsyncioPort:
         return self._facts.subscriber(self, key)
 
     def is_subscribed(self, key: bytes) -> bool:
-        return self._facts.is_subscribed(self.client, key)
+        facts = self._facts
+        return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
 
     def wakeup(self) -> TaskWakeup:
         return TaskWakeup()

@@ -158,7 +158,8 @@ class BlockingPort:
         return self._facts.subscriber(self, key)
 
     def is_subscribed(self, key: bytes) -> bool:
-        return self._facts.is_subscribed(self.client, key)
+        facts = self._facts
+        return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
 
     def wakeup(self) -> ThreadWakeup:
         _refuse_here()

@@ -121,8 +121,6 @@ class ClientState(Generic[T]):
 
     def is_subscribed(self, client: Any, key: bytes) -> bool:
         """Whether one hears at the node of a key already."""
-        if not self.subscribers:  # as where nobody waits for any lock
-            return False
         found = self.subscribers.get(self.node(client, ("", key)))
         return found is not None and found.is_open
 
