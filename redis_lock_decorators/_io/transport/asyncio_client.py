@@ -253,14 +253,25 @@ def is_left_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:
 
 
 async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
-    """Append the replies as they come, as bytes whatever the client decodes."""
-    read = under_way.connection.read_response
+    """Append the replies as they come, as bytes whatever the client decodes.
+
+    The first by the connection's own method. Those after it have mostly come with it: its parser
+    is asked for them, without what the connection does for each.
+    """
+    connection = under_way.connection
+    read = connection.read_response
     while len(replies) < count:
         try:
-            replies.append(await read(disable_decoding=True))
+            reply = await read(disable_decoding=True)
+            if isinstance(reply, Exception):
+                raise reply
+        except OSError as error:  # which the connection's own method turns into this
+            raise client_errors.closed(connection, f"error while reading: {error}") from error
         except Exception as error:
             if not client_errors.is_reply(error):
                 raise
-            replies.append(error)
+            reply = error
+        replies.append(reply)
         if len(replies) < count:
             under_way.go_on()
+            read = getattr(connection, "_parser", connection).read_response
