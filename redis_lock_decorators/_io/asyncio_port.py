@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
+from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
@@ -46,6 +47,7 @@ class AsyncioPort:
     """An asyncio client as the flows see it, on the running event loop."""
 
     __slots__ = (
+        "__weakref__",
         "_carrier",
         "_courier",
         "_facts",
@@ -182,12 +184,18 @@ class _PortAhead(AsyncioPort):
 
 
 def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPort:
-    """The port to an asyncio client, past its own methods where nobody has wrapped them."""
+    """The port to an asyncio client, past its own methods where nobody has wrapped them.
+
+    Leases that are there at the same time share one. None is kept longer: it refers to the client.
+    """
     if not client_state.is_untouched(client):
         return AsyncioPort(client, client_state, ClientTransport(client))
-    return AsyncioPort(
-        client, client_state, pool_transport(client_state.private_pool, client, client_state)
-    )
+    transport = pool_transport(client_state.private_pool, client, client_state)
+    port: AsyncioPort | None = client_state.port()
+    if port is None or port._carrier is not transport:
+        port = AsyncioPort(client, client_state, transport)
+        client_state.port = ref(port)
+    return port
 
 
 def pool_transport(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
@@ -66,6 +66,7 @@ class ClientState(Generic[T]):
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
         contenders: the claims that compete for keys through it, in their order.
+        port: gives the port that its leases share, None while there is none.
         has_transacted: MULTI and EXEC were allowed when they were last sent through it.
     """
 
@@ -78,6 +79,7 @@ class ClientState(Generic[T]):
         "named",
         "owned",
         "plain",
+        "port",
         "private_pool",
         "reachabilities",
         "serials",
@@ -101,6 +103,7 @@ class ClientState(Generic[T]):
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
+        self.port: Callable[[], Any] = no_port
         self.has_transacted = False
 
     def subscriber(self, port: Port, key: bytes) -> Subscriber:
@@ -146,6 +149,10 @@ class ClientState(Generic[T]):
     def is_untouched(self, client: Any) -> bool:
         """Whether nobody has wrapped the client's ``execute_command`` since."""
         return self.owned and getattr(client.execute_command, "__func__", None) is self.plain
+
+
+def no_port() -> None:
+    """What stands for a reference to a port while there is none."""
 
 
 def node_of(client: Any, command: tuple[Any, ...]) -> object:
