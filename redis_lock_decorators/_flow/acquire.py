@@ -121,8 +121,8 @@ async def _compete(
 ) -> Refusal | None:
     if not claim.identifier:
         claim.identify()
-    attempt = partial(try_once, port, claim)
     if not queues:
+        attempt = partial(try_once, port, claim)
         refusal = await persist(port, attempt, stop)
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, way, delta)
@@ -137,11 +137,12 @@ async def _compete(
             except Exception as error:
                 if not is_to_repeat(port, error, started):
                     raise
-                refusal = await repeat(port, attempt, until, stop, error)
+                refusal = await repeat(port, partial(try_once, port, claim), until, stop, error)
             if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
-                refusal = await persist(port, attempt, stop)
+                refusal = await persist(port, partial(try_once, port, claim), stop)
         if refusal is None:
             return None
+        attempt = partial(try_once, port, claim)
         return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
     finally:
         port.arrivals.leave(key, claim)

@@ -95,7 +95,11 @@ def first_until(started: float, end: float) -> float:
     outage, least = started + OUTAGE, started + ROUND_TRIP
     stop = end if end < outage else outage
     until = stop if stop > least else least
-    return Until(until, end) if until < end else until
+    if until >= end:
+        return until
+    both = float.__new__(Until, until)  # the same as by its class, which every request would call
+    both.end = end
+    return both
 
 
 def is_to_repeat(

@@ -19,15 +19,15 @@ class Holder:
     """The task that entered a block, until the block is left.
 
     Attributes:
-        _is_due: it is to be cancelled.
+        is_due: it is to be cancelled.
         _cut: it was cancelled.
     """
 
-    __slots__ = ("_cancels", "_cut", "_is_due", "_task")
+    __slots__ = ("_cancels", "_cut", "_task", "is_due")
 
     def __init__(self, task: Runner) -> None:
         self._task = task
-        self._is_due = self._cut = False
+        self.is_due = self._cut = False
         self._cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
@@ -39,8 +39,8 @@ class Holder:
         task at once. Then it is in a step of its own, which Python before 3.13 ends by a
         cancellation though that was taken back meanwhile.
         """
-        if not self._is_due and self._found() is not None:
-            self._is_due = True
+        if not self.is_due and self._found() is not None:
+            self.is_due = True
             if running() is None:
                 self._cancel()
             else:
@@ -53,7 +53,7 @@ class Holder:
 
     def _cancel(self) -> None:
         task = self._found()
-        if self._is_due and not self._cut and task is not None:
+        if self.is_due and not self._cut and task is not None:
             self._cut = True
             task.cancel(LOST)
 
@@ -63,7 +63,7 @@ class Holder:
         It is another's if the task was cancelled from elsewhere too.
         """
         task = self._task() if self._cut else None
-        self._is_due = self._cut = False
+        self.is_due = self._cut = False
         if task is None:
             return False
         if sys.version_info >= (3, 11):

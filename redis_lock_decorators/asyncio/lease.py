@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Awaitable
 from functools import partial
 from typing import Literal, cast
@@ -15,6 +16,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loops import caller_loop
 from redis_lock_decorators._io.background.supervised import start
@@ -32,12 +34,13 @@ class Lease(LeaseBase):
     Safe to use from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_holder", "_port")
+    __slots__ = ("_asked", "_holder", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
         self._holder: Holder | None = None
+        self._asked = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
         """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
@@ -110,15 +113,19 @@ class Lease(LeaseBase):
         else:
             end(port, claim)
 
-    async def _acquire(self, wait: float) -> LockTimeoutError | None:
-        """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
+    def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
+        """Become held within ``wait`` seconds, once that is awaited: then ``_begin`` is due."""
         port, options = self._port, self._options
         if options.release_method != "script":
             refuse_unfit(port, options.release_method)
-        started = port.now()
-        refusal = await acquire(port, self._claim, wait, options.delta, options.way)
+        self._asked = port.now()
+        return acquire(port, self._claim, wait, options.delta, options.way)
+
+    def _begin(self, refusal: Refusal | None) -> LockTimeoutError | None:
+        """Be looked after while it is held; or the error to raise, if the lock was not free."""
+        port, options = self._port, self._options
         if refusal is not None:
-            return self._refused(refusal, port.now() - started)
+            return self._refused(refusal, port.now() - self._asked)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
             self._tracked = TrackedLease(self, _tell, self._claim, port, options)
             port.renewer.keep(self._tracked)
@@ -139,7 +146,7 @@ class Lease(LeaseBase):
         """Not be the current lease any more; whether ``error`` is the cancellation by a loss."""
         forget(self)
         holder, self._holder = self._holder, None
-        return holder is not None and holder.take_back(error)
+        return holder is not None and holder.is_due and holder.take_back(error)
 
     def _stop_waiting(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
@@ -188,7 +195,7 @@ class Attempt:
     async def __aenter__(self) -> LockTimeoutError | None:
         lease = self._lease
         try:
-            refused = await lease._acquire(lease._options.patience)
+            refused = lease._begin(await lease._acquire(lease._options.patience))
             if refused is None:
                 self._held = True
                 lease._enter()

@@ -39,7 +39,7 @@ class RedisLock(LockBase[AsyncClient]):
     async def _enter(self, block: Block[Lease], has_exit: bool) -> Lease:
         lease = unheld(self._plan, self._own_names())
         try:
-            refused = await lease._acquire(lease._options.patience)
+            refused = lease._begin(await lease._acquire(lease._options.patience))
             if refused is None:
                 self._open(lease, block, has_exit)
                 lease._enter()
@@ -107,7 +107,7 @@ class RedisLock(LockBase[AsyncClient]):
             wait = checked_acquire_time(acquire_time)
         lease = unheld(self._plan, self._own_names())
         try:
-            refused = await lease._acquire(wait if blocking else 0.0)
+            refused = lease._begin(await lease._acquire(wait if blocking else 0.0))
             lease._claim.owner = None
             return lease if refused is None else None
         except BaseException:
