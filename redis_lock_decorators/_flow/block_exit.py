@@ -29,23 +29,34 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     was_lost = claim.is_lost(port.now())
     try:
         await release(port, claim, method)
-    except LockNotOwnedError as error:
-        if not failed:
-            raise
-        log.warning("%s", error)
     except Exception as error:
-        if not port.is_outcome(error):
+        if not await is_told(port, claim, error, was_lost, failed):
             raise
-        why = ran_out(claim) if was_lost else await _why_lost(port, claim, error)
-        end(port, claim)
-        log.warning(
-            "lock %s could not be let go (%s: %s); %s",
-            *(shown(claim.lock_name), type(error).__name__, error, _outlook(port, error, why)),
-        )
-        if why is not None:
-            claim.lost_to = claim.lost_to or why
-            if not failed:
-                raise LockLostError(claim.lock_name, why=claim.lost_to) from error
+
+
+async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, failed: bool) -> bool:
+    """Whether all is told of a release that ended with an error, which is not to be raised then.
+
+    Raises:
+        LockLostError: the block succeeded, but its lease had ended.
+    """
+    if isinstance(error, LockNotOwnedError):
+        if failed:
+            log.warning("%s", error)
+        return failed
+    if not port.is_outcome(error):
+        return False
+    why = ran_out(claim) if was_lost else await _why_lost(port, claim, error)
+    end(port, claim)
+    log.warning(
+        "lock %s could not be let go (%s: %s); %s",
+        *(shown(claim.lock_name), type(error).__name__, error, _outlook(port, error, why)),
+    )
+    if why is not None:
+        claim.lost_to = claim.lost_to or why
+        if not failed:
+            raise LockLostError(claim.lock_name, why=claim.lost_to) from error
+    return True
 
 
 async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, cast
 
 from redis_lock_decorators._flow.acquire import acquire, undo
-from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.block_exit import is_told, leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import extend, holders
 from redis_lock_decorators._flow.logs import log
@@ -95,7 +95,13 @@ class Lease(LeaseBase):
                 self._stay()
             if kind is GeneratorExit:
                 return await self._leave_beside()
-            await leave(self._port, self._claim, method, failed)
+            port, claim = self._port, self._claim
+            was_lost = claim.is_lost(port.now())
+            try:  # as by ``leave``, whose call each block would wait for
+                await release(port, claim, method)
+            except Exception as failure:
+                if not await is_told(port, claim, failure, was_lost, failed):
+                    raise
         except BaseException:
             await abandon(self)
             raise

@@ -381,6 +381,42 @@ def test_replies_that_came_before_a_connection_broke_are_told(
     loop.run_until_complete(ask())
 
 
+class Parsing(Connection):
+    """As a connection of redis-py: its parser gives errors as they are, and returns error replies.
+
+    Only the connection's own method gives the client's errors.
+    """
+
+    @property
+    def _parser(self) -> Any:
+        return SimpleNamespace(read_response=self.parsed)
+
+    async def parsed(self, disable_decoding: bool = False) -> Any:
+        try:
+            return await super().read_response(disable_decoding)
+        except ResponseError as reply:
+            return reply
+
+
+def test_replies_that_a_parser_gives_are_those_that_its_connection_would_give(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    pool.kind = Parsing
+
+    async def ask() -> None:
+        way = Way(pool)
+        await way.get()
+        pool.replies = [b"0", b"1", ResponseError("no"), b"3", ConnectionResetError(104, "reset")]
+        results = await way.many(7)
+        assert results[:2] + results[3:4] == [b"0", b"1", b"3"]
+        assert type(results[2]) is ResponseError
+        assert {type(result) for result in results[4:]} == {Disconnected}
+        assert all(client_errors.is_unknown(result) for result in results[4:])
+        assert await way.get() == b"OK"
+
+    loop.run_until_complete(ask())
+
+
 class HalfOpen(Connection):
     """Brings no reply after the first, until it is opened anew; needs some time for each."""
 
