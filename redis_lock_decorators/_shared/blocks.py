@@ -87,7 +87,8 @@ class EnterMethod(_Method):
         of, newest = kind if lock is None else lock, _newest.block
         block = None if newest is None else newest()
         if block is None or block._seen != EXIT or (block._of is not of and block._of is not kind):
-            block = _offered(of, ENTER)
+            block = Block(of, ENTER, newest)  # as ``_offered`` makes it
+            _newest.block = ref(block)
         else:
             block._of, block._seen = of, PAIR
         if lock is None:

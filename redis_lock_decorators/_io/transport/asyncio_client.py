@@ -259,7 +259,8 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
     is asked for them, without what the connection does for each.
     """
     connection = under_way.connection
-    read = connection.read_response
+    parser = getattr(connection, "_parser", connection)
+    read, read_next = connection.read_response, parser.read_response
     while len(replies) < count:
         try:
             reply = await read(disable_decoding=True)
@@ -274,4 +275,4 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
         replies.append(reply)
         if len(replies) < count:
             under_way.go_on()
-            read = getattr(connection, "_parser", connection).read_response
+            read = read_next

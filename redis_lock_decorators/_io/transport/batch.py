@@ -52,11 +52,23 @@ class Request:
         end: until when its caller waits for its turn.
         alone: it travels with no other: one of those that it went with failed them all.
         first: it leaves before others, and is given no more than its own time in any trip.
+        time: how many seconds its caller waits for a server that is silent.
         beside: it was sent on another connection too.
         again: it was sent before, and no reply came.
     """
 
-    __slots__ = ("_since", "_until", "again", "alone", "beside", "command", "end", "first", "reply")
+    __slots__ = (
+        "_since",
+        "_until",
+        "again",
+        "alone",
+        "beside",
+        "command",
+        "end",
+        "first",
+        "reply",
+        "time",
+    )
 
     def __init__(
         self,
@@ -70,7 +82,7 @@ class Request:
         self.reply = reply
         self.alone = self.beside = False
         self.first, self.again = first, is_repeated(until)
-        self._since, self._until = now, until
+        self._since, self._until, self.time = now, until, until - now
         self.end = until.end if isinstance(until, Until) else until
 
     def last(self, answered: float) -> float:

@@ -456,4 +456,10 @@ async def _tell_too(exchange: Coroutine[Any, Any, Any], request: Request) -> Non
 def _until(batch: list[Request], now: float) -> float:
     """How long a load is waited for: no longer than one of it that cannot wait has time."""
     hurried = [request.patience(now) for request in batch if request.first]
-    return min(hurried) if hurried else max([now + LEAST, *[one.last(now) for one in batch]])
+    if hurried:
+        return min(hurried)
+    latest = now + LEAST
+    for one in batch:
+        if now + one.time > latest:  # none is waited for any longer, and most for as long
+            latest = max(latest, one.last(now))
+    return latest

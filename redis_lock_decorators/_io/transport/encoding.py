@@ -21,7 +21,9 @@ def check(command: tuple[Any, ...]) -> None:
     Raises:
         UnicodeEncodeError: a word is no valid text.
     """
-    for word in command:
+    # The keys of a script are bytes, and what stands before them is ours.
+    words = command[3 + command[2] :] if command[0] == "EVALSHA" else command
+    for word in words:
         kind = type(word)
         if not (kind is bytes or kind is int or (kind is str and word.isascii())):
             str(word).encode()
