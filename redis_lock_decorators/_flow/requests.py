@@ -98,7 +98,7 @@ def first_until(started: float, end: float) -> float:
     if until >= end:
         return until
     both = float.__new__(Until, until)  # the same as by its class, which every request would call
-    both.end = end
+    both.end, both.is_repeated = end, False
     return both
 
 
