@@ -9,17 +9,56 @@ import sys
 from contextvars import Context
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    from asyncio import timeout as plain_timeout
-else:
-    from async_timeout import timeout as plain_timeout
-
 #: Seconds by which a time-out comes late if something has blocked the event loop.
 LATE = 0.25
 #: So often that is made up for.
 MOST_LATE = 3
 #: Seconds after which a time-out comes whose timer was lost: a signal handler may raise there.
 AGAIN = 0.25
+
+
+class _Limit:
+    """What ``asyncio.timeout`` is from Python 3.11 on.
+
+    Not by ``async_timeout``, which ends nothing if its end was set by a timer, in no task.
+    """
+
+    __slots__ = ("_is_expired", "_is_over", "_seconds", "_task")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._is_expired = self._is_over = False
+        self._task: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._seconds is not None:
+            self.reschedule(0.0)
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> bool | None:
+        self._is_over, self._task = True, None
+        if self._is_expired and kind is asyncio.CancelledError:
+            raise asyncio.TimeoutError
+        return None
+
+    def reschedule(self, when: float) -> None:
+        """End what is limited in the next turn of the event loop."""
+        asyncio.get_running_loop().call_soon(self._expire, context=Context())
+
+    def expired(self) -> bool:
+        """Whether what is limited was told to end."""
+        return self._is_expired
+
+    def _expire(self) -> None:
+        if self._task is not None and not self._is_over and not self._is_expired:
+            self._is_expired = True
+            self._task.cancel()
+
+
+if sys.version_info >= (3, 11):
+    plain_timeout: Any = asyncio.timeout
+else:
+    plain_timeout = _Limit
 
 
 class timeout:  # it stands for asyncio's
@@ -66,16 +105,8 @@ class timeout:  # it stands for asyncio's
         if now > when + LATE and self._times_late < MOST_LATE:
             self._times_late += 1
             self._set(min(now - when, self._seconds))
-        elif not self._has_ended():
-            if hasattr(self._plain, "reschedule"):
-                self._plain.reschedule(now)
-            else:
-                self._plain.update(now)
-
-    def _has_ended(self) -> bool:
-        """Whether what it limits was told to end."""
-        expired = self._plain.expired
-        return bool(expired() if callable(expired) else expired)
+        elif not self._plain.expired():
+            self._plain.reschedule(now)
 
 
 def cancellations() -> int:

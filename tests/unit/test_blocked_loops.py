@@ -12,6 +12,7 @@ from support.simulation import Clock, SimulatedServer
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._io import timeouts
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import batcher as batcher
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
@@ -110,6 +111,32 @@ def test_time_out_comes_in_time_else(loop: VirtualLoop, seconds: float) -> None:
     with pytest.raises(asyncio.TimeoutError):
         loop.run_until_complete(work())
     assert loop.now == 1000 + seconds
+
+
+def test_time_out_of_every_python_ends_what_it_limits_and_nothing_else(loop: VirtualLoop) -> None:
+    """``asyncio.timeout``, and what stands for it before Python 3.11."""
+
+    async def work(limit: Any, seconds: float) -> str:
+        plain = limit(None)
+        try:
+            async with plain:
+                loop.call_later(1, lambda: plain.expired() or plain.reschedule(loop.now))
+                await asyncio.sleep(seconds)
+        except asyncio.TimeoutError:
+            return "ended" if plain.expired() else "another"
+        return "done"
+
+    async def cancelled(limit: Any) -> bool:
+        task = asyncio.ensure_future(work(limit, 60))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    for limit in {timeouts._Limit, timeouts.plain_timeout}:
+        assert loop.run_until_complete(work(limit, 60)) == "ended"
+        assert loop.run_until_complete(work(limit, 0.5)) == "done"
+        assert loop.run_until_complete(cancelled(limit))
 
 
 def test_listener_that_is_woken_late_keeps_its_line() -> None:
