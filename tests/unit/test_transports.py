@@ -322,7 +322,6 @@ def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
     loop.run_until_complete(ask())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="a task does not tell there")
 @pytest.mark.parametrize("size", [1, 100])
 def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
     class NotificationsUnavailable(Connection):
@@ -341,7 +340,10 @@ def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, si
         task.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
-        assert getattr(caught.value, "unsent", False)
+        # Before Python 3.11 who awaits a task is given another error than its own.
+        assert sys.version_info < (3, 11) or getattr(caught.value, "unsent", False)
+        if sys.version_info < (3, 11):  # what connects is not waited for there
+            await asyncio.sleep(2)
         assert await way.get() == b"OK"
         assert pool.connects == 1
         assert len(pool._in_use_connections) == (size >= transports.SPARE)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_state import (
     disconnect_idle,
     has_pipelines,
@@ -16,7 +17,7 @@ from redis_lock_decorators._io.client_state import (
 )
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused, is_closed
-from redis_lock_decorators._io.timeouts import cancellations, timeout
+from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import Exchange, begins
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.borrowed import BorrowedConnection, borrow
@@ -122,26 +123,33 @@ class PoolTransport:
         return PoolTransport(batcher, self.pool, self._named, keeps=False)
 
     async def _fresh(self, name: str, until: float) -> BorrowedConnection:
-        cancels = cancellations()
+        borrowed = await cancellable(self._opened(name, until), self._forgo)
+        self._keep(borrowed)
+        return borrowed
+
+    async def _opened(self, name: str, until: float) -> BorrowedConnection:
         self._courier.opening = self._beside
         try:
             async with timeout(until - monotonic()):
                 await self._return()
-                borrowed: BorrowedConnection | None = self._courier.kept
-                if borrowed is None:
-                    borrowed = await self._lent(name, until)
+                return self._courier.kept or await self._lent(name, until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
         finally:
             self._courier.opening = None
-        is_kept = self._keeps and borrowed.is_of_pool and not self._is_closed
-        self._courier.kept = borrowed if is_kept else None
-        if cancellations() > cancels:  # connecting swallowed it, as ``wait_for`` may before 3.12
-            if self._courier.kept is None:
-                self._returning.append(borrowed)
-                await self._return()
-            raise asyncio.CancelledError
-        return borrowed
+
+    def _keep(self, borrowed: BorrowedConnection) -> bool:
+        """Keep a connection for the next trips, if it may be and there is no other; whether so."""
+        kept = self._courier.kept
+        if kept is None and self._keeps and borrowed.is_of_pool and not self._is_closed:
+            kept = self._courier.kept = borrowed
+        return kept is borrowed
+
+    async def _forgo(self, borrowed: BorrowedConnection) -> None:
+        """Keep or give back what was opened for a task that was cancelled meanwhile."""
+        if not self._keep(borrowed) and borrowed not in self._returning:
+            self._returning.append(borrowed)
+            await self._return()
 
     async def _lent(self, name: str, until: float) -> BorrowedConnection:
         """A connection of the pool, opened anew if it was closed while it lay there."""
