@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.queue.cohort import (
     LOOK,
     MOST_HAND_OFFS,
+    MOST_QUICK,
     MOST_SECONDS,
     Cohort,
     hand_off,
@@ -192,21 +193,24 @@ def test_one_that_passed_the_lock_on_is_over(world: World) -> None:
     assert not other.held
 
 
-def test_other_processes_have_their_turn_after_so_many_passes(world: World) -> None:
-    crowd = world.crowd(world.process(), MOST_HAND_OFFS + 4)
+@pytest.mark.parametrize(("age", "most"), [(0.0, MOST_QUICK), (0.03, MOST_HAND_OFFS)])
+def test_other_processes_have_their_turn_after_so_many_passes(
+    world: World, age: float, most: int
+) -> None:
+    crowd = world.crowd(world.process(), most + 4)
     other = world.takes(world.process(), way="queue")
     world.passes(SOON)
-    crowd[0].claim.cohort.since = world.clock.now  # type: ignore[union-attr]
+    crowd[0].claim.cohort.since = world.clock.now - age  # type: ignore[union-attr]
 
     order = world.serves()
 
-    turns = MOST_HAND_OFFS + 1
+    turns = most + 1
     assert order == [*crowd[:turns], other, *crowd[turns:]]
     assert world.is_empty()
 
 
 def test_passes_are_counted_anew_for_who_took_the_lock_in_redis(world: World) -> None:
-    crowd = world.crowd(world.process(), 2 * MOST_HAND_OFFS + 5)
+    crowd = world.crowd(world.process(), 2 * MOST_QUICK + 5)
     crowd[0].claim.cohort.since = world.clock.now  # type: ignore[union-attr]
 
     assert world.serves() == crowd
@@ -224,7 +228,7 @@ def test_nobody_asks_redis_while_one_of_them_holds_the_lock(world: World) -> Non
 
 def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> None:
     holder, (first, second) = held_with(world)
-    holder.claim.passes = MOST_HAND_OFFS
+    holder.claim.passes = MOST_QUICK
 
     holder.ends()
     world.passes(0.01)
@@ -235,7 +239,7 @@ def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> N
 
 def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
     holder, waiters = held_with(world)
-    holder.claim.passes = MOST_HAND_OFFS
+    holder.claim.passes = MOST_QUICK
     port: Any = QueuePort(holder.process)
     again = new_claim("a", owner=object())
 

@@ -22,7 +22,9 @@ from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
-MOST_HAND_OFFS, MOST_SECONDS = 256, 0.25
+MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
+#: How often, if that takes so few seconds: others wait no longer for that than for one hold.
+MOST_QUICK, QUICK = 256, 0.02
 #: The same as a part of its length, if that is less: as often as it is renewed.
 MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must be left of a lease to pass it on.
@@ -252,6 +254,7 @@ def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
     if not claim.is_live(now) or claim.rest > now:
         return False
     longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.ttl / 1000)
-    if claim.passes >= MOST_HAND_OFFS or now >= since + longest:
+    most = MOST_QUICK if now < since + QUICK else MOST_HAND_OFFS
+    if claim.passes >= most or now >= since + longest:
         return False
     return claim.deadline - now >= ENOUGH * claim.grant / 1000
