@@ -54,7 +54,8 @@ def checked_name(lock_name: object) -> str:
             f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__})"
         )
     if isinstance(lock_name, bytes):
-        lock_name = str(six.ensure_str(lock_name, errors="surrogateescape"))
+        lock_name = six.ensure_str(lock_name, errors="surrogateescape")
+    lock_name = str.__str__(lock_name)  # markup, members of an enum and the like are texts, too
     if not lock_name:
         raise LockNameError("a lock's name is empty: one lock would stand for everything")
     return lock_name if lock_name.isascii() else _composed(lock_name)

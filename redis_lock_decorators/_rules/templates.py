@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from redis_lock_decorators._rules import arguments
-from redis_lock_decorators._rules.texts import as_text, escaped, settled, stable_text
+from redis_lock_decorators._rules.texts import as_text, escaped, settled, stable_text, written
 from redis_lock_decorators.errors import LockNameError
 
 #: Makes a piece of a name from a call's ``(args, kwargs)``.
@@ -21,7 +21,7 @@ _ROOT = re.compile(r"[^.\[]*")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]+)\]")
 #: A field in single braces: those before it are doubled.
 _FUNCTION = re.compile(r"(?<!\{)((?:\{\{)*)\{function\}")
-_CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
+_CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": written, "a": ascii}
 
 
 def compiled(template: str, signature: inspect.Signature, function: str = "") -> Writer:

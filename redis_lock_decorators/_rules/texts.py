@@ -18,6 +18,7 @@ from redis_lock_decorators.errors import LockNameError
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|<[^<>]*0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])[^<>]*>")
 #: The text of these says their value and nothing else.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_OF_BYTES = (bytes.__str__, bytearray.__str__)
 #: What holds other objects, and shows them in its text.
 _CONTAINERS = (list, tuple, deque, Set, Mapping)
 #: Not more of an object is looked at; a container that has more is refused.
@@ -32,7 +33,12 @@ def as_text(value: object) -> str:
     """
     if isinstance(value, (str, bytes)):
         return escaped(six.ensure_str(value, errors="surrogateescape"))
-    return escaped(stable_text(value, str(settled(value))))
+    return escaped(stable_text(value, written(settled(value))))
+
+
+def written(value: object) -> str:
+    """``str(value)``, of bytes too where Python was told to refuse that (``-bb``)."""
+    return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
 
 
 def settled(value: object) -> object:
@@ -68,10 +74,19 @@ def stable_text(value: object, text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Braces written as %7B and %7D: in a cluster they would choose the slot."""
+    """Braces written as %7B and %7D: in a cluster they would choose the slot.
+
+    The result is plain: markup, of a class of its own, would change the text it is joined to.
+    """
+    text = plain(text)
     if "{" in text or "}" in text:
         return text.replace("{", "%7B").replace("}", "%7D")
     return text
+
+
+def plain(text: str) -> str:
+    """The characters of a text, without the behaviour of its class."""
+    return text if type(text) is str else str.__str__(text)
 
 
 def _is_described(value: object) -> bool:

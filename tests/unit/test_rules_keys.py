@@ -1,6 +1,7 @@
 """Names and keys: one name one key, whatever its letters; slots as a cluster counts them."""
 
 import binascii
+import enum
 import re
 from typing import Any
 
@@ -50,6 +51,18 @@ def test_prefix_may_be_empty_or_hold_any_letters() -> None:
 @pytest.mark.parametrize("name", [b"report", b"\xff\xfe", b"\x00", "ключ".encode(), b"caf\xe9"])
 def test_name_in_bytes_gives_the_key_of_these_bytes(name: bytes) -> None:
     assert key_of(PREFIX, checked_name(name)) == PREFIX.encode() + name
+
+
+class Report(str, enum.Enum):
+    DAILY = "daily"
+
+
+@pytest.mark.parametrize("name", [Report.DAILY, [Report.DAILY]])
+def test_name_of_a_class_of_its_own_becomes_plain_text(name: Any) -> None:
+    (checked,) = checked_names(name)
+
+    assert type(checked) is str
+    assert checked == "daily"
 
 
 def test_look_alike_spellings_give_one_key() -> None:

@@ -3,9 +3,12 @@
 import asyncio
 import enum
 import functools
+import inspect
 import io
 import logging
 import pathlib
+import subprocess
+import sys
 import uuid
 import weakref
 from collections import ChainMap, UserDict, deque
@@ -19,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redis_lock_decorators._rules.templates import compiled
 from redis_lock_decorators._rules.texts import as_text, escaped, stable_text
 from redis_lock_decorators.errors import LockNameError
 
@@ -315,3 +319,56 @@ def test_plain_value_may_be_written_in_any_way() -> None:
 )
 def test_member_of_an_enum_is_written_alike_by_every_python(value: object, text: str) -> None:
     assert as_text(value) == text
+
+
+class Markup(str):
+    """Text that escapes what it is joined to, as template engines have it."""
+
+    __slots__ = ()
+
+    def __radd__(self, other: str) -> "Markup":
+        return Markup(f"{other.replace('&', '&amp;')}{self[:]}")
+
+    def replace(self, *args: object) -> "Markup":  # type: ignore[override]
+        return self
+
+
+class Marked:
+    def __str__(self) -> str:
+        return Markup("home")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("value", [Markup("home"), Marked()], ids=["markup", "written"])
+@pytest.mark.parametrize("field", ["{page}", "{page!s}", "{page:}", "{page!s:>4}"])
+def test_markup_does_not_change_the_text_around_it(value: object, field: str) -> None:
+    write = compiled(f"P&L:{field}", inspect.signature(lambda page: None))
+
+    name = write((value,), {})
+
+    assert type(name) is str
+    assert name == "P&L:home"
+
+
+def test_text_of_a_class_of_its_own_becomes_plain() -> None:
+    assert type(as_text(Markup("a"))) is type(as_text(Text.RED)) is str
+    assert as_text(Markup("{a}")) == "%7Ba%7D"
+
+
+BYTES_UNDER_BB = """
+import inspect
+from redis_lock_decorators._rules.templates import compiled
+
+signature = inspect.signature(lambda a: None)
+for template, value in [("{a!s}", b"x"), ("{a!r}", b"x"), ("{a}", b"x"), ("{a}", bytearray(b"x"))]:
+    print(compiled(template, signature)((value,), {}))
+"""
+
+
+def test_bytes_can_be_written_where_python_refuses_to_confuse_them_with_text() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-bb", "-c", BYTES_UNDER_BB], capture_output=True, text=True, check=False
+    )
+
+    assert ran.stdout.split() == ["b'x'", "b'x'", "x", "bytearray(b'x')"], ran.stderr
