@@ -193,12 +193,11 @@ def hand_off(port: Port, claim: Claim) -> bool:
 def settle(claim: Claim) -> None:
     """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
     local, successor = claim.local, claim.successor
-    if local is not None:
-        if (gift := local.go()) is not None:
-            claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
-            claim.passes, claim.has_queued = gift.passes, gift.has_queued
-            claim.queue_record = gift.queue_record
-            claim.identifier, claim.local = gift.identifier, None
+    if local is not None and (gift := local.go()) is not None:
+        claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
+        claim.passes, claim.has_queued = gift.passes, gift.has_queued
+        claim.queue_record = gift.queue_record
+        claim.identifier, claim.local = gift.identifier, None
     if (
         successor is not None
         and (gift := successor.gift) is not None
