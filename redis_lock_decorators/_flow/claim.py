@@ -95,7 +95,7 @@ class Claim:
         replicas: how many replicas must know of it before it counts as held.
         place: where it waits in a queue, so that letting go begins there; None if it does not.
         has_queued: it was waited for in a queue, so others may wait too.
-        queue_record: what the listener of that queue knows of it as the holder; None if it does not.
+        queue_record: what the listener of that queue knows of it as the holder; None if nothing.
         cohort: with whom it shares a place in the queue, if it does.
         local: how it waits there, until it holds what it was given.
         heir: to whom its lease is passed on there, until that is done.
