@@ -123,13 +123,13 @@ class Rechecks:
         return is_heard
 
     def _note(self, key: bytes, seen: Seen, is_look: bool) -> None:
-        """The earliest look stays: newcomers must not put off the one that others wait for."""
+        """The earliest look stays until it was had: no newcomer may put it off, even if overdue."""
         known = self._awaited.get(key)
         most = seen.most if known is None else min(known.most, seen.most)
         look = _next_look(seen.at, seen.refusal, known if is_look else None, most)
         if known is not None:
-            is_ahead = known.due > self._loop.now()
-            due = min(known.due, look.due) if is_ahead else look.due
+            is_had = is_look and known.due <= self._loop.now()
+            due = look.due if is_had else min(known.due, look.due)
             look = Awaited(due, look.pause if is_look else known.pause or look.pause, most)
         self._awaited[key] = look
 
