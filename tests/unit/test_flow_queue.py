@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -698,16 +699,19 @@ def test_waiter_whose_lease_is_not_renewed_looks_as_often_as_others(
     assert waiter.held
 
 
-def test_newcomers_do_not_put_off_the_look_for_one_that_fell_out(world: World) -> None:
+@pytest.mark.parametrize("pause", [0.1, 0.03, 0.007])
+def test_newcomers_do_not_put_off_the_look_for_one_that_fell_out(
+    world: World, pause: float
+) -> None:
     world.holder(expire=60)
     process = world.process()
     first = process.takes(wait=60)
     world.passes(0.05)
     world.server.drop(KEYS[1])
 
-    for _ in range(40):
+    for _ in range(round(4 / pause)):
         process.takes(wait=0.3)
-        world.passes(0.1)
+        world.passes(pause)
 
     assert first.claim.identifier in str(world.server.members(KEYS[1]))
 
@@ -764,6 +768,22 @@ def test_nothing_is_kept_of_places_that_were_left(monkeypatch: pytest.MonkeyPatc
         assert known.waiting(b"a") == [stays]
 
     assert len(known._by_key) + len(known._joined) <= 15
+
+
+@pytest.mark.parametrize("enters", [False, True])
+def test_nothing_is_kept_of_places_that_were_left_where_nobody_looks(enters: bool) -> None:
+    known, stays = entries.QueueEntries(), QueuedWaiter(b"a", "stays", None)  # type: ignore[arg-type]
+    known.join(stays)
+    for number in range(100):
+        claim = new_claim(str(number))
+        turn = QueuedWaiter(claim.keys[0], claim.identifier, None)  # type: ignore[arg-type]
+        known.join(turn)
+        if enters:
+            known.enter(entries.Entered(claim, claim.identifier, "", math.inf))
+        known.leave(turn)
+
+    assert len(known._turns) + len(known._by_key) + len(known._joined) <= 2
+    assert known.waiting(b"a") == [stays]
 
 
 # Grants

@@ -109,8 +109,9 @@ class QueueEntries:
 
     def __init__(self) -> None:
         self._turns: dict[bytes, QueuedWaiter] = {}
-        # What of them stands where is known to the event loop alone, some time later.
-        self._joined: deque[QueuedWaiter] = deque()
+        # What of them stands where is known to the event loop alone, some time later. Who leaves
+        # before that is in neither: most wait for no moment where a lock is free.
+        self._joined: dict[bytes, QueuedWaiter] = {}
         self._by_key: dict[bytes, dict[bytes, QueuedWaiter]] = {}
         self._indexed = 0
         self._entered: dict[bytes, Entered] = {}
@@ -127,7 +128,7 @@ class QueueEntries:
     def join(self, waiter: QueuedWaiter) -> None:
         """Know one that waits."""
         self._turns[waiter.hint] = waiter
-        self._joined.append(waiter)
+        self._joined[waiter.hint] = waiter
 
     def waiting(self, key: bytes) -> list[QueuedWaiter]:
         """Who waits for a key now. Very many may wait for others: they are not gone through."""
@@ -150,10 +151,11 @@ class QueueEntries:
 
     def _index(self) -> None:
         """Take in who joined."""
-        while self._joined:
-            waiter = self._joined.popleft()
-            self._by_key.setdefault(waiter.key, {})[waiter.hint] = waiter
-            self._indexed += 1
+        for hint in list(self._joined):
+            waiter = self._joined.pop(hint, None)
+            if waiter is not None:
+                self._by_key.setdefault(waiter.key, {})[hint] = waiter
+                self._indexed += 1
         if self._indexed > SPARE + len(self._turns):
             self.forget_gone()
 
@@ -162,6 +164,7 @@ class QueueEntries:
         if self._turns.get(waiter.hint) is waiter and waiter.queue_entry is not None:
             self._handed.append(Left(waiter.key, waiter.identifier))
         self._turns.pop(waiter.hint, None)
+        self._joined.pop(waiter.hint, None)
 
     def enter(self, entered: Entered) -> None:
         """Know that a claim is held by a place, whose waiter may be told of it yet."""
