@@ -14,7 +14,11 @@ import redis.exceptions as client
 from support.peers import Connection, Peers
 
 from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from redis_lock_decorators._io.transport import background_client as background_client
+from redis_lock_decorators._io.transport.background_client import (
+    MOST_OPENINGS,
+    ConnectionTransport,
+)
 from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription
 
 PING = [("PING",)]
@@ -168,6 +172,50 @@ async def test_after_a_failed_opening_another_is_tried() -> None:
 
         await opened(pool, transport)
         transport.close()
+
+
+@on_a_loop
+async def test_a_hook_that_stops_an_iteration_is_a_failed_opening() -> None:
+    with Peers() as pool:
+        transport = ConnectionTransport(pool)
+        pool.error = StopIteration("no token left")
+        for _ in range(MOST_OPENINGS + 1):
+            with pytest.raises(RuntimeError, match="no token left") as caught:
+                await transport.send_batch(PING, soon(5))
+            assert not client_errors.was_sent(caught.value)
+
+        pool.error = None
+
+        await opened(pool, transport)
+        transport.close()
+
+
+@on_a_loop
+async def test_openings_that_hang_for_ever_do_not_keep_others_from_being_tried() -> None:
+    clock, hang = [0.0], threading.Event()
+
+    class Hanging(Connection):
+        def connect(self) -> None:
+            hang.wait(30)
+            raise client.ConnectionError("too late")
+
+    with Peers() as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background_client, "monotonic", lambda: clock[0])
+        usual = pool.connection_class
+        pool.connection_class = lambda **parameters: Hanging(pool, **parameters)  # type: ignore[method-assign]
+        transport = ConnectionTransport(pool)
+        for _ in range(MOST_OPENINGS):
+            with pytest.raises(client.TimeoutError):
+                await transport.send_batch(PING, clock[0] + 0.01)
+            clock[0] += background_client.OVERDUE
+
+        pool.connection_class = usual  # type: ignore[method-assign]
+        clock[0] += background_client.FORGOTTEN
+
+        pool.script = [b"+ready\r\n"]
+        assert await transport.send_batch(PING, clock[0] + 5) == [b"ready"]
+        transport.close()
+        hang.set()
 
 
 @on_a_loop

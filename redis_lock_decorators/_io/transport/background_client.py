@@ -27,6 +27,8 @@ CALL = f"{NAME} call"
 OVERDUE = 1.0
 #: The most connections that are being opened at once for one client.
 MOST_OPENINGS = 3
+#: Seconds after which one that is being opened is not counted any more.
+FORGOTTEN = 2 * private_connection.PATIENCE
 #: Seconds for which the event loop itself waits for a connection, where no thread can.
 BRIEF = 0.5
 
@@ -104,9 +106,12 @@ class ConnectionTransport:
         """Whether to open a connection beside those that are being opened.
 
         What hangs may lead to a server that is gone, where a new one would lead to its successor.
+        What hangs past its own time-outs, as in a user's hook, is not counted: nobody knows its end.
         """
+        now = monotonic()
         last = max(self._openings.values(), default=-math.inf)
-        return len(self._openings) < MOST_OPENINGS and monotonic() >= last + OVERDUE
+        counted = [began for began in self._openings.values() if now < began + FORGOTTEN]
+        return len(counted) < MOST_OPENINGS and now >= last + OVERDUE
 
     def _open(self) -> None:
         self._is_closed = False
@@ -192,7 +197,7 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
             if value is not None and unwanted is not None:
                 unwanted(value)
         elif error is not None:
-            result.set_exception(error)
+            result.set_exception(_awaitable(error))
         else:
             result.set_result(cast(T, value))
 
@@ -215,6 +220,14 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
         if place is None or not place.lend(CALL, call):
             raise NoThread(str(error)) from error
     return await result
+
+
+def _awaitable(error: BaseException) -> BaseException:
+    """The error as somebody can await it: a StopIteration would end the coroutine that does."""
+    if not isinstance(error, StopIteration):
+        return error
+    found = client_errors.caused(RuntimeError(f"a hook raised {error!r}"), error)
+    return found if client_errors.was_sent(error) else client_errors.unsent(found)
 
 
 def _failure(work: asyncio.Future[Any]) -> BaseException | None:
