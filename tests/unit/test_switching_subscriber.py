@@ -168,6 +168,25 @@ def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
+def the_only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
+    lease_loop, subscriber = new_listener(is_open=False)
+    ended: list[Subscriber] = []
+    subscriber._end = ended.append
+    turn = new_turn("a")
+
+    def check() -> None:
+        lease_loop.goes_on(1000)
+        begun = [name for _, name, _ in lease_loop.started] == ["_live"]
+        assert begun or (ended == [subscriber] and subscriber not in lease_loop.wanted)
+
+    def come_and_go() -> None:
+        subscriber.join(turn)
+        subscriber.leave(turn)
+
+    return Scene(come_and_go, lambda: lease_loop.goes_on(1000), check)
+
+
+@SCENES.add
 def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_listener()
     turn = new_turn("a")

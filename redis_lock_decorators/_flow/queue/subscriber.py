@@ -174,6 +174,8 @@ class Subscriber:
             self._is_alive = True
             self._lease_loop.wanted.add(self)
             self._lease_loop.start(self._live(), self._stop)
+        elif not self._is_alive:  # who joined has left before this: it would be wanted for ever
+            self._stop()
 
     def tick(self) -> None:
         """Do what is due."""
