@@ -8,6 +8,8 @@
 
 -- So many places are passed over in one call: the server has others to serve.
 local MOST = 300
+-- And so many where nobody is found who would go on at once.
+local MOST_UNTOLD = 10 * MOST
 
 -- The channel, the identifier and the grant of a place, a hundred seconds at most. Nothing for what is no place: somebody
 -- may have written it by hand.
@@ -58,14 +60,15 @@ local function say_again(channel, identifier)
   return say(channel, 'again|' .. redis.sha1hex(identifier))
 end
 
--- Have one of these waiters, the first whose process listens, line up again.
+-- Have one of these waiters, the first whose process listens, line up again. Whether there is one.
 local function stir(places) -- none, if an error came in their place
   for _, place in ipairs(places) do
     local channel, identifier = parts(place)
     if channel and hearers(channel) ~= 0 and say_again(channel, identifier) then
-      return
+      return true
     end
   end
+  return false
 end
 
 -- The same from the end of a queue, where those stand who came last: most likely they are alive.
@@ -76,7 +79,7 @@ local function stir_last(queue, facts)
       places[#places + 1] = last[i]
     end
   end
-  stir(places)
+  return stir(places)
 end
 
 -- Delete a lock, and what is noted of it. If it was given to somebody who did not hear of it, it ends by itself else.
@@ -134,12 +137,13 @@ local function promote(key, queue, facts, releaser, alive)
       heard[channel] = 0
     end
     passed = passed + 1
-    if passed == MOST and redis.pcall('EXISTS', queue) == 1 then
-      free(is_given, key)
-      redis.pcall('HDEL', facts, 'granted') -- of who lets the lock go: it is nobody's from here on, and let nothing lapse
-      redis.pcall('PEXPIRE', facts, KEPT)
-      stir_last(queue, facts)
-      return
+    if (passed == MOST or passed == MOST_UNTOLD) and redis.pcall('EXISTS', queue) == 1 then
+      if stir_last(queue, facts) or passed == MOST_UNTOLD then
+        free(is_given, key)
+        redis.pcall('HDEL', facts, 'granted') -- of who lets the lock go: it is nobody's now, and let nothing lapse
+        redis.pcall('PEXPIRE', facts, KEPT)
+        return
+      end
     end
     first = unless_other('ZPOPMIN', queue)
   end

@@ -44,9 +44,10 @@ class Scripts:
 
     Attributes:
         most: so many places are passed over in one call.
+        most_untold: so many where nobody is found who would go on at once.
     """
 
-    most = 300
+    most, most_untold = 300, 3000
 
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
@@ -91,12 +92,12 @@ class Scripts:
                     return
                 heard[channel] = 0
             passed += 1
-            if passed == self.most and redis.exists(queue):
-                redis.delete(key)
-                redis.hdel(client_state, "granted")
-                redis.pexpire(client_state, KEPT)
-                self.stir_last(queue, client_state)
-                return
+            if passed in (self.most, self.most_untold) and redis.exists(queue):
+                if self.stir_last(queue, client_state) or passed == self.most_untold:
+                    redis.delete(key)
+                    redis.hdel(client_state, "granted")
+                    redis.pexpire(client_state, KEPT)
+                    return
         redis.delete(key, client_state)
 
     def hearers(self, channel: str) -> int:
@@ -110,22 +111,23 @@ class Scripts:
     def again(self, channel: str, identifier: str) -> int:
         return self.redis.publish(channel, f"again|{hint(identifier)}")
 
-    def stir(self, places: Sequence[str]) -> None:
+    def stir(self, places: Sequence[str]) -> bool:
         for place in places:
             found = parts(place)
             if found is None:
                 continue
             channel, identifier, _ = found
             if self.hearers(channel) and self.again(channel, identifier):
-                return
+                return True
+        return False
 
-    def stir_last(self, queue: Any, client_state: Any) -> None:
+    def stir_last(self, queue: Any, client_state: Any) -> bool:
         places = []
         for place in reversed(self.redis.zall(queue)[-100:]):
             channel, *_ = parts(place) or ("",)
             if self.redis.hget(client_state, f"suspect:{channel}") is None:
                 places.append(place)
-        self.stir(places)
+        return self.stir(places)
 
     def suspect(self, client_state: Any, channel: str) -> None:
         self.redis.hset(client_state, f"suspect:{channel}", "1")

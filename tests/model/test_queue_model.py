@@ -21,7 +21,7 @@ EVERY_FAULT = {"crash": 1, "cut": 1, "timeout": 1, "lost cancel": 1, "copy": 1}
 class Slow(Scripts):
     """Passes over one place in a call."""
 
-    most = 1
+    most = most_untold = 1
 
 
 STEPWISE = replace(SHORT, scripts=Slow)
