@@ -52,7 +52,7 @@ def waiting(server: Server, number: int, **options: Any) -> Taking:
 
 def dead(server: Server, count: int, first: int = 1, processes: int = 7) -> None:
     """So many places of processes that nobody hears, from this ticket on."""
-    places = {f"gone:{at % processes}|{at:032x}|2500": first + at for at in range(count)}
+    places = {f"gone:{at % processes}|{first + at:032x}|2500": first + at for at in range(count)}
     server._stored[QUEUE] = ({**server.members(QUEUE), **places}, server._now() + 600)
 
 
