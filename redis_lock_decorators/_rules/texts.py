@@ -6,23 +6,30 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
-from dataclasses import is_dataclass
 from enum import Enum, Flag, IntEnum, IntFlag
-from functools import partial
+from itertools import islice
 
 import six
 
+from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
 
 #: An address in memory, as a default repr shows it. Longer numbers are digests and the like.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|<[^<>]*0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])[^<>]*>")
-#: The text of these says their value and nothing else.
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 _OF_BYTES = (bytes.__str__, bytearray.__str__)
+_UNORDERED = (Set, Mapping, ValuesView)
 #: What holds other objects, and shows them in its text.
-_CONTAINERS = (list, tuple, deque, Set, Mapping)
-#: Not more of an object is looked at; a container that has more is refused.
+_CONTAINERS = (list, tuple, deque, *_UNORDERED)
+#: One of these is in the text of every set, dict or view that is not empty.
+_SIGNS = ("{", "([")
+#: The text of these holds that of each thing in them.
+_WHOLE = (set.__repr__, frozenset.__repr__, dict.__repr__)
+#: What may be an address in memory without saying so.
+_LONG_NUMBER = re.compile(r"[0-9a-fA-F]{6}")
+#: Not more of an object is looked at; one that has more, and shows them, is refused.
 MOST_PARTS = 5000
+#: Not more is looked at where the text of an object's own class shows no set and no dict.
+NEAR_PARTS = 16
 
 
 def as_text(value: object) -> str:
@@ -59,7 +66,7 @@ def stable_text(value: object, text: str) -> str:
     Raises:
         LockNameError: it would not, or nobody can tell.
     """
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return text
     if _ADDRESS.search(text):
         raise _differs(text)
@@ -96,15 +103,44 @@ def _is_described(value: object) -> bool:
 
 def _refuse_changing(value: object, text: str) -> None:
     """Refuse an object whose text, or that of one it shows, another process would not make."""
-    for part in _shown(value):
-        is_unordered = isinstance(part, (Set, Mapping, ValuesView))
-        if is_unordered and (part is value or repr(part) in text):
-            raise LockNameError(
-                f"a lock's name would hold {part!r:.80}, whose order may differ between "
-                "processes: name its parts, or sorted(…) of it"
-            )
-        if type(part) not in _PLAIN and any(form in text for form in _addresses(part)):
+    has_number = _LONG_NUMBER.search(text) is not None
+    for part in _reachable(value, text):
+        if part is value or _is_shown(part, text):
+            _refuse_unordered(part)
+        if has_number and any(form in text for form in _addresses(part)):
             raise _differs(text)
+
+
+def _is_shown(part: object, text: str) -> bool:
+    """Whether a text holds that of a set, a dict or the like."""
+    try:
+        if not isinstance(part, _UNORDERED):
+            return False
+        if type(part).__repr__ in _WHOLE and not all(_holds(text, repr(key)) for key in _one(part)):
+            return False  # without writing the whole, which may take long
+        return any(_holds(text, write(part)) for write in (repr, str))
+    except Exception:  # whatever the object's own code raises
+        return False
+
+
+def _refuse_unordered(part: object) -> None:
+    if isinstance(part, _UNORDERED):
+        raise LockNameError(
+            f"a lock's name would hold {part!r:.80}, whose order may differ between "
+            "processes: name its parts, or sorted(…) of it"
+        )
+
+
+def _one(part: Iterable[object]) -> list[object]:
+    """The first of what is in a container, if that is quickly written."""
+    return [thing for thing in islice(part, 1) if type(thing) in PLAIN]
+
+
+def _holds(text: str, form: str) -> bool:
+    """Whether a form is in a text, as it is or as ``ascii()`` writes it."""
+    if form.isascii():
+        return form in text
+    return form in text or form.encode("ascii", "backslashreplace").decode() in text
 
 
 def _addresses(value: object) -> tuple[str, str, str]:
@@ -112,21 +148,26 @@ def _addresses(value: object) -> tuple[str, str, str]:
     return f"{number:x}", f"{number:X}", str(number)
 
 
-def _shown(value: object) -> Iterator[object]:
-    """An object and what its text may be made of, each once.
+def _reachable(value: object, text: str) -> Iterator[object]:
+    """An object and what its text may be made of, each once, the nearest first.
+
+    Attributes lead from many an object to everything that a program has. A text of the class's
+    own that shows neither a set nor a dict is believed after a look at what is near.
 
     Raises:
-        LockNameError: they are too many.
+        LockNameError: they are too many, and the text shows some of them.
     """
+    shows = isinstance(value, _CONTAINERS) or any(sign in text for sign in _SIGNS)
+    most = MOST_PARTS if shows or _is_described(value) else NEAR_PARTS
     found = {id(value): value}
-    waiting = [value]
-    while waiting and len(found) <= MOST_PARTS:
-        yield (whole := waiting.pop())
-        for part in _parts(whole):
-            if id(part) not in found:
+    waiting = deque([value])
+    while waiting and len(found) <= most:
+        yield (whole := waiting.popleft())
+        for part in parts_of(whole):
+            if type(part) not in PLAIN and id(part) not in found:
                 found[id(part)] = part
                 waiting.append(part)
-    if waiting and isinstance(value, _CONTAINERS):
+    if waiting and shows:
         raise LockNameError(
             f"a lock's name would hold a {type(value).__name__} of very many parts, of which "
             'nobody knows that they are the same in every process: name a field of it ("{x.id}")'
@@ -138,39 +179,3 @@ def _differs(text: str) -> LockNameError:
         f"a lock's name would hold {text:.80}, which differs in every process and so locks "
         'nothing: name a field of it ("order:{order.id}") or give its class a __str__'
     )
-
-
-def _parts(value: object) -> Iterable[object]:
-    """What the text of an object may be made of."""
-    if isinstance(value, (str, bytes, type)):
-        return ()
-    if isinstance(value, (list, tuple, deque)):
-        return list(value)
-    if isinstance(value, BaseException):
-        return value.args
-    if isinstance(value, partial):
-        return (value.func, *value.args, *value.keywords.values())
-    if isinstance(value, slice):
-        return (value.start, value.stop, value.step)
-    kept = _fields(value)
-    if is_dataclass(value) or _is_described(value):
-        return kept
-    return [part for part in kept if isinstance(part, _CONTAINERS)]
-
-
-def _fields(value: object) -> list[object]:
-    """What an object keeps in its attributes."""
-    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
-    kept = getattr(value, "__dict__", {})
-    return [*dict(kept).values(), *(getattr(value, name, None) for name in slots)]
-
-
-def _slots(kind: type) -> list[str]:
-    """The attributes of a class that are no items of a ``__dict__``, as Python calls them."""
-    found = kind.__dict__.get("__slots__", ())
-    names = (found,) if isinstance(found, str) else tuple(found)
-    own = kind.__name__.lstrip("_")
-    return [
-        f"_{own}{name}" if name.startswith("__") and not name.endswith("__") else name
-        for name in names
-    ]

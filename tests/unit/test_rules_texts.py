@@ -1,6 +1,7 @@
 """Arguments as text: the same in every process, or refused."""
 
 import asyncio
+import collections.abc
 import enum
 import functools
 import inspect
@@ -12,6 +13,7 @@ import sys
 import uuid
 import weakref
 from collections import ChainMap, UserDict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -205,6 +207,141 @@ def test_set_that_an_object_prints_by_its_own_text_is_refused(value: object) -> 
         as_text(value)
 
 
+class Filter:
+    """Shows what it holds in its repr."""
+
+    def __init__(self, tags: object) -> None:
+        self.tags = tags
+
+    def __repr__(self) -> str:
+        return f"Filter({self.tags!r})"
+
+
+class Row:
+    """Writes out a dict that it holds, without braces, and what is in its slots."""
+
+    __slots__ = ("__extra__", "_columns")
+
+    def __init__(self, columns: object, **extra: object) -> None:
+        self._columns = columns
+        self.__extra__ = extra
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={self.__extra__[name]}" for name in self.__extra__)
+
+
+class Tags(list[object]):
+    """A list with attributes, which it shows."""
+
+    def __init__(self, shown: object) -> None:
+        self.shown = shown
+
+    def __repr__(self) -> str:
+        return f"Tags({self.shown})"
+
+
+class Refusal(Exception):
+    def __init__(self, tags: object) -> None:
+        super().__init__("refused")
+        self.tags = tags
+
+    def __str__(self) -> str:
+        return f"not {self.tags}"
+
+
+class Alphabet(collections.abc.Set[str]):
+    """A set with a text of its own."""
+
+    def __contains__(self, letter: object) -> bool:
+        return letter == "a"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("a")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return "the letter a"
+
+
+class Unreachable:
+    """A proxy of nothing, such as a request's outside of a request."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class Unwritable(dict[str, object]):
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Model(filter=Filter({"a", "b"})),
+        Model(filter=Filter([Filter((1, {"a"}))])),
+        Model(filter=Filter({"é"})),
+        Row(None, tags={"a"}),
+        Row(None, filter=Filter(frozenset("a"))),
+        Row(None, by_key={"a": 1}.keys()),
+        Tags({"a"}),
+        Refusal({"a"}),
+        Refusal(Filter({"a"})),
+        Row([Unreachable(), Unwritable(a=1)], inner=Filter({"a"})),
+        Row(None, letters=Alphabet()),
+        Model(far=functools.reduce(lambda inner, _: Filter(inner), range(100), {"a"})),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("field", ["{a}", "{a!s}", "{a!s:>9}"])
+def test_set_that_is_shown_at_any_depth_is_refused(value: object, field: str) -> None:
+    write = compiled(field, inspect.signature(lambda a: None))
+
+    with pytest.raises(LockNameError, match="order"):
+        write((value,), {})
+
+
+def test_set_of_other_letters_is_found_in_ascii() -> None:
+    write = compiled("{a!a}", inspect.signature(lambda a: None))
+
+    with pytest.raises(LockNameError, match="order"):
+        write(([Filter({"é"})],), {})
+
+
+class Deep:
+    """Shows the identity of something that it holds."""
+
+    def __init__(self) -> None:
+        self.held = [[Bare()]]
+
+    def __str__(self) -> str:
+        return f"deep {id(self.held[0][0])}"
+
+
+def test_address_of_what_an_object_holds_is_refused() -> None:
+    with pytest.raises(LockNameError, match="differs in every process"):
+        as_text(Deep())
+
+
+def test_object_that_shows_braces_and_reaches_very_much_is_refused() -> None:
+    with pytest.raises(LockNameError, match="very many parts"):
+        as_text(Row([(number,) for number in range(10_000)], body="{a}"))
+
+
+def test_what_cannot_be_looked_into_does_no_harm() -> None:
+    value = Row([Unreachable(), Unwritable(a=1)], body="{a}")
+
+    assert as_text(value) == "body=%7Ba%7D"
+
+
+def test_set_that_an_object_keeps_to_itself_does_no_harm_to_a_text_with_braces() -> None:
+    value = Row({"seen": {"a", "b"}, "state": {"a": {"b"}}}, body='{"a": 1}')
+
+    assert as_text(value) == 'body=%7B"a": 1%7D'
+
+
 def test_object_that_does_not_print_what_it_holds_may_hold_anything() -> None:
     value = Spoken()
     value.__dict__["all"] = {"a", "b"}
@@ -216,6 +353,10 @@ def test_object_that_does_not_print_what_it_holds_may_hold_anything() -> None:
 def test_container_of_very_many_parts_is_refused() -> None:
     with pytest.raises(LockNameError, match="very many parts"):
         as_text([(number,) for number in range(10_000)])
+
+
+def test_container_of_very_many_plain_values_is_written() -> None:
+    assert as_text(list(range(10_000))).endswith(", 9999]")
 
 
 def tagged(kind: type, **attributes: object) -> object:

@@ -1,0 +1,72 @@
+"""What an object holds, of which its text may be made."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import date, timedelta
+from decimal import Decimal
+from functools import lru_cache, partial
+from types import MappingProxyType, ModuleType
+from typing import Any
+from uuid import UUID
+
+#: The text of these says their value and nothing else.
+PLAIN = frozenset({str, bytes, int, float, bool, type(None), UUID, Decimal, date, timedelta})
+#: A class or module may be shown, but never with what is in it.
+_OPAQUE = (type, ModuleType)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_SERIES: tuple[Any, ...] = (list, tuple, deque, set, frozenset, *_VIEWS)
+_MAPPINGS = (dict, MappingProxyType)
+
+
+def parts_of(value: object) -> list[object]:
+    """The contents and attributes of an object.
+
+    Nothing if it cannot be looked into, such as a proxy of what is not there.
+    """
+    try:
+        if type(value) in PLAIN or isinstance(value, _OPAQUE):
+            return []
+        return [*_contents(value), *_fields(value)]
+    except Exception:  # whatever the object's own code raises
+        return []
+
+
+def _contents(value: object) -> list[object]:
+    """What an object of a class of Python's own holds other than in attributes."""
+    if isinstance(value, _SERIES):
+        return list(value)
+    if isinstance(value, _MAPPINGS):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, BaseException):
+        return list(value.args)
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, slice):
+        return [value.start, value.stop, value.step]
+    return []
+
+
+def _fields(value: object) -> list[object]:
+    """What an object keeps in its attributes."""
+    kind: Any = type(value)
+    kept = getattr(value, "__dict__", {})
+    return [*dict(kept).values(), *(getattr(value, name, None) for name in _slots(kind))]
+
+
+@lru_cache(maxsize=256)
+def _slots(kind: type) -> tuple[str, ...]:
+    """The attributes of a class, and of those above it, that are no items of a ``__dict__``."""
+    names = {name for base in kind.__mro__ for name in _own_slots(base)}
+    return tuple(sorted(names - {"__dict__", "__weakref__"}))
+
+
+def _own_slots(kind: type) -> list[str]:
+    """The slots of a class, as Python calls them."""
+    found = kind.__dict__.get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    own = kind.__name__.lstrip("_")
+    return [
+        f"_{own}{name}" if name.startswith("__") and not name.endswith("__") else name
+        for name in names
+    ]
