@@ -8,6 +8,7 @@ from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
 from redis_lock_decorators._rules import durations, keys
 from redis_lock_decorators._rules import lease_times as lease_times
 from redis_lock_decorators._rules.options import LONGEST_GRANT
@@ -111,8 +112,7 @@ class Claim:
         unrenewed: what became of renewals since one succeeded; None if none was sent.
         clock: what is known of the server's clock; None if nobody wants to know.
         strays: ends from which a request without an answer may yet move the lock.
-        moved: by when its end was moved last, be it nearer; then its deadlines as given since, and
-            what it lasts by each: the latest holds.
+        ends: what is known of its end since it is held, and was prolonged or moved.
     """
 
     __slots__ = (
@@ -123,6 +123,7 @@ class Claim:
         "deadline",
         "doubtful",
         "ended",
+        "ends",
         "entered",
         "expire",
         "fence",
@@ -138,7 +139,6 @@ class Claim:
         "local",
         "lock_names",
         "lost_to",
-        "moved",
         "owner",
         "passes",
         "process",
@@ -200,7 +200,7 @@ class Claim:
         self.ended = False
         self.lost_to: str | None = None
         self.unrenewed: Unrenewed | None = None
-        self.moved: tuple[float, dict[float, float]] = (-math.inf, {})
+        self.ends = LeaseEnds()
         self.clock: Clock | None = None
         self.strays: tuple[int, ...] = ()
 
@@ -220,49 +220,61 @@ class Claim:
         self.lasts = seconds
         self.deadline = lease_times.deadline(sent, seconds)
 
-    def move(self, at: float, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, be that shorter: the end was moved by ``at``.
-
-        What left before that and is answered later says nothing of the end that the lock has now.
-        """
-        self.unrenewed = None
-        self._move(at, seconds, lease_times.deadline(sent, seconds))
-
-    def may_move(self, at: float, sent: float, seconds: float) -> None:
-        """The same, where the end will be nearer by ``at`` or never: the nearer is believed."""
-        if lease_times.deadline(sent, seconds) < self.deadline:
-            self.move(at, sent, seconds)
-        else:
-            self._move(at, self.lasts, self.deadline)
-
     def prolong(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
         self.unrenewed = None
-        at, ends = self.moved
-        end = lease_times.deadline(sent, seconds)
-        if sent > at and end > self.deadline:
-            ends[end] = seconds
-            self._agree()
+        if lease_times.deadline(sent, seconds) > self.deadline:
+            self.give(sent, seconds)
 
-    def _move(self, at: float, lasts: float, deadline: float) -> None:
-        self.moved = (at, {deadline: lasts})
+    def give(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, unless the end may have been moved nearer since."""
+        self.unrenewed = None
+        self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
+        self._agree()
+
+    def shorten(self, by: float, sent: float, seconds: float) -> Shortening:
+        """Last for ``seconds`` from ``sent`` at most: its end is being moved nearer.
+
+        Args:
+            by: when no copy of the request can be run any more.
+        """
+        nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
+        self.ends.shortenings[nearer] = None
+        end = self.deadline
+        if not self.ends.given and -math.inf < end < math.inf:
+            self.ends.given[end] = Given(-math.inf, self.lasts)
+        self._agree()
+        return nearer
+
+    def be_shortened(self, nearer: Shortening, now: float) -> None:
+        """Know that its end was moved nearer."""
+        self.unrenewed = None
+        self.ends.given[nearer.end] = Given(nearer.sent, nearer.lasts)
+        self.may_be_shortened(nearer, now)
+
+    def may_be_shortened(self, nearer: Shortening, now: float) -> None:
+        """Know that its end is not moved nearer from now on; it may have been before."""
+        nearer.run, nearer.is_known = min(now, nearer.run), True
+        self._agree()
+
+    def stay_long(self, nearer: Shortening) -> None:
+        """Know that its end was not moved nearer, and will not be."""
+        self.ends.shortenings.pop(nearer, None)
         self._agree()
 
     def _agree(self) -> None:
-        """Last as long as was given at most since the end was moved.
+        """Last as long as follows from all that is known of its end.
 
-        Other threads may prolong it meanwhile, or move its end. What each of them gives is noted
-        before this is done, and whoever writes last finds all of it.
+        Other threads may learn more meanwhile. What each of them learns is noted before this is
+        done, and whoever writes last finds all of it.
         """
-        while True:
-            ends = self.moved[1].copy()
-            end = max(ends)
-            if self.deadline == end and self.lasts == ends[end]:
+        ends = self.ends
+        while ends.given:  # none is known of a token from elsewhere
+            end, lasts = ends.believed()
+            if self.deadline == end and self.lasts == lasts:
+                ends.tidy()
                 break
-            self.lasts, self.deadline = ends[end], end
-        for other in ends:
-            if other < end:
-                self.moved[1].pop(other, None)
+            self.lasts, self.deadline = lasts, end
 
     def identify(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""

@@ -11,6 +11,7 @@ from redis_lock_decorators._flow import acquire as lease
 from redis_lock_decorators._flow import release as parting
 from redis_lock_decorators._flow.claim import Claim, Clock
 from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import (
     OUTAGE,
@@ -224,10 +225,7 @@ async def _left(port: Port, claim: Claim, until: float) -> Refusal:
 async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     """Move the end from where it was seen; False if another request has moved it since."""
     is_sent = port.may_resend
-    if move.shortens:
-        # Until no copy can be run any more: a renewal may find the old end far enough meanwhile.
-        long = move.stop - move.sent
-        claim.may_move(port.now() + long + lease_times.drift_margin(long), move.sent, move.wanted)
+    nearer = _shorten(port, claim, move) if move.shortens else None
 
     async def attempt(until: float) -> Refusal | None:
         return await ask(port, "adjust", claim, claim.keys, *move.ends, until=until)
@@ -243,10 +241,25 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
         raise _lost(port, claim, refusal)
     # It may be there already: by an earlier copy of this request, or by another's that wanted that.
     if refusal is not None and (refusal.free_in != 0 or not is_sent):
+        if nearer is not None and is_sent:
+            claim.may_be_shortened(nearer, port.now())  # by a copy; then another moved the end
+        elif nearer is not None:
+            claim.stay_long(nearer)
         return False
     parting.refuse_over(claim)
-    claim.move(port.now(), move.sent, move.wanted)
+    if nearer is not None:
+        claim.be_shortened(nearer, port.now())
+    else:
+        claim.give(move.sent, move.wanted)
     return True
+
+
+def _shorten(port: Port, claim: Claim, move: _Move) -> Shortening:
+    """Believe in the nearer end from now on."""
+    # Until no copy can be run any more: a renewal may find the old end far enough meanwhile.
+    long = move.stop - move.sent
+    by = port.now() + long + lease_times.drift_margin(long)
+    return claim.shorten(by, move.sent, move.wanted)
 
 
 def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:

@@ -202,13 +202,85 @@ def test_only_renewals_that_left_after_the_move_prolong() -> None:
     claim = new_claim("a", expire=30)
     claim.take(100.0)
 
-    claim.move(105.0, 104.0, 2.0)
+    claim.be_shortened(claim.shorten(110.0, 104.0, 2.0), 105.0)
     claim.prolong(104.5, 30.0)
     claim.prolong(105.0, 30.0)
 
     assert claim.deadline < 106
     claim.prolong(105.1, 30.0)
     assert claim.deadline > 134
+
+
+def beside(port: SimulatedPort, claim: Claim, seconds: float) -> Fate:
+    """Another thread moves the end after a request was run, before its answer is known."""
+
+    def moved_meanwhile(request: Request) -> Any:
+        reply = request.execute()
+        run(adjust(port, claim, lasts(seconds)))
+        return port.received(reply)
+
+    return moved_meanwhile
+
+
+@pytest.mark.parametrize(("one", "other"), [(40, 3), (20, 3), (20, 5)])
+def test_end_moved_nearer_before_an_earlier_move_is_answered_is_believed(
+    one: float, other: float
+) -> None:
+    port = SimulatedPort()
+    claim = taken(port, "a", expire=30)
+    port.faults = [None, beside(port, claim, other)]
+
+    run(adjust(port, claim, lasts(one)))
+
+    assert believed(port, claim) <= 0
+    assert port.server.left(KEY) < other
+
+
+def test_nearer_end_on_its_way_is_believed_though_another_move_is_answered() -> None:
+    """Of two that move it nearer at once, the nearest of both holds until both are answered."""
+    seen: list[float] = []
+
+    def looked_at(request: Request) -> Any:
+        run(adjust(port, claim, lasts(20)))
+        seen.append(claim.deadline - port.now())
+        return delivered(request)
+
+    port = SimulatedPort()
+    claim = taken(port, "a", expire=30)
+    port.faults = [None, looked_at]
+
+    run(adjust(port, claim, lasts(2)))
+
+    assert seen[0] <= 2
+    assert believed(port, claim) <= 0
+
+
+def test_lock_whose_end_was_not_moved_nearer_after_all_is_renewed_on() -> None:
+    def renewed_and_moved(request: Request) -> Any:
+        port.server.put(KEY, claim.identifier, 40)
+        return delivered(request)
+
+    port = SimulatedPort()
+    claim = taken(port, "a", expire=30)
+    port.faults = [None, renewed_and_moved]
+
+    run(adjust(port, claim, lambda left: 10 if left < 35 else 50))
+
+    assert claim.deadline - port.now() > 40
+    assert believed(port, claim) <= 0
+
+
+def test_facts_about_an_end_that_is_moved_often_stay_few() -> None:
+    claim = new_claim("a", expire=30)
+    claim.take(100.0)
+
+    for time in range(101, 200):
+        claim.be_shortened(claim.shorten(time + 10.0, time, 5.0), time + 0.1)
+        claim.give(time + 0.5, 20.0)
+
+    assert claim.deadline == pytest.approx(219.5, abs=0.3)
+    assert len(claim.ends.given) <= 2
+    assert len(claim.ends.shortenings) <= 2
 
 
 @pytest.mark.parametrize("verb", ["time_left", "adjust"])

@@ -27,7 +27,7 @@ from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
 
 HELD = Scenes("_flow/held_claims")
 COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_member")
-CLAIM = Scenes("_flow/claim")
+CLAIM = Scenes("_flow/claim", "_flow/lease_ends")
 WAITER = Scenes("_io/background/wakeups")
 CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
 #: Also between the lines of the connections here, where a request waits.
@@ -139,6 +139,11 @@ def believed_until(claim: Claim, deadline: float, lasts: float) -> None:
     assert claim.lasts == lasts
 
 
+def moved(claim: Claim, known: float, sent: float, seconds: float) -> None:
+    """Its end is moved nearer by a request whose answer is known at a time."""
+    claim.be_shortened(claim.shorten(sent + 10.0, sent, seconds), known)
+
+
 @CLAIM.add
 def a_lease_is_extended_while_it_is_renewed(switcher: Switcher) -> Scene:
     claim = held_claim("a")
@@ -167,7 +172,7 @@ def the_end_of_a_lease_is_moved_nearer_while_it_is_renewed(switcher: Switcher) -
     claim = held_claim("a")
     return Scene(
         lambda: claim.prolong(1003.0, 30.0),
-        lambda: claim.move(1005.0, 1004.0, 2.0),
+        lambda: moved(claim, 1005.0, 1004.0, 2.0),
         lambda: believed_until(claim, 1006.0, 2.0),
     )
 
@@ -177,11 +182,43 @@ def a_lease_is_extended_after_its_end_was_moved_while_it_is_renewed(switcher: Sw
     claim = held_claim("a")
 
     def extend() -> None:
-        claim.move(1005.0, 1004.0, 2.0)
+        moved(claim, 1005.0, 1004.0, 2.0)
         claim.prolong(1005.5, 50.0)
 
     return Scene(
         lambda: claim.prolong(1003.0, 30.0), extend, lambda: believed_until(claim, 1055.5, 50.0)
+    )
+
+
+@CLAIM.add
+def two_threads_move_the_end_of_a_lease_nearer(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+    return Scene(
+        lambda: moved(claim, 1005.0, 1004.0, 2.0),
+        lambda: moved(claim, 1005.5, 1004.5, 3.0),
+        lambda: believed_until(claim, 1006.0, 2.0),
+    )
+
+
+@CLAIM.add
+def the_end_is_moved_nearer_by_one_thread_and_away_by_another(switcher: Switcher) -> Scene:
+    claim = held_claim("a")
+    return Scene(
+        lambda: moved(claim, 1005.0, 1004.0, 2.0),
+        lambda: claim.give(1004.5, 50.0),
+        lambda: believed_until(claim, 1006.0, 2.0),
+    )
+
+
+@CLAIM.add
+def the_end_of_a_lease_is_moved_nearer_while_another_such_move_is_refused(
+    switcher: Switcher,
+) -> Scene:
+    claim = held_claim("a")
+    return Scene(
+        lambda: moved(claim, 1005.0, 1004.0, 3.0),
+        lambda: claim.stay_long(claim.shorten(1014.0, 1004.0, 2.0)),
+        lambda: believed_until(claim, 1007.0, 3.0),
     )
 
 
