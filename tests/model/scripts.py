@@ -201,12 +201,12 @@ class Scripts:
 
     def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
         redis, (key, queue, client_state) = self.redis, keys
+        redis.pexpire(queue, KEPT)
         holder = redis.get(key)
         if holder is None:
             self.promote(key, queue, client_state)
         elif not places and holder.endswith(":rest"):
             self.stir(redis.zall(queue)[:100])
-        redis.pexpire(queue, KEPT)
         heard = redis.numsub(channel)
         missing = [at for at, place in enumerate(places) if redis.zscore(queue, place) is None]
         return [
