@@ -126,6 +126,9 @@ class Port(Protocol):
         It stands still beneath on the same stack until the caller returns.
         """
 
+    def would_stop_tasks(self) -> bool:
+        """Whether to wait here would stop an event loop of this thread, with all its tasks."""
+
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         """The waiters of this process for a key, with leases of so many milliseconds."""
 

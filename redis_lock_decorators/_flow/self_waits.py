@@ -8,17 +8,26 @@ from redis_lock_decorators.errors import LockError
 
 
 def refuse_own_block(port: Port, claim: Claim) -> None:
-    """Refuse a claim inside a block of one of its keys.
+    """Refuse a claim inside a block of one of its keys, or inside an event loop that runs such one.
 
     Raises:
-        LockError: this thread or task is in such a block.
+        LockError: this thread or task is in such a block, or another task of this thread is.
     """
     for key, name in zip(claim.keys, claim.lock_names, strict=True):
         other = port.held.find(key)
-        if other is not None and _is_own(claim, other) and other.is_live(port.now()):
+        if other is None or not other.is_of(claim.owner) or not other.is_live(port.now()):
+            continue
+        if _is_around(claim, other):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "
                 "wait for itself: take it once, outside, and pass the lease on",
+                name,
+            )
+        if port.would_stop_tasks():
+            raise LockError(
+                f"lock {name!r:.80} is already held by another task of this event loop, which "
+                "could not go on while this one waits: a blocking lock inside async code stops "
+                "all tasks; use that of redis_lock_decorators.asyncio",
                 name,
             )
 
@@ -44,14 +53,12 @@ def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> None:
             )
 
 
-def _is_own(claim: Claim, other: Claim) -> bool:
-    """Whether a claim would be waited for in its own block.
+def _is_around(claim: Claim, other: Claim) -> bool:
+    """Whether a claim would be waited for in its own block, which its owner has entered.
 
     A block may move: what entered it on this thread may leave it on another, as frameworks do that
     run code in a pool of threads. Then this thread holds it no more, and its context tells so.
     """
-    if not other.is_of(claim.owner):
-        return False
     return claim.is_around is None or other.in_transition or claim.is_around(other)
 
 

@@ -145,6 +145,9 @@ class AsyncioPort:
     def interrupted(self) -> tuple[Claim, ...]:
         return ()  # a task waits in no call that interrupts another of its own
 
+    def would_stop_tasks(self) -> bool:
+        return False
+
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         return self._facts.cohort(key, ttl)
 

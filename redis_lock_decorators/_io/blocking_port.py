@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import time
@@ -167,6 +168,9 @@ class BlockingPort:
 
     def interrupted(self) -> Iterator[Claim]:
         return _under_way()
+
+    def would_stop_tasks(self) -> bool:
+        return asyncio._get_running_loop() is not None
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
         return self._facts.cohort(key, ttl)

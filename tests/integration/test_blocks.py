@@ -19,7 +19,7 @@ from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.workers import in_child
 
 import redis_lock_decorators
-from redis_lock_decorators import LockError, LockLostError, LockTimeoutError, redis_lock
+from redis_lock_decorators import LockError, LockLostError, LockTimeoutError, RedisLock, redis_lock
 from redis_lock_decorators._io.background.loops import background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._shared.lease_base import _entered
@@ -637,3 +637,28 @@ def test_what_a_finalizer_lets_go_keeps_the_background_from_nothing(
     while direct.exists(f"sys:lock:{name}"):
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_blocking_lock_of_another_task_is_refused_and_stops_no_event_loop(server, name):
+    client = BLOCKING.client(server)
+    lock = RedisLock(name, client=client, acquire_time=20)
+    found = []
+
+    async def first() -> None:
+        with lock:
+            await asyncio.sleep(0.05)
+
+    async def second() -> None:
+        try:
+            with lock:
+                pass
+        except LockError as error:
+            found.append(error)
+
+    async def both() -> None:
+        await asyncio.gather(first(), second())
+
+    asyncio.run(both())
+    assert "another task of this event loop" in str(found[0])
+    with lock:
+        pass

@@ -44,6 +44,7 @@ class SimulatedPort:
     Attributes:
         client: what is the same for ports to one client.
         keeper: looks after the leases held through it, if a test has one.
+        runs_tasks: the claims are waited for on the thread of an event loop, which stands still.
         latency: seconds of a round trip.
         patience: the client's socket time-out.
         faults: the fates of the next requests; None is ``usual``.
@@ -74,6 +75,7 @@ class SimulatedPort:
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
         self.random = random.Random(seed).random
+        self.runs_tasks = False
         self.latency = 0.001
         self.patience = 5.0
         self.faults: list[Fate | None] = []
@@ -105,6 +107,9 @@ class SimulatedPort:
 
     def interrupted(self) -> Iterator[Claim]:
         return BlockingPort.interrupted(None)  # type: ignore[arg-type]
+
+    def would_stop_tasks(self) -> bool:
+        return self.runs_tasks
 
     async def sleep(self, seconds: float) -> None:
         assert seconds >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from support.faults import Fate, Request, delivered
 from support.simulation import SimulatedPort, new_claim, taken
 
 from redis_lock_decorators._flow.acquire import acquire
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.blocking_port import run
@@ -126,3 +128,40 @@ def test_handler_amid_a_wait_for_the_lock_of_another_waits_too() -> None:
     assert run(acquire(port, claim, 10, 0.1)) is None
 
     assert handler.found is None
+
+
+def test_lock_of_another_task_is_not_waited_for_where_that_would_stop_its_event_loop() -> None:
+    port = SimulatedPort()
+    port.runs_tasks = True
+    held, claim = taken(port, "a", owner="this thread"), elsewhere("a", owner="this thread")
+
+    with pytest.raises(LockError, match="another task of this event loop") as caught:
+        run(acquire(port, claim, math.inf, 0.1))
+
+    assert caught.value.lock_name == "a"
+    assert port.log == []
+    assert held.is_live(port.now())
+
+
+def test_lock_of_another_thread_is_waited_for_on_an_event_loop_too() -> None:
+    port = SimulatedPort()
+    port.runs_tasks = True
+    theirs, claim = taken(port, "a", owner="another"), elsewhere("a", owner="this thread")
+    port.clock.at(1003, lambda: run(release(port, theirs, "script")))
+
+    assert run(acquire(port, claim, 10, 0.1)) is None
+
+
+def test_lock_of_a_block_that_may_be_left_elsewhere_is_waited_for_without_an_event_loop() -> None:
+    port = SimulatedPort()
+    theirs, claim = taken(port, "a", owner="this thread"), elsewhere("a", owner="this thread")
+    port.clock.at(1003, lambda: run(release(port, theirs, "script")))
+
+    assert run(acquire(port, claim, 10, 0.1)) is None
+
+
+def elsewhere(name: str, owner: object) -> Claim:
+    """A claim of code whose context tells of no block around it."""
+    claim = new_claim(name, owner=owner)
+    claim.is_around = lambda other: False
+    return claim
