@@ -58,6 +58,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
     ) -> None:
         # ``hold`` is no argument: so it is there at the first line that may be interrupted.
         try:
+            block.begin()
             hold = self._left(block)
             if self._has_own("release") and self._would_release(block, hold):
                 self.release()

@@ -4,15 +4,20 @@ A ``with`` statement, and contextlib's stacks, look up both methods of a block b
 first, and keep the second until the block is left. Here each look-up makes a ``Block``, or finds
 the one of the other look-up, so what is called at the end knows what was entered at the beginning,
 in whichever thread, task or context that is.
+
+A subclass with methods of its own may let others go on between the two look-ups. So only look-ups
+of one task, thread or greenlet make a pair: each has a context, and a copy of it is another's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -35,43 +40,62 @@ class Block(Generic[L]):
         held: what was entered; None before and after.
     """
 
-    __slots__ = ("__weakref__", "_of", "_outer", "_seen", "held")
+    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "held")
 
-    def __init__(self, of: object, seen: int, outer: ref[Block[Any]] | None = None) -> None:
+    def __init__(
+        self, of: object, seen: int, outer: ref[Block[Any]] | None = None, owner: object = None
+    ) -> None:
         self._of = of
         self._seen = seen
         self._outer = outer
+        self._owner = owner  # who looked up its first method, until it is begun
         self.held: L | None = None
 
     def begin(self) -> bool:
         """Whether the exit of what is entered now will be this block's.
 
-        It is not where the methods are called by hand: by names, or again and again.
+        It is not where the methods are called by hand: by names, or again and again. An exit that
+        is called is offered to no later entry.
         """
-        newest = _newest.block
+        newest = _newest.get()
         if newest is not None and newest() is self:
-            _newest.block = self._outer
-        seen, self._seen = self._seen, BEGUN
+            _newest.set(self._outer)
+        seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
 
-
-class _Newest(threading.local):
-    """The block whose methods this thread has looked up last, of those not begun."""
-
-    block: ref[Block[Any]] | None = None
+    def is_wanted(self, seen: int, owner: object) -> bool:
+        """Whether one who has looked up ``seen`` and no more makes a pair of it."""
+        return self._seen == seen and self._owner == owner
 
 
-_newest = _Newest()
+#: The block whose methods were looked up last in this context, of those not begun.
+_newest: ContextVar[ref[Block[Any]] | None] = ContextVar(
+    "redis_lock_decorators.newest", default=None
+)
+
+
+def _running_thread() -> object:
+    return get_ident()
+
+
+def _running_task() -> object:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop: its steps are taken by hand
+        return get_ident()
 
 
 class _Method:
     """One of the two methods of a block."""
 
-    __slots__ = ("_function", "_is_async")
+    __slots__ = ("_function", "_is_async", "_owner")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self._owner = _running_task if name.startswith("__a") else _running_thread
 
     def _of_class(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What is looked up at the class, and called with the lock."""
@@ -84,15 +108,20 @@ class EnterMethod(_Method):
     __slots__ = ()
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest = kind if lock is None else lock, _newest.block
+        of, newest, owner = kind if lock is None else lock, _newest.get(), self._owner()
         block = None if newest is None else newest()
-        if block is None or block._seen != EXIT or (block._of is not of and block._of is not kind):
-            block = Block(of, ENTER, newest)  # as ``_offered`` makes it
-            _newest.block = ref(block)
-        else:
+        if (
+            block is not None
+            and (block._of is of or block._of is kind)
+            and block.is_wanted(EXIT, owner)
+        ):
             block._of, block._seen = of, PAIR
+        else:
+            block = _offered(of, ENTER, owner)
         if lock is None:
-            return self._of_class(lambda lock: self._function(lock, _entered(lock, block)))
+            return self._of_class(
+                lambda lock: self._function(lock, _entered(lock, block, self._owner()))
+            )
         return partial(self._function, lock, block)
 
 
@@ -102,15 +131,18 @@ class ExitMethod(_Method):
     __slots__ = ("_enter",)
 
     def __set_name__(self, kind: type, name: str) -> None:
+        super().__set_name__(kind, name)
         self._enter = name.replace("exit", "enter")
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest = kind if lock is None else lock, _newest.block
+        of, newest, owner = kind if lock is None else lock, _newest.get(), self._owner()
         block = None if newest is None else newest()
-        if block is not None and block._of is of and block._seen == ENTER:
+        if block is not None and block._of is of and block.is_wanted(ENTER, owner):
             block._seen = PAIR
+        elif self._may_be_first(lock, kind):
+            block = _offered(of, EXIT, owner)
         else:
-            block = _offered(of, EXIT) if self._may_be_first(lock, kind) else Block(of, EXIT)
+            block = Block(of, EXIT)
         if lock is None:
             return self._of_class(
                 lambda lock, *failure: self._function(lock, _left(lock, block), *failure)
@@ -125,21 +157,22 @@ class ExitMethod(_Method):
         return not isinstance(next(found), EnterMethod)  # a subclass has its own, which calls ours
 
 
-def _offered(of: object, method: int) -> Block[Any]:
+def _offered(of: object, method: int, owner: object) -> Block[Any]:
     """A block of a lock or a class whose other method will be looked up next."""
-    block: Block[Any] = Block(of, method, _newest.block)
-    _newest.block = ref(block)
+    block: Block[Any] = Block(of, method, _newest.get(), owner)
+    _newest.set(ref(block))
     return block
 
 
-def _entered(lock: object, block: Block[Any]) -> Block[Any]:
+def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
     """The block of a first method that was looked up at the class, and is called with the lock.
 
     A subclass's own may call it so. Then the block's last method was looked up before.
     """
     outer = None if block._outer is None or block._seen != ENTER else block._outer()
-    if outer is not None and outer._seen == EXIT and outer._of in (lock, type(lock)):
-        _newest.block, outer._seen, block = block._outer, PAIR, outer
+    if outer is not None and outer.is_wanted(EXIT, owner) and outer._of in (lock, type(lock)):
+        _newest.set(block._outer)
+        outer._seen, block = PAIR, outer
     block._of = lock
     return block
 

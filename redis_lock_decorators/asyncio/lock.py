@@ -43,6 +43,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def _end(
         self, block: Block[TokenHold], kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
+        block.begin()
         hold = self._left(block)
         own = self._has_own("release") and self._would_release(block, hold)
         releasing = self.release() if own else self._release(hold)

@@ -62,6 +62,7 @@ class RedisLock(LockBase[AsyncClient]):
     ) -> None:
         # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
+            block.begin()
             lease = block.held or left(self._blocks, running)
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)

@@ -145,7 +145,12 @@ def elsewhere(context: contextvars.Context, work: Any) -> Any:
 
 @pytest.fixture(params=WORLDS, ids=["threads", "tasks"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    world = request.param
+    use_servers_of_their_own(request.param, monkeypatch)
+    return request.param
+
+
+def use_servers_of_their_own(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each lease be on a server that is its own, so that all are free."""
 
     def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
@@ -153,7 +158,6 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
         return world.leases.Lease(claim, port, plan.options)
 
     monkeypatch.setattr(world.module, "unheld", unheld)
-    return world
 
 
 def run(test: Callable[[], Any]) -> None:
@@ -377,6 +381,115 @@ def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
         assert scene.lock._blocks == {lease: None}
         await scene.leave()
         assert lease._claim.ended
+
+    run(test)
+
+
+# Subclasses that let others go on between the look-ups of a block
+
+
+def own_kind(world: Any, enter: Any = None, leave: Any = None) -> Any:
+    """A subclass with methods of its own, made of functions of a class and a lock."""
+    methods: dict[str, Any] = {}
+    if enter is not None:
+        methods[world.enter] = lambda lock: enter(super(kind, lock))
+    if leave is not None:
+        methods[world.exit] = lambda lock, *failure: leave(super(kind, lock), *failure)
+    kind = type("Own", (world.module.RedisLock,), methods)
+    return kind
+
+
+async def enter_late(ours: Any) -> Any:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return await ours.__aenter__()
+
+
+async def enter_at_once(ours: Any) -> Any:
+    return await ours.__aenter__()
+
+
+async def leave_late(ours: Any, *failure: object) -> Any:
+    leaving = ours.__aexit__(*failure)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return await leaving
+
+
+async def leave_at_once(ours: Any, *failure: object) -> Any:
+    return await ours.__aexit__(*failure)
+
+
+@pytest.mark.parametrize("enter", [enter_at_once, enter_late])
+@pytest.mark.parametrize("leave", [None, leave_at_once, leave_late])
+def test_tasks_pair_their_own_look_ups(
+    enter: Any, leave: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task enters while another is between its look-ups, or leaves."""
+    ended: list[list[bool]] = []
+
+    async def use(lock: Any, steps: int, leases: list[Any]) -> None:
+        async with lock as lease:
+            leases.append(lease)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            assert is_inside(lease), "another has left this block"
+        ended.append([one._claim.ended for one in leases])
+
+    async def test(first_steps: int) -> None:
+        lock = Scene(Asyncio, own_kind(Asyncio, enter, leave)).lock
+        leases: list[Any] = []
+        first = asyncio.ensure_future(use(lock, 2, leases))
+        for _ in range(first_steps):
+            await asyncio.sleep(0)
+        await asyncio.gather(first, use(lock, 9, leases))
+
+        assert [one._claim.ended for one in leases] == [True, True]
+        assert ended[0] in ([True], [True, False])
+        assert lock._blocks == {}
+
+    use_servers_of_their_own(Asyncio, monkeypatch)
+    for first_steps in range(9):
+        ended.clear()
+        asyncio.run(test(first_steps))
+
+
+def test_a_block_that_begins_while_another_is_left_has_not_its_exit(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a signal handler's, while the release is under way."""
+
+    async def test() -> None:
+        kind = own_kind(
+            world,
+            lambda ours: getattr(ours, world.enter)(),
+            lambda ours, *failure: getattr(ours, world.exit)(*failure),
+        )
+        scene = Scene(world, kind)
+        leave, others = getattr(world.leases.Lease, world.exit), [world.dependency(scene.lock)]
+        held: list[Any] = []
+
+        def begin_other(lease: Any, *failure: object) -> Any:
+            if others:
+                held.append(getattr(others.pop(), world.enter)())
+            return leave(lease, *failure)
+
+        async def begin_other_first(lease: Any, *failure: object) -> Any:
+            if others:
+                held.append(await others.pop().__aenter__())
+            return await leave(lease, *failure)
+
+        between = begin_other if world is Blocking else begin_other_first
+        monkeypatch.setattr(world.leases.Lease, world.exit, between)
+        other = others[0]
+        async with world.held(scene.lock) as lease:
+            pass
+
+        assert lease._claim.ended
+        assert is_inside(held[0])
+        await scene.do(getattr(other, world.exit)(None, None, None))
+        assert held[0]._claim.ended
+        assert scene.lock._blocks == {}
 
     run(test)
 
