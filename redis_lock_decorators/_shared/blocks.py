@@ -48,7 +48,7 @@ class Block(Generic[L]):
         self._of = of
         self._seen = seen
         self._outer = outer
-        self._owner = owner  # who looked up its first method, until it is begun
+        self._owner = owner  # who looked up its last method first, until it is begun
         self.held: L | None = None
 
     def begin(self) -> bool:
@@ -63,9 +63,9 @@ class Block(Generic[L]):
         seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
 
-    def is_wanted(self, seen: int, owner: object) -> bool:
-        """Whether one who has looked up ``seen`` and no more makes a pair of it."""
-        return self._seen == seen and self._owner == owner
+    def is_exit_of(self, owner: object) -> bool:
+        """Whether only its last method was looked up, by an owner whose entry may follow late."""
+        return self._seen == EXIT and self._owner == owner
 
 
 #: The block whose methods were looked up last in this context, of those not begun.
@@ -108,21 +108,21 @@ class EnterMethod(_Method):
     __slots__ = ()
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest, owner = kind if lock is None else lock, _newest.get(), self._owner()
+        of, newest = kind if lock is None else lock, _newest.get()
         block = None if newest is None else newest()
-        if (
-            block is not None
-            and (block._of is of or block._of is kind)
-            and block.is_wanted(EXIT, owner)
-        ):
-            block._of, block._seen = of, PAIR
+        if block is None or block._seen != EXIT or not self._is_ours(block, of, kind):
+            block = _offered(of, ENTER)
         else:
-            block = _offered(of, ENTER, owner)
+            block._of, block._seen = of, PAIR
         if lock is None:
             return self._of_class(
                 lambda lock: self._function(lock, _entered(lock, block, self._owner()))
             )
         return partial(self._function, lock, block)
+
+    def _is_ours(self, block: Block[Any], of: object, kind: type) -> bool:
+        """Whether an exit that was looked up first is of this lock, and of who looks this up."""
+        return (block._of is of or block._of is kind) and block.is_exit_of(self._owner())
 
 
 class ExitMethod(_Method):
@@ -135,12 +135,12 @@ class ExitMethod(_Method):
         self._enter = name.replace("exit", "enter")
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest, owner = kind if lock is None else lock, _newest.get(), self._owner()
+        of, newest = kind if lock is None else lock, _newest.get()
         block = None if newest is None else newest()
-        if block is not None and block._of is of and block.is_wanted(ENTER, owner):
+        if block is not None and block._of is of and block._seen == ENTER:
             block._seen = PAIR
         elif self._may_be_first(lock, kind):
-            block = _offered(of, EXIT, owner)
+            block = _offered(of, EXIT, self._owner())
         else:
             block = Block(of, EXIT)
         if lock is None:
@@ -157,7 +157,7 @@ class ExitMethod(_Method):
         return not isinstance(next(found), EnterMethod)  # a subclass has its own, which calls ours
 
 
-def _offered(of: object, method: int, owner: object) -> Block[Any]:
+def _offered(of: object, method: int, owner: object = None) -> Block[Any]:
     """A block of a lock or a class whose other method will be looked up next."""
     block: Block[Any] = Block(of, method, _newest.get(), owner)
     _newest.set(ref(block))
@@ -170,7 +170,7 @@ def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
     A subclass's own may call it so. Then the block's last method was looked up before.
     """
     outer = None if block._outer is None or block._seen != ENTER else block._outer()
-    if outer is not None and outer.is_wanted(EXIT, owner) and outer._of in (lock, type(lock)):
+    if outer is not None and outer.is_exit_of(owner) and outer._of in (lock, type(lock)):
         _newest.set(block._outer)
         outer._seen, block = PAIR, outer
     block._of = lock
