@@ -10,7 +10,7 @@ import six
 
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
-from redis_lock_decorators._rules.arguments import signature_of
+from redis_lock_decorators._rules.arguments import is_borrowed, signature_of
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of, refuse_unrun
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_base import D, LockBase, described
@@ -104,10 +104,22 @@ def _lock_for(
 ) -> Callable[..., D]:
     def lock_for(*args: Any, **kwargs: Any) -> D:
         """The lock that a call with these arguments takes; a method's takes ``self`` first."""
-        signature_of(function).bind(*args, **kwargs)
+        _refuse_unfit(function, args, kwargs)
         return described(kind, plan, namer(args, kwargs))
 
     return lock_for
+
+
+def _refuse_unfit(
+    function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Refuse arguments with which the function cannot be called, as far as it tells."""
+    if is_borrowed(function):
+        return  # what it wraps may be called with other arguments
+    try:
+        signature_of(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{full_name(function)}: {error}") from None
 
 
 def _plain(

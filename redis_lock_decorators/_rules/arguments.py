@@ -3,24 +3,69 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from inspect import Parameter
+from types import MethodType
 
 from redis_lock_decorators.errors import LockNameError
 
 #: Gives an argument's value from ``(args, kwargs)``; raises TypeError if the call lacks it.
 Reader = Callable[[tuple[object, ...], Mapping[str, object]], object]
 
+_BELOW = "if a decorator below @redis_lock adds or takes away arguments, put @redis_lock below it"
+
+
+class CallError(TypeError):
+    """A call lacks what its name is made of; told again as a TypeError that names the function."""
+
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature:
-    """The signature of any callable, as a caller sees it."""
+    """The signature of any callable, as a caller sees it.
+
+    What wraps another function and takes any arguments has that one's.
+    """
     try:
-        return inspect.signature(function)
+        callee = _explicit(function)
+        return inspect.signature(callee, follow_wrapped=not hasattr(callee, "__wrapped__"))
     except (TypeError, ValueError):
         raise LockNameError(
             f"{function!r:.80} tells no signature, so no name can be made from its arguments: "
             "give get_lock_name=…"
         ) from None
+
+
+def is_borrowed(function: Callable[..., object]) -> bool:
+    """Whether a function takes any arguments, so that its signature is another's."""
+    try:
+        return hasattr(function, "__wrapped__") and not _is_explicit(function)
+    except ValueError:
+        return False
+
+
+def shift_check(
+    signature: inspect.Signature,
+) -> Callable[[tuple[object, ...], Mapping[str, object]], None]:
+    """What refuses calls whose arguments by position may be others than the signature says.
+
+    Between a call and a function that is wrapped, arguments may be added or taken away. So the call
+    itself must give as many as the function needs. Whatever is added by keyword moves none.
+
+    It raises CallError if a call gives fewer, or more than the function takes.
+    """
+    places = [p for p in signature.parameters.values() if p.kind in _BY_POSITION]
+    most = math.inf if _takes(signature, Parameter.VAR_POSITIONAL) else len(places)
+
+    def refuse(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        if not args:
+            return
+        if len(args) > most:
+            raise CallError(f"too many arguments ({len(args)}); {_BELOW}")
+        for place in places[len(args) :]:
+            if place.default is Parameter.empty and place.name not in kwargs:
+                raise CallError(f"missing a required argument: {place.name!r}; {_BELOW}")
+
+    return refuse
 
 
 def reader(signature: inspect.Signature, name: str) -> Reader:
@@ -38,7 +83,7 @@ def reader(signature: inspect.Signature, name: str) -> Reader:
 
 def takes_any_keyword(signature: inspect.Signature) -> bool:
     """Whether a call may name arguments that the function does not."""
-    return any(p.kind is Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    return _takes(signature, Parameter.VAR_KEYWORD)
 
 
 def keyword(name: str, missing: str) -> Reader:
@@ -66,12 +111,45 @@ def _single(signature: inspect.Signature, parameter: Parameter, place: int | Non
         if by_keyword and name in kwargs:
             return kwargs[name]
         if default is Parameter.empty:
-            signature.bind(*args, **kwargs)  # raises the TypeError that the call itself would
-            raise TypeError(f"missing a required argument: {name!r}")  # Python 3.13.0 may not
+            raise CallError(_problem(signature, args, kwargs, name))
         return default
 
     return read
 
 
+def _problem(
+    signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object], name: str
+) -> str:
+    """What the call itself would be told."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return f"missing a required argument: {name!r}"  # Python 3.13.0 may not notice
+
+
+def _explicit(function: Callable[..., object]) -> Callable[..., object]:
+    """The outermost of a function and those that it wraps that says which arguments it takes."""
+    if isinstance(function, MethodType):
+        return MethodType(_explicit(function.__func__), function.__self__)
+    callee: Callable[..., object] = inspect.unwrap(function, stop=_is_explicit)
+    return callee
+
+
+def _is_explicit(function: Callable[..., object]) -> bool:
+    if hasattr(function, "__signature__"):
+        return True
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return False
+    return not any(_takes(own, kind) for kind in _ANY)
+
+
+def _takes(signature: inspect.Signature, kind: object) -> bool:
+    return any(p.kind is kind for p in signature.parameters.values())
+
+
+_ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_KEYWORD = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -44,7 +44,7 @@ def namer(
         return _told_by(called(get_lock_name), function)
     signature = arguments.signature_of(function)
     if lock_name is not None:
-        return _told_by(_from_templates(lock_name, signature, full_name(function)), function)
+        return _told_by(_from_templates(lock_name, signature, function), function)
     return _told_by(_from_first_argument(function, signature), function, _BY_FIRST)
 
 
@@ -67,6 +67,8 @@ def _told_by(name: Namer, function: Callable[..., object], cure: str = "") -> Na
         except LockNameError as error:
             _tell(error, function, cure)
             raise
+        except arguments.CallError as error:
+            raise TypeError(f"@redis_lock on {full_name(function)}: {error}") from None
 
     return told
 
@@ -99,13 +101,33 @@ def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tu
     raise LockNameError("the lock has no name: give lock_name, get_lock_name or a first argument")
 
 
-def _from_templates(lock_name: LockName, signature: inspect.Signature, function: str) -> Namer:
+def _from_templates(
+    lock_name: LockName, signature: inspect.Signature, function: Callable[..., object]
+) -> Namer:
     texts = checked_names(lock_name)
-    writers = [templates.compiled(text, signature, function) for text in texts]
+    own_name = full_name(function)
+    writers = [templates.compiled(text, signature, own_name) for text in texts]
+    name = _written_by(writers)
+    reads = any(root in signature.parameters for text in texts for root in templates.roots(text))
+    return _unshifted(name, signature) if reads and arguments.is_borrowed(function) else name
+
+
+def _written_by(writers: list[templates.Writer]) -> Namer:
     if len(writers) == 1:
         write = writers[0]
         return lambda args, kwargs: (checked_name(write(args, kwargs)),)
     return lambda args, kwargs: checked_names([write(args, kwargs) for write in writers])
+
+
+def _unshifted(name: Namer, signature: inspect.Signature) -> Namer:
+    """The rule, for calls alone whose arguments fit the signature."""
+    refuse_shifted = arguments.shift_check(signature)
+
+    def checked(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+        refuse_shifted(args, kwargs)
+        return name(args, kwargs)
+
+    return checked
 
 
 def _from_first_argument(function: Callable[..., object], signature: inspect.Signature) -> Namer:

@@ -41,6 +41,11 @@ def compiled(template: str, signature: inspect.Signature, function: str = "") ->
     return lambda args, kwargs: "".join([write(args, kwargs) for write in writers])
 
 
+def roots(template: str) -> list[str]:
+    """What the fields of a template begin with."""
+    return [_ROOT.match(field)[0] for _, field, _, _ in _pieces(template) if field is not None]  # type: ignore[index]
+
+
 def _shown(template: str) -> str:
     return repr(template) if len(template) <= 200 else f"{template[:200]!r}…"
 

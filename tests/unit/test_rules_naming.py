@@ -166,6 +166,100 @@ def test_missing_positional_only_argument_is_not_found_among_the_keywords() -> N
         names(strict, x=1)
 
 
+def test_missing_argument_is_told_with_the_function() -> None:
+    with pytest.raises(
+        TypeError, match=rf"^@redis_lock on {__name__}.needed: missing.*'x'"
+    ) as caught:
+        names(needed, lock_name="{x}")
+
+    assert type(caught.value) is TypeError
+
+
+# Functions that wrap others
+
+
+def account(session: Any, account: Any, amount: Any = 0) -> None: ...
+def shop(account: Any, amount: Any, *, session: Any) -> None: ...
+def optional(account: Any, amount: Any = 0) -> None: ...
+
+
+def passing(function: Any) -> Any:
+    """Wrapped, with any arguments, as most decorators have it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any: ...
+
+    return wrapper
+
+
+@pytest.mark.parametrize("lock_name", ["a:{account}", ["a:{account}", "b"], "{function}:{account}"])
+@pytest.mark.parametrize(
+    ("function", "args"), [(account, (7,)), (shop, (7,)), (optional, (1, 7, 2))]
+)
+def test_wrapper_that_may_shift_arguments_is_not_read_by_position(
+    function: Any, args: Any, lock_name: Any
+) -> None:
+    with pytest.raises(TypeError, match=r"^@redis_lock on .*put @redis_lock below it"):
+        names(passing(function), *args, lock_name=lock_name)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {"account": 7}), (("s",), {"account": 7}), (("s", 7), {})]
+)
+def test_argument_that_the_wrapper_cannot_shift_is_read(args: Any, kwargs: Any) -> None:
+    assert names(passing(account), *args, lock_name="a:{account}", **kwargs) == ("a:7",)
+
+
+def test_argument_that_is_added_by_keyword_moves_no_other() -> None:
+    assert names(passing(shop), 7, 100, lock_name="a:{account}") == ("a:7",)
+
+
+def test_name_without_arguments_of_what_is_wrapped_needs_none() -> None:
+    assert names(passing(account), 7, lock_name="report") == ("report",)
+    assert names(passing(account), 7, lock_name="{function}") == (f"{__name__}.account",)
+    assert names(passing(account), 7) == ("7",)
+
+
+def test_wrapper_that_names_its_arguments_is_read_by_them() -> None:
+    @functools.wraps(account)
+    def injecting(account: Any, amount: Any = 0) -> None: ...
+
+    for wrapper in (injecting, passing(injecting), passing(passing(injecting))):
+        assert names(wrapper, 7, lock_name="{account}") == ("7",)
+        assert names(wrapper, 7) == ("7",)
+    with pytest.raises(LockNameError, match="session"):
+        namer(injecting, "{session}", None)
+
+
+def test_method_that_wraps_is_read_without_its_object() -> None:
+    class Bank:
+        @passing
+        def move(self, account: Any, amount: Any) -> None: ...
+
+        @functools.wraps(move)
+        def named(self, account: Any) -> None: ...
+
+    assert names(Bank().move, 7, 1, lock_name="{account}") == ("7",)
+    assert names(Bank.move, Bank(), 7, 1, lock_name="{account}") == ("7",)
+    assert names(Bank().named, 7, lock_name="{account}") == ("7",)
+    with pytest.raises(TypeError, match="put @redis_lock below it"):
+        names(Bank().move, 7, lock_name="{account}")
+
+
+def test_object_whose_call_is_wrapped_has_the_signature_of_its_call() -> None:
+    class Job:
+        __call__ = passing(lambda self, order: None)
+
+    assert names(Job(), 7, lock_name="{order}") == ("7",)
+
+
+def test_signature_that_a_wrapper_was_given_holds() -> None:
+    wrapper = passing(account)
+    wrapper.__signature__ = inspect.signature(optional)
+
+    assert names(wrapper, 7, lock_name="{account}") == ("7",)
+
+
 # Kinds of functions
 
 
