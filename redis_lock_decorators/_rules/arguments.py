@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter
 from types import MethodType
 
+from redis_lock_decorators._rules.callables import full_name
 from redis_lock_decorators.errors import LockNameError
 
 #: Gives an argument's value from ``(args, kwargs)``; raises TypeError if the call lacks it.
@@ -66,6 +67,27 @@ def shift_check(
                 raise CallError(f"missing a required argument: {place.name!r}; {_BELOW}")
 
     return refuse
+
+
+def refuse_unfit(
+    get_lock_name: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> None:
+    """Refuse arguments with which a function that names locks cannot be called.
+
+    Raises:
+        CallError: the function's signature says so.
+    """
+    try:
+        signature = inspect.signature(get_lock_name)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise CallError(
+            f"get_lock_name={full_name(get_lock_name)} gets what the call gives, without the "
+            f"function's defaults: {error}; give it parameters and defaults that fit"
+        ) from None
 
 
 def reader(signature: inspect.Signature, name: str) -> Reader:

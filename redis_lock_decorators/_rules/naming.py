@@ -9,7 +9,7 @@ from functools import partial
 from inspect import Parameter
 
 from redis_lock_decorators._rules import arguments, templates
-from redis_lock_decorators._rules.callables import full_name
+from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
 from redis_lock_decorators._rules.keys import checked_name, checked_names
 from redis_lock_decorators._rules.texts import as_text
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
@@ -79,7 +79,7 @@ def _tell(error: LockError, function: Callable[..., object], cure: str = "") -> 
         error.args = (f"{place}{sentence}{cure}",)
 
 
-def refuse_two_ways(lock_name: object, get_lock_name: object) -> None:
+def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:
     """Refuse a lock that is named twice, or by something that cannot be called."""
     if lock_name is not None and get_lock_name is not None:
         raise ConfigurationError("give lock_name or get_lock_name, not both")
@@ -87,11 +87,25 @@ def refuse_two_ways(lock_name: object, get_lock_name: object) -> None:
         raise ConfigurationError(
             f"get_lock_name={get_lock_name!r:.80} cannot be called: for a text use lock_name"
         )
+    if get_lock_name is not None and (kind := kind_of(get_lock_name)) is not Kind.PLAIN:
+        raise ConfigurationError(
+            f"get_lock_name={full_name(get_lock_name)} is {kind.value}: give a function that "
+            "returns the name"
+        )
 
 
 def called(get_lock_name: GetLockName) -> Namer:
     """Names by the user's own function, called with the call's arguments."""
-    return lambda args, kwargs: checked_names(get_lock_name(*args, **kwargs))
+
+    def name(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+        try:
+            given = get_lock_name(*args, **kwargs)
+        except TypeError:
+            arguments.refuse_unfit(get_lock_name, args, kwargs)
+            raise
+        return checked_names(given)
+
+    return name
 
 
 def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:

@@ -99,17 +99,26 @@ def _field(
                 value = step(value)
         except (AttributeError, LookupError, TypeError) as error:
             raise LockNameError(
-                f"the name template {_shown(template)} cannot read {{{field}}}: {error}"
+                f"the name template {_shown(template)} cannot read {{{field}}}: {_why(error)}"
             ) from error
         return write(value)
 
     return walk
 
 
+def _why(error: Exception) -> str:
+    return f"it has no item {error}" if isinstance(error, KeyError) else str(error)
+
+
 def _reader(template: str, signature: inspect.Signature, field: str, root: str) -> arguments.Reader:
     """What reads the argument that a field begins with."""
     if root in signature.parameters:
         return arguments.reader(signature, root)
+    if root == "function" and not arguments.takes_any_keyword(signature):
+        raise LockNameError(
+            f"the name template {_shown(template)} uses {{function}} with more than its name: it "
+            "is a text, written {function} alone"
+        )
     unknown = (
         f"the name template {_shown(template)} uses {{{field}}}, but the function takes "
         f"({', '.join(signature.parameters)})"

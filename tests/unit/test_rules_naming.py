@@ -386,6 +386,39 @@ def test_function_that_gives_names_gets_the_calls_arguments() -> None:
     assert name((5,), {"y": 6}) == ("all", "order:5")
 
 
+@pytest.mark.parametrize(
+    "get_lock_name", [lambda x, y: "a", functools.partial(lambda x, y: "a"), lambda: "a"]
+)
+def test_function_that_does_not_take_the_calls_arguments_is_told(get_lock_name: Any) -> None:
+    name = namer(plain, None, get_lock_name)
+
+    with pytest.raises(TypeError, match=rf"on {__name__}\.plain: get_lock_name=.* defaults: "):
+        name((5,), {})
+
+
+def test_type_error_inside_of_the_function_that_gives_names_stays_its_own() -> None:
+    name = namer(plain, None, lambda x: f"{x:d}" + x)
+
+    with pytest.raises(TypeError, match=r"^unsupported operand|^can only concatenate"):
+        name((5,), {})
+
+
+async def later(*args: Any) -> str:
+    return "a"
+
+
+def one_by_one(*args: Any) -> Any:
+    yield "a"
+
+
+@pytest.mark.parametrize(
+    ("get_lock_name", "kind"), [(later, "an async function"), (one_by_one, "a generator")]
+)
+def test_function_whose_body_runs_later_cannot_give_names(get_lock_name: Any, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"get_lock_name=.* is {kind}: "):
+        namer(plain, None, get_lock_name)
+
+
 @pytest.mark.parametrize("result", [None, 5, "", [], object()])
 def test_function_that_gives_no_name_is_refused_at_the_call(result: Any) -> None:
     name = namer(plain, None, lambda *args: result)

@@ -222,7 +222,20 @@ def test_unknown_field_is_answered_with_what_there_is_and_how_to_write_a_brace()
         compiled("{ordr_id}", CLOSED)
 
 
+@pytest.mark.parametrize("template", ["{function!r}", "{function:>3}", "{function.__name__}"])
+def test_function_with_more_than_its_name_is_answered_with_how_to_write_it(template: str) -> None:
+    with pytest.raises(LockNameError, match=r"is a text, written \{function\} alone"):
+        compiled(template, CLOSED, "shop.order")
+
+
 # Refused at a call
+
+
+def test_item_that_is_not_there_is_told_as_such() -> None:
+    with pytest.raises(
+        LockNameError, match=r"cannot read \{order_id\[id\]\}: it has no item 'id'$"
+    ):
+        written("{order_id[id]}", {})
 
 
 def test_keyword_that_the_call_lacks_is_told_with_what_there_is() -> None:
