@@ -51,11 +51,17 @@ def decorated(
     refuse_misplaced(function, get_lock_name)
     if inspect.isclass(function) or not callable(function):
         raise ConfigurationError(
-            f"@redis_lock decorates functions and methods, not {function!r:.80}: put it on the "
-            "method that does the work, under @property and the like"
+            f"@redis_lock decorates functions and methods, not {function!r:.80}: {_cure(function)}"
         )
     with naming.told_of(function):
         return _decorated(function, plan, lock_name, get_lock_name, on_busy)
+
+
+def _cure(thing: object) -> str:
+    """What to decorate, or give, instead of what is no function."""
+    if inspect.isclass(thing) or hasattr(thing, "__get__"):
+        return "put it on the method that does the work, under @property and the like"
+    return "if this is to be a lock's name, a name is text or a list of texts"
 
 
 def _decorated(

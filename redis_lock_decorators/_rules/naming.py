@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter
+from types import FunctionType
 
 from redis_lock_decorators._rules import arguments, templates
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
@@ -45,7 +46,7 @@ def namer(
     signature = arguments.signature_of(function)
     if lock_name is not None:
         return _told_by(_from_templates(lock_name, signature, function), function)
-    return _told_by(_from_first_argument(function, signature), function, _BY_FIRST)
+    return _told_by(_from_first_argument(function, signature), function, _cure_of_first)
 
 
 @contextmanager
@@ -58,14 +59,28 @@ def told_of(function: Callable[..., object]) -> Iterator[None]:
         raise
 
 
-def _told_by(name: Namer, function: Callable[..., object], cure: str = "") -> Namer:
+def _cure_of_first(function: Callable[..., object], args: tuple[object, ...]) -> str:
+    """What to do where the first argument cannot name the lock."""
+    if not (args and isinstance(args[0], FunctionType)):
+        return _BY_FIRST
+    return (
+        f". If {full_name(function)} is to name the lock of {full_name(args[0])}: "
+        f"@redis_lock(get_lock_name=…)"
+    )
+
+
+def _told_by(
+    name: Namer,
+    function: Callable[..., object],
+    cure: Callable[[Callable[..., object], tuple[object, ...]], str] = lambda function, args: "",
+) -> Namer:
     """The rule, whose errors name the function that is called."""
 
     def told(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
         try:
             return name(args, kwargs)
         except LockNameError as error:
-            _tell(error, function, cure)
+            _tell(error, function, cure(function, args))
             raise
         except arguments.CallError as error:
             raise TypeError(f"@redis_lock on {full_name(function)}: {error}") from None

@@ -111,3 +111,36 @@ def test_error_of_a_users_own_kind_stays_that() -> None:
 
     with pytest.raises(NoOrder, match="charge: 7: unknown"):
         charge(7)
+
+
+@pytest.mark.parametrize("thing", [7, 1.5, {"a": 1}])
+def test_what_seems_to_be_a_name_is_told_what_a_name_is(thing: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a name is text or a list of texts"):
+        redis_lock(thing)
+
+
+@pytest.mark.parametrize("thing", [property(lambda self: 1), type("Order", (), {})])
+def test_what_has_a_function_is_told_to_decorate_that(thing: Any) -> None:
+    with pytest.raises(ConfigurationError, match="put it on the method that does the work"):
+        redis_lock(thing)
+
+
+def test_missing_argument_of_lock_for_is_told_with_the_function() -> None:
+    work = redis_lock("{n}")(plain)
+
+    with pytest.raises(TypeError, match=rf"^{__name__}\.plain: missing a required argument: 'n'$"):
+        work.lock_for()
+
+
+def test_lock_for_of_what_wraps_another_asks_for_what_the_name_needs() -> None:
+    def other(n: int, *, session: str) -> None: ...
+
+    @functools.wraps(other)
+    def adding(*args: Any, **kwargs: Any) -> None:
+        other(*args, session="s", **kwargs)
+
+    work = redis_lock("{n}")(adding)
+
+    assert work.lock_for(7)._names == ("7",)
+    with pytest.raises(TypeError, match="put @redis_lock below it"):
+        work.lock_for(7, 8)

@@ -444,6 +444,16 @@ def test_way_to_name_that_cannot_be_called_is_refused(get_lock_name: Any) -> Non
         namer(plain, None, get_lock_name)
 
 
+def test_rule_without_its_keyword_is_answered_with_it() -> None:
+    name = namer(plain, None, None)
+    told = rf"If {__name__}\.plain is to name the lock of {__name__}\.needed: .*get_lock_name="
+
+    with pytest.raises(LockNameError, match=told):
+        name((needed,), {})
+    with pytest.raises(LockNameError, match=r"is one lock for all calls$"):
+        name((Bare(),), {})
+
+
 def test_first_argument_names_a_call_without_any_rule() -> None:
     assert first_argument((5, 6), {}) == ("5",)
     assert first_argument((SimpleNamespace(a=1),), {}) == ("namespace(a=1)",)
