@@ -11,7 +11,8 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from redis_lock_decorators._rules import arguments
-from redis_lock_decorators._rules.texts import as_text, escaped, settled, stable_text, written
+from redis_lock_decorators._rules.enums import settled, settled_for_format
+from redis_lock_decorators._rules.texts import as_text, escaped, stable_text, written
 from redis_lock_decorators.errors import LockNameError
 
 #: Makes a piece of a name from a call's ``(args, kwargs)``.
@@ -146,9 +147,12 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
     stable_text(value, _CONVERSIONS[conversion or "s"](value))
-    value = value if conversion in ("r", "a") else settled(value)
+    if conversion is None:
+        value = settled_for_format(value)
+    else:
+        value = _CONVERSIONS[conversion](settled(value) if conversion == "s" else value)
     try:
-        return escaped(format(_CONVERSIONS[conversion](value) if conversion else value, spec))
+        return escaped(format(value, spec))
     except (TypeError, ValueError) as error:
         raise LockNameError(
             f"the name template {_shown(template)} cannot write a value: {error}"

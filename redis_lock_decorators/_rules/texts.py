@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
-from enum import Enum, Flag, IntEnum, IntFlag
 from itertools import islice
 
 import six
 
+from redis_lock_decorators._rules.enums import settled
 from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
 
@@ -46,18 +45,6 @@ def as_text(value: object) -> str:
 def written(value: object) -> str:
     """``str(value)``, of bytes too where Python was told to refuse that (``-bb``)."""
     return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
-
-
-def settled(value: object) -> object:
-    """An enum's member as all Pythons write it: 3.10 by itself writes some in another way.
-
-    A number of those that are to be used as numbers, such as IntEnum; else the member's name.
-    """
-    if sys.version_info >= (3, 11) or not isinstance(value, Enum):
-        return value
-    if type(value).__str__ not in (Enum.__str__, Flag.__str__):  # it has a text of its own
-        return value
-    return int(value) if isinstance(value, (IntEnum, IntFlag)) else str(value)
 
 
 def stable_text(value: object, text: str) -> str:
