@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.faults import delivered, slow
 from support.simulated_queue import Waiting
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
@@ -102,3 +103,46 @@ def test_waiter_looks_by_itself(begins: float, wait: float) -> None:
     assert taking.at is not None
     assert taking.held is (wait == 20.0)
     assert (server.value(b"sys:lock:a") == taking.claim.identifier) is taking.held
+
+
+@pytest.mark.parametrize("expire", [0.5, 10])
+@pytest.mark.parametrize("begins", [0.0, 0.5])
+def test_who_takes_a_lock_past_the_queue_enters_at_once(begins: float, expire: float) -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    process, key = Waiting(server), b"sys:lock:a"
+    server.put(key, "another program", 60)
+    server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
+    taking = process.takes("a", wait=20, expire=expire)
+    server.clock.advance(3)
+    server.drop(key)
+
+    while server.value(key) is None:
+        server.clock.advance(0.005)
+    server.clock.advance(0.02)
+
+    assert taking.held
+    assert taking.is_live
+
+
+def test_lease_that_ended_while_a_place_was_left_is_not_entered() -> None:
+    server = SimulatedServer(Clock())
+    holder, process, key = SimulatedPort(server), Waiting(server), b"sys:lock:a"
+    taken(holder, "a", expire=60)
+    taking = process.takes("a", wait=20, expire=0.5)
+    server.clock.advance(1)
+    process.is_cut_off = True
+    process.lines[-1].cut()
+    server.clock.advance(1)
+    fates = iter([slow(0.7)])
+
+    def usual(request: Any) -> Any:
+        leaves = process.port.verbs[-1] == "enter"
+        return (next(fates, delivered) if leaves else delivered)(request)
+
+    process.port.usual = usual
+    server.drop(key)
+    while not taking.held:
+        server.clock.advance(0.01)
+
+    assert taking.is_live
+    assert server.value(key) == taking.claim.identifier

@@ -191,11 +191,17 @@ class _QueueWait:
 
     async def _look(self) -> Refusal | None:
         """Try past the queue, and leave no place in it."""
-        refusal = await persist(self._port, self._attempt, self._stop)
-        if refusal is None:
-            until = tidying(self._port, min(self._claim.grant / 1000, ROUND_TRIP))
-            await self._port.shield(partial(tidy, self._port, self._clear, until))
-        return refusal
+        port, claim = self._port, self._claim
+        refusal = await persist(port, self._attempt, self._stop)
+        if refusal is not None:
+            return refusal
+        until = tidying(port, min(claim.grant / 1000, ROUND_TRIP))
+        await port.shield(partial(tidy, port, self._clear, until))
+        self._former = ""  # for a place that could not be left its listener hands the lock on
+        if port.now() < claim.deadline:
+            return None
+        self.waiter.is_queued = False  # that took longer than the lease: go on from a new place
+        return Refusal(claim.identifier)
 
     async def give_up(self) -> None:
         """Let go what was handed over at a former place, if no request for the next one came back.
@@ -286,10 +292,18 @@ class _QueueWait:
         return ask(self._port, "enqueue", claim, keys, *details, until=until, read=placed)
 
     async def _clear(self, until: float) -> None:
-        """Leave no place in the queue of a lock that was taken past it."""
+        """Leave no place in the queue of a lock that was taken past it.
+
+        While its slot is moving no place can be left, nor is the lock handed to anybody there.
+        """
         claim, entry = self._claim, self.waiter.queue_entry or self._former
-        if not entry or await enter(self._port, claim, entry, 0, until) is None:
-            self.is_noted, self._former = True, ""
+        try:
+            if not entry or await enter(self._port, claim, entry, 0, until) is None:
+                self.is_noted = True
+                return
+        except Exception as error:
+            if not is_torn(self._port, error):
+                raise
             return
         await cancel(self._port, claim, entry, until)
 
