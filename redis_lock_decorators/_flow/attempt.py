@@ -16,6 +16,7 @@ from redis_lock_decorators._flow.requests import (
     ask,
     groups,
     is_torn,
+    is_unknown,
     persist,
     refusal_of,
 )
@@ -78,7 +79,7 @@ async def _take_surely(
     port: Port, claim: Claim, group: tuple[bytes, ...], until: float
 ) -> Refusal | None:
     """Take keys by a number that grows, and not before enough replicas know of it."""
-    confirmed = claim.replicas
+    confirmed: Any = claim.replicas
 
     async def send(*command: Any, until: float) -> Any:
         nonlocal confirmed
@@ -89,9 +90,8 @@ async def _take_surely(
         latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
         wait = ("WAIT", claim.replicas, most)
         reply, confirmed = await port.send_together(command, wait, until=latest)
-        for failure in (reply, confirmed):
-            if isinstance(failure, Exception):
-                raise failure
+        if isinstance(reply, Exception):
+            raise reply
         return reply
 
     own = send if claim.replicas else None
@@ -103,6 +103,10 @@ async def _take_surely(
         )
     else:
         refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until, send=own)
+    if isinstance(confirmed, Exception):
+        if refusal is not None and is_unknown(port, confirmed):
+            return refusal  # nothing was taken that replicas could know of
+        raise confirmed
     if refusal is not None or confirmed >= claim.replicas:
         return refusal
     await _give_back(port, claim, [group], until)

@@ -38,7 +38,9 @@ _ABORTED, _NO_MULTI = "discarded because of: noperm", "exec without multi"
 #: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
 _NO_RIGHT = ("acl failure in script", "the user executing the script can't", _ABORTED)
 #: What a server replies that is no master, not any more, or not yet.
-_ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS"})
+_ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"})
+#: What a replica says to WAIT, which comes without a code.
+_WAIT_AT_REPLICA = "WAIT cannot be used with replica"
 #: What passes by itself in seconds, as when a failover is over or a replica is back. Not OOM and
 #: MISCONF: memory or a disk that is full waits for somebody, who is told at once.
 _PASSING = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
@@ -230,6 +232,8 @@ def _codes(error: BaseException) -> set[str]:
     if not _client_names(error):
         return set()
     sentence = str(error).rpartition(_IN_PIPELINE)[2]
+    if _WAIT_AT_REPLICA in sentence:
+        return {"READONLY"}
     # Pipelines of asyncio put in the error's arguments as Python writes them.
     words = [word.lstrip("-('\"") for word in sentence.split()]
     return set(words if "@user_script" in str(error) else words[:1])

@@ -10,6 +10,7 @@ import redis.exceptions as client
 
 from redis_lock_decorators._io.client_errors import (
     is_change,
+    is_elsewhere,
     is_outcome,
     is_reply,
     is_unknown,
@@ -31,6 +32,10 @@ UNKNOWN_REPLIES = [
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
     "UNKILLABLE Sorry the script already executed write commands against the dataset.",
     "NOREPLICAS Not enough good replicas to write.",
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a "
+    "replica is configured to be writable (which is not the default) writes to replicas are just "
+    "local and are not propagated.",
 ]
 DEFINITE_REPLIES = [
     "MOVED 3999 127.0.0.1:6381",
@@ -115,6 +120,12 @@ def test_reply_to_a_command_of_a_pipeline_is_told_by_its_text(reply: str) -> Non
 
     assert is_unknown(client.ResponseError(told + reply))
     assert is_unknown(client.ResponseError(f"{told}{(reply,)}"))
+
+
+@pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[2:5], *UNKNOWN_REPLIES[-3:]], ids=first_word)
+def test_server_that_is_no_master_is_to_be_left(reply: str) -> None:
+    assert is_elsewhere(parsed(reply))
+    assert not keeps_connection(client.ResponseError(reply))
 
 
 # Keys that are watched

@@ -10,6 +10,7 @@ from redis.exceptions import TimeoutError as TimedOut
 from support.faults import (
     Request,
     delayed,
+    delivered,
     misheard,
     raising,
     reply_lost,
@@ -469,6 +470,51 @@ def test_scripts_forgotten_by_the_server_are_sent_again_with_the_question() -> N
 
     assert refusal is None
     assert port.verbs == ["acquire", "WAIT", "acquire", "WAIT"]
+
+
+REPLICA = "WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if ..."
+DEMOTED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> ...)"
+
+
+@pytest.mark.parametrize("fencing", [False, True])
+@pytest.mark.parametrize("sentence", [REPLICA, DEMOTED])
+def test_waiter_for_a_lock_that_is_held_survives_a_failover(sentence: str, fencing: bool) -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+    port.server.replicas = 1
+
+    def demoted(request: Request) -> Any:
+        reply, *_ = delivered(request)
+        return [reply, ResponseError(sentence)]
+
+    port.faults = [demoted, demoted]
+    port.clock.at(port.now() + 2, lambda: port.server.drop(KEY))
+    claim = confirmed("a", fencing=fencing)
+
+    assert attempt(port, claim, wait=10) is None
+    assert port.server.value(KEY) == claim.identifier
+
+
+@pytest.mark.parametrize("sentence", [REPLICA, DEMOTED])
+def test_lock_that_was_taken_before_a_failover_is_taken_again(sentence: str) -> None:
+    port = SimulatedPort()
+    port.server.replicas = 1
+    port.faults = [lambda request: [delivered(request)[0], ResponseError(sentence)]]
+    claim = confirmed("a")
+
+    assert attempt(port, claim, wait=5) is None
+    assert port.verbs == ["acquire", "WAIT"] * 2
+
+
+def test_server_that_refuses_the_question_is_told_of_while_another_holds_the_lock() -> None:
+    port = SimulatedPort()
+    port.server.put(KEY, "another", 60)
+    port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
+
+    with pytest.raises(ResponseError):
+        attempt(port, confirmed("a"), wait=5)
+
+    assert port.server.value(KEY) == "another"
 
 
 def test_server_that_refuses_the_question_is_told_of_and_the_lock_is_let_go() -> None:
