@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -31,6 +32,12 @@ class Peers:
     def connection_class(self, **parameters: Any) -> Connection:
         return Connection(self, **parameters)
 
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        """What a client calls that is closed."""
+
+    def reset(self) -> None:
+        """What some programs call to connect anew."""
+
     def opened(self) -> socket.socket:
         """Our end of a new connection."""
         if self.error is not None:
@@ -55,6 +62,24 @@ class Peers:
             thread.join(10)
         for one in (*self.ends, *self._ours):
             one.close()
+
+
+#: What a program does to a client's pool that leads elsewhere from then on.
+MOVES: list[Callable[[Peers], object]] = [
+    lambda pool: pool.disconnect(),
+    lambda pool: pool.disconnect(inuse_connections=False),
+    lambda pool: pool.reset(),
+    lambda pool: pool.connection_kwargs.update(host="new"),
+    lambda pool: pool.connection_kwargs.update(port=1),
+    lambda pool: pool.connection_kwargs.update(db=1),
+    lambda pool: pool.connection_kwargs.update(path="/new"),
+]
+
+
+def name_of_move(move: Callable[[Peers], object]) -> str:
+    """What the program does, for the name of a test."""
+    names = [*move.__code__.co_names, *move.__code__.co_consts]
+    return "-".join(name for name in map(str, names) if name.isidentifier() and name != "None")
 
 
 class Connection:

@@ -7,11 +7,12 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis.exceptions as client
-from support.peers import Connection, Peers
+from support.peers import MOVES, Connection, Peers, name_of_move
 
 from redis_lock_decorators._io import client_errors as client_errors
 from redis_lock_decorators._io.transport import background_client as background_client
@@ -19,7 +20,7 @@ from redis_lock_decorators._io.transport.background_client import (
     MOST_OPENINGS,
     ConnectionTransport,
 )
-from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription
+from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription, lookout
 
 PING = [("PING",)]
 
@@ -311,6 +312,47 @@ async def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> 
         transport.close()
 
 
+@pytest.mark.parametrize("change", MOVES, ids=name_of_move)
+def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], object]) -> None:
+    @on_a_loop
+    async def test() -> None:
+        with Peers(host="old") as pool:
+            transport = ConnectionTransport(pool)
+            await opened(pool, transport)
+
+            change(pool)
+
+            assert await opened(pool, transport) is pool.ends[1]
+            pool.error = AssertionError("opened for nothing")
+            waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
+            pool.ends[1].sendall(b"+again\r\n")
+            assert await waiting == [b"again"]
+            transport.close()
+
+    test()
+
+
+@on_a_loop
+async def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() -> None:
+    with Peers() as pool:
+        transport, usual = ConnectionTransport(pool), pool.opened
+
+        def moving() -> socket.socket:
+            pool.opened = usual  # type: ignore[method-assign]
+            found = usual()
+            pool.disconnect()
+            return found
+
+        pool.opened = moving  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
+        while len(pool.ends) < 2:
+            await asyncio.sleep(0.001)
+        pool.ends[1].sendall(b"+new\r\n")
+
+        assert await waiting == [b"new"]
+        transport.close()
+
+
 @pytest.mark.parametrize(
     ("said", "error"),
     [(b"HTTP/1.1 400\r\n", client.InvalidResponse), (b"", client.ConnectionError)],
@@ -357,6 +399,25 @@ def line_of(pool: Peers) -> ThreadSubscription:
     connection: Any = pool.connection_class(socket_timeout=5)
     connection.connect()
     return ThreadSubscription(connection)
+
+
+@on_a_loop
+async def test_a_line_ends_once_the_pool_leads_elsewhere() -> None:
+    with Peers() as pool:
+        client, there = SimpleNamespace(connection_pool=pool), []
+        leads_there = lookout(client)
+        connection: Any = pool.connection_class(socket_timeout=5)
+        connection.connect()
+        line = ThreadSubscription(connection, leads_there)
+        hearing = asyncio.ensure_future(line.receive(there.append))
+        await line.send("PING")
+        assert not hearing.done()
+
+        pool.disconnect()
+        await line.send("PING")
+
+        await hearing
+        assert await received(pool.ends[0]) == b"*1\r\n$4\r\nPING\r\n"
 
 
 @on_a_loop

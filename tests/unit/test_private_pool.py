@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 import redis.exceptions as client
-from support.peers import Peers
+from support.peers import MOVES, Peers, name_of_move
 
 from redis_lock_decorators._io import client_errors as client_errors
 from redis_lock_decorators._io import timeouts
@@ -140,6 +141,44 @@ def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
 
         pool.master_address = ("new", 6379)  # type: ignore[attr-defined]
         pool.connection_kwargs, pool.script = {"host": "new"}, [b"+new\r\n"]
+
+        assert ask(private_pool, pool) == b"new"
+
+
+@pytest.mark.parametrize("change", MOVES, ids=name_of_move)
+def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], None]) -> None:
+    with Peers(b"+old\r\n", b"+old\r\n", b"+old\r\n", host="old") as pool:
+        private_pool = PrivatePool()
+        assert [ask(private_pool, pool), ask(private_pool, pool)] == [b"old", b"old"]
+
+        change(pool)
+        pool.script = [b"+new\r\n", b"+new\r\n"]
+
+        assert [ask(private_pool, pool), ask(private_pool, pool)] == [b"new", b"new"]
+        assert len(pool.ends) == 2
+
+
+def test_another_pool_is_followed() -> None:
+    with Peers(b"+old\r\n", b"+old\r\n") as pool, Peers(b"+new\r\n") as other:
+        private_pool = PrivatePool()
+        assert ask(private_pool, pool) == b"old"
+
+        assert ask(private_pool, other) == b"new"
+
+
+def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() -> None:
+    with Peers(b"+old\r\n", b"+old\r\n") as pool:
+        usual = pool.opened
+
+        def opened() -> socket.socket:
+            found = usual()
+            pool.disconnect()
+            return found
+
+        pool.opened = opened  # type: ignore[method-assign]
+        private_pool = PrivatePool()
+        assert ask(private_pool, pool) == b"old"  # this request was on its way
+        pool.opened, pool.script = usual, [b"+new\r\n"]  # type: ignore[method-assign]
 
         assert ask(private_pool, pool) == b"new"
 

@@ -18,6 +18,7 @@ from redis_lock_decorators._io.transport import private_connection as private_co
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
+from redis_lock_decorators._io.transport.origins import Origin, origin
 
 T = TypeVar("T")
 
@@ -39,6 +40,9 @@ class ConnectionTransport:
     Requests leave at once, also while others are under way. A connection that is opened too late
     for a request serves the next, and so does one whose reply came too late, unless another is
     opened before: where the way is long, there may be no time for more.
+
+    Attributes:
+        pool: the client's, whose parameters connections are made with.
     """
 
     may_resend = False
@@ -89,6 +93,8 @@ class ConnectionTransport:
         if self._usable() is None and self._needs_another():
             self._open()
         while (usable := self._usable()) is None:
+            if self._exchanges is None and not self._openings:  # it leads elsewhere already
+                self._open()
             changes: list[asyncio.Future[Any]] = list(self._openings)
             if self._exchanges is not None:
                 changes.append(self._exchanges.change)
@@ -106,7 +112,7 @@ class ConnectionTransport:
         """Whether to open a connection beside those that are being opened.
 
         What hangs may lead to a server that is gone, where a new one would lead to its successor.
-        What hangs past its own time-outs, as in a user's hook, is not counted: nobody knows its end.
+        What hangs for longer than its time-outs, as in a user's hook, is not counted.
         """
         now = monotonic()
         last = max(self._openings.values(), default=-math.inf)
@@ -119,26 +125,26 @@ class ConnectionTransport:
         self._openings[opening] = monotonic()
         opening.add_done_callback(self._take)
 
-    async def _connection(self) -> Any:
-        connect = partial(
-            private_connection.opened, self.pool.connection_class, self.pool.connection_kwargs
-        )
+    async def _connection(self) -> tuple[Any, Origin]:
+        pool, leads_to = self.pool, origin(self.pool)
+        connect = partial(private_connection.opened, pool.connection_class, pool.connection_kwargs)
         within = partial(connect, monotonic() + private_connection.PATIENCE)
         try:
-            return await in_thread(within, lambda late: late.disconnect())
+            return await in_thread(within, lambda late: late.disconnect()), leads_to
         except NoThread:
-            return connect(monotonic() + BRIEF)
+            return connect(monotonic() + BRIEF), leads_to
 
     def _take(self, opening: asyncio.Future[Any]) -> None:
         self._openings.pop(opening, None)
         if opening.cancelled() or opening.exception() is not None:
             return
+        connection, leads_to = opening.result()
         if self._is_closed or (self._exchanges is not None and not self._exchanges.is_late):
-            opening.result().disconnect()
+            connection.disconnect()
             return
         if self._exchanges is not None:
             self._exchanges.retire()
-        self._exchanges = LoopConnection(opening.result())
+        self._exchanges = LoopConnection(connection, leads_to)
 
 
 class ThreadTransport:

@@ -51,6 +51,11 @@ class BackgroundPort(AsyncioPort):
 
     __slots__ = ("_client",)
 
+    def follow(self, client: Any) -> None:
+        """Use the pool that the client has now: a program may give it another."""
+        if isinstance(self._carrier, ConnectionTransport):
+            self._carrier.pool = client.connection_pool
+
     @property
     def client(self) -> Any:
         return self._client()
@@ -72,17 +77,18 @@ class BackgroundPorts:
     """
 
     def __init__(self, later: Later = call_later) -> None:
-        self._ports: dict[int, tuple[AsyncioPort, float]] = {}
+        self._ports: dict[int, tuple[BackgroundPort, float]] = {}
         self._later = later
         self._is_watched = False
 
-    def beside(self, port: Any) -> AsyncioPort:
+    def beside(self, port: Any) -> BackgroundPort:
         """The port on the running event loop to the client of a blocking port."""
         number = id(port.client)
         found = self._ports[number][0] if number in self._ports else beside(port)
         if found.client is not port.client:  # one that is gone had the same place in memory
             found.close()
             found = beside(port)
+        found.follow(port.client)
         self._ports[number] = found, monotonic()
         self._watch()
         return found
@@ -108,7 +114,7 @@ class BackgroundPorts:
         self._watch()
 
 
-def beside(port: BlockingPort) -> AsyncioPort:
+def beside(port: BlockingPort) -> BackgroundPort:
     """A port on the running event loop to the client of a blocking port."""
     client = port.client
     client_state = ClientState(

@@ -9,7 +9,11 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
-from redis_lock_decorators._io.transport.subscriptions import subscription_connection
+from redis_lock_decorators._io.transport.subscriptions import (
+    LeadsThere,
+    lookout,
+    subscription_connection,
+)
 
 if TYPE_CHECKING:
     from redis_lock_decorators._io.background.greenlets import GreenletWorker
@@ -66,22 +70,29 @@ class GreenletPort:
         return [found[place] for place in range(len(works))]
 
     async def subscription(self, key: bytes) -> Subscription:
+        leads_there = lookout(self._port.client)
         with self._room.aside():
             connection = subscription_connection(self._port.client, key)
-        return GreenletSubscription(connection, self._room)
+        return GreenletSubscription(connection, self._room, leads_there)
 
 
 class GreenletSubscription:
     """Over a blocking connection that a work waits for."""
 
-    def __init__(self, connection: Any, loop_thread: GreenletWorker) -> None:
+    def __init__(
+        self, connection: Any, loop_thread: GreenletWorker, leads_there: LeadsThere = bool
+    ) -> None:
         self._connection = connection
         self._room = loop_thread
+        self._leads_there = leads_there
         self._is_closed = False
         home = type(connection._sock).__module__
         self._stops_all = home.partition(".")[0] in ("socket", "ssl")
 
     async def send(self, *command: Any) -> None:
+        if not self._leads_there(self._connection):
+            self.abort()
+            return
         with self._room.aside():
             self._connection.send_command(*command)
 

@@ -7,19 +7,24 @@ from collections import deque
 from typing import Any
 
 from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import LoopSocket
 
 
 class LoopConnection:
     """Requests and their replies over one connection, on an event loop.
 
+    Args:
+        connection: the client library's, which opened it.
+        leads_to: where the pool led when it was opened.
+
     Attributes:
         change: done when the connection is late no more, or is closed.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, leads_to: Origin) -> None:
         self._wire = LoopSocket(connection)
+        self._origin = leads_to
         self._awaited: deque[asyncio.Future[Any]] = deque()
         self._is_retired = False
         self.change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -31,9 +36,11 @@ class LoopConnection:
         return bool(self._awaited) and self._awaited[0].done()
 
     def serves(self, pool: Any) -> bool:
-        """Whether the connection is open, to the server that the pool leads to now."""
-        return self._wire.is_open and not private_connection.is_elsewhere(
-            self._wire.connection, pool
+        """Whether the connection is open, to where the pool leads now."""
+        return (
+            self._wire.is_open
+            and self._origin == origin(pool)
+            and not is_elsewhere(self._wire.connection, pool)
         )
 
     async def exchange(self, data: bytes, count: int) -> list[Any]:

@@ -58,12 +58,6 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     return connection
 
 
-def is_elsewhere(connection: Any, pool: Any) -> bool:
-    """Whether a Sentinel pool has learned of another master since the connection was opened."""
-    master = getattr(pool, "master_address", None)
-    return master is not None and (connection.host, connection.port) != master
-
-
 def _limit(connection: Any, seconds: float) -> None:
     for limit in ("socket_timeout", "socket_connect_timeout"):
         if hasattr(connection, limit):  # a Unix socket lacks the second

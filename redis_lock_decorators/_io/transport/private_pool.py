@@ -14,6 +14,7 @@ from typing import Any
 from redis_lock_decorators._io import client_errors as client_errors
 from redis_lock_decorators._io.transport import private_connection as private_connection
 from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
 #: Idle connections kept; more are open only while that many requests are under way.
@@ -67,7 +68,7 @@ class PrivatePool:
                 return
 
     def _take(self, pool: Any) -> BlockingSocket | None:
-        """An idle connection that is in order, to the server that the client uses now.
+        """An idle connection that is in order, to where the client's pool leads now.
 
         A request that left over a stale one may or may not have been done; so we look first.
         """
@@ -76,13 +77,17 @@ class PrivatePool:
                 wire = self._idle.pop()
             except IndexError:  # also where another thread took the last one
                 return None
-            if not wire.is_stale() and not private_connection.is_elsewhere(wire.connection, pool):
+            if (
+                not wire.is_stale()
+                and wire.origin == origin(pool)
+                and not is_elsewhere(wire.connection, pool)
+            ):
                 return wire
             wire.close()
 
 
 def connected(pool: Any, until: float) -> BlockingSocket:
     """A new connection like those of a pool, opened by ``until``."""
-    return BlockingSocket(
-        private_connection.opened(pool.connection_class, pool.connection_kwargs, until)
-    )
+    leads_to = origin(pool)  # before it is opened: what is dropped meanwhile may be where it leads
+    opened = private_connection.opened(pool.connection_class, pool.connection_kwargs, until)
+    return BlockingSocket(opened, leads_to)

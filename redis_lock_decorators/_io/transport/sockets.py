@@ -11,6 +11,7 @@ from weakref import finalize
 from redis_lock_decorators._io import client_errors as client_errors
 from redis_lock_decorators._io import timeouts
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.origins import Origin
 from redis_lock_decorators._io.transport.resp import NOTHING, Garbled, ReplyParser
 
 #: A wait shortened by less than this is not worth the system calls that shorten it.
@@ -26,6 +27,7 @@ class BlockingSocket:
 
     Attributes:
         connection: the client library's, which opened it.
+        origin: where the pool led when it was opened.
     """
 
     __slots__ = (
@@ -38,10 +40,12 @@ class BlockingSocket:
         "_replies",
         "_sock",
         "connection",
+        "origin",
     )
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, origin: Origin | None = None) -> None:
         self.connection = connection
+        self.origin = origin
         self._sock = connection._sock
         self._patience = connection.socket_timeout
         self._by_kernel = timeouts.leave_to_kernel(connection)

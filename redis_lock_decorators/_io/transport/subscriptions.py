@@ -16,17 +16,24 @@ from redis_lock_decorators._io.transport import private_connection as private_co
 from redis_lock_decorators._io.transport.background_client import in_thread
 from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin, task_origin
 from redis_lock_decorators._io.transport.sockets import LoopSocket
+
+#: Tells whether a connection leads to where its client's pool does now.
+LeadsThere = Callable[[Any], bool]
 
 
 class TaskSubscription:
     """Over an asyncio connection."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, leads_there: LeadsThere = bool) -> None:
         self._connection = connection
+        self._leads_there = leads_there
         self._is_closed = False
 
     async def send(self, *command: Any) -> None:
+        if not self._is_closed and not self._leads_there(self._connection):
+            self.abort()
         if not self._is_closed:  # it would be opened again
             await self._connection.send_packed_command([packed(command)], check_health=False)
 
@@ -52,11 +59,14 @@ class TaskSubscription:
 class ThreadSubscription:
     """Over a blocking client's connection, on an event loop."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, leads_there: LeadsThere = bool) -> None:
         self._wire = LoopSocket(connection)
+        self._leads_there = leads_there
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, *command: Any) -> None:
+        if not self._leads_there(self._wire.connection):
+            self.abort()
         self._wire.send(packed(command))
 
     async def receive(self, tell: Callable[[Any], None]) -> None:
@@ -78,6 +88,7 @@ class ThreadSubscription:
 
 async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
     """A line from an asyncio client's connection parameters to the node of a key."""
+    leads_there = lookout(client, task_origin)
     kind, parameters = address_of(client, key)
     connection = private_connection.made(kind, parameters)
     connection.socket_timeout = None
@@ -92,7 +103,7 @@ async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
         if isinstance(error, asyncio.TimeoutError):
             raise client_errors.no_reply(connection) from None
         raise
-    return TaskSubscription(connection)
+    return TaskSubscription(connection, leads_there)
 
 
 async def find_nodes(client: Any, until: float) -> None:
@@ -109,12 +120,32 @@ async def find_nodes(client: Any, until: float) -> None:
 
 async def thread_subscription(client: Any, key: bytes) -> ThreadSubscription:
     """A line from a blocking client's connection parameters to the node of a key."""
+    leads_there = lookout(client)
     connect = partial(subscription_connection, client, key)
     try:
         async with timeout(private_connection.PATIENCE):  # finding the address may take longer
-            return ThreadSubscription(await in_thread(connect, lambda late: late.disconnect()))
+            connection = await in_thread(connect, lambda late: late.disconnect())
     except asyncio.TimeoutError:
         raise client_errors.no_reply(client) from None
+    return ThreadSubscription(connection, leads_there)
+
+
+def lookout(client: Any, find: Callable[[Any], Origin] = origin) -> LeadsThere:
+    """Tells later whether a connection that is opened now leads to where the client's pool does.
+
+    A cluster's client is not asked: its nodes stay where they are, and slots are looked after
+    elsewhere.
+    """
+    pool = getattr(client, "connection_pool", None)
+    if pool is None or hasattr(client, "nodes_manager") or hasattr(pool, "nodes"):
+        return bool
+    leads_to = find(pool)
+
+    def leads_there(connection: Any) -> bool:
+        now = client.connection_pool
+        return leads_to == find(now) and not is_elsewhere(connection, now)
+
+    return leads_there
 
 
 async def _drop(connection: Any) -> None:

@@ -1,0 +1,89 @@
+"""An address leads to another server while the old one stays up: locks follow their client."""
+
+import contextlib
+
+import pytest
+from support.fronts import do
+from support.leftovers import until
+
+from redis_lock_decorators.testing import LocalServer
+from redis_lock_decorators.testing.address import LocalAddress
+
+
+@pytest.fixture
+def other():
+    """The server that the address leads to in the end."""
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture
+def address(frail):
+    with LocalAddress(frail) as address:
+        yield address
+
+
+async def close(client):
+    """Close a client, which opens itself again when it is used."""
+    await do(getattr(client, "aclose", client.close)())
+
+
+async def disconnect(client):
+    await do(client.connection_pool.disconnect())
+
+
+@pytest.mark.parametrize("drop", [close, disconnect], ids=["close", "disconnect"])
+async def test_locks_and_renewals_follow_a_client_that_was_told_to_connect_anew(
+    front, address, other, name, drop
+):
+    client = front.client(address)
+    await do(client.ping())
+    async with front.held(front.package.RedisLock(f"{name}:1", client=client, expire=0.6)):
+        await front.sleep(0.8)  # the background has a connection as well
+
+    address.point_to(other)
+    await drop(client)
+    await do(client.ping())
+
+    with contextlib.closing(other.client()) as direct:
+        async with front.held(front.package.RedisLock(name, client=client, expire=1)):
+            assert direct.exists(f"sys:lock:{name}")
+            await front.sleep(1.5)
+            assert direct.exists(f"sys:lock:{name}")
+        assert not direct.exists(f"sys:lock:{name}")
+
+
+@pytest.mark.parametrize("drop", [close, disconnect], ids=["close", "disconnect"])
+async def test_who_is_inside_meanwhile_is_told_of_the_loss(front, address, other, name, drop):
+    client, told = front.client(address), []
+    lock = front.package.RedisLock(
+        name, client=client, expire=1, on_lost=lambda lock_name, why: told.append(why)
+    )
+    lease = await do(lock.acquire())
+    await front.sleep(0.5)
+
+    address.point_to(other)
+    await drop(client)
+
+    await until(front, lambda: bool(told))
+    assert lease.lost
+
+
+async def test_who_waits_goes_on_at_the_new_server(front, frail, address, other, name):
+    client, taken = front.client(address), []
+    key = f"sys:lock:{name}"
+    with contextlib.closing(frail.client()) as old, contextlib.closing(other.client()) as new:
+        old.set(key, "somebody", px=600_000)
+
+        async def wait():
+            async with front.held(front.package.RedisLock(name, client=client, acquire_time=20)):
+                taken.append(bool(new.exists(key)))
+
+        async def move():
+            await front.sleep(0.5)
+            address.point_to(other)
+            await disconnect(client)
+
+        await front.elsewhere(wait, move)
+
+    assert taken == [True]
