@@ -48,20 +48,20 @@ def _contents(value: object) -> list[object]:
 
 
 def _fields(value: object) -> list[object]:
-    """What an object keeps in its attributes."""
+    """What an object keeps in its attributes, and its class for all of its objects."""
     kind: Any = type(value)
     kept = getattr(value, "__dict__", {})
-    return [*dict(kept).values(), *(getattr(value, name, None) for name in _slots(kind))]
+    return [*dict(kept).values(), *(getattr(value, name, None) for name in _names(kind))]
 
 
 @lru_cache(maxsize=256)
-def _slots(kind: type) -> tuple[str, ...]:
+def _names(kind: type) -> tuple[str, ...]:
     """The attributes of a class, and of those above it, that are no items of a ``__dict__``."""
-    names = {name for base in kind.__mro__ for name in _own_slots(base)}
+    names = {name for base in kind.__mro__ for name in (*_slots(base), *_shared(base))}
     return tuple(sorted(names - {"__dict__", "__weakref__"}))
 
 
-def _own_slots(kind: type) -> list[str]:
+def _slots(kind: type) -> list[str]:
     """The slots of a class, as Python calls them."""
     found = kind.__dict__.get("__slots__", ())
     names = (found,) if isinstance(found, str) else tuple(found)
@@ -69,4 +69,13 @@ def _own_slots(kind: type) -> list[str]:
     return [
         f"_{own}{name}" if name.startswith("__") and not name.endswith("__") else name
         for name in names
+    ]
+
+
+def _shared(kind: type) -> list[str]:
+    """The containers among the attributes of a class, but for those of Python and of enums."""
+    return [
+        name
+        for name, kept in kind.__dict__.items()
+        if isinstance(kept, (*_SERIES, *_MAPPINGS)) and not (name[:1] == name[-1:] == "_")
     ]

@@ -147,13 +147,13 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
     stable_text(value, _CONVERSIONS[conversion or "s"](value))
-    if conversion is None:
-        value = settled_for_format(value)
-    else:
-        value = _CONVERSIONS[conversion](settled(value) if conversion == "s" else value)
     try:
-        return escaped(format(value, spec))
+        if conversion is not None:
+            converted = _CONVERSIONS[conversion](settled(value) if conversion == "s" else value)
+            return escaped(format(converted, spec))
+        text = format(settled_for_format(value), spec)
     except (TypeError, ValueError) as error:
         raise LockNameError(
             f"the name template {_shown(template)} cannot write a value: {error}"
         ) from error
+    return escaped(stable_text(value, text))  # a format of its class may show other things

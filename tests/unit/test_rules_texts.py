@@ -303,6 +303,37 @@ def test_set_that_is_shown_at_any_depth_is_refused(value: object, field: str) ->
         write((value,), {})
 
 
+class Sorted(Spoken):
+    """Has a set for all of its objects, and a format that shows it."""
+
+    letters = frozenset("ab")
+
+    def __format__(self, what: str) -> str:
+        return f"{self.letters}" if what == "letters" else f"at {id(self)}"
+
+
+@pytest.mark.parametrize(("field", "told"), [("{a:letters}", "order"), ("{a:id}", "differs in")])
+def test_what_a_format_shows_is_looked_at(field: str, told: str) -> None:
+    write = compiled(field, inspect.signature(lambda a: None))
+
+    with pytest.raises(LockNameError, match=told):
+        write((Sorted(),), {})
+
+
+def test_set_of_a_class_that_its_objects_show_is_refused() -> None:
+    class Lettered(Sorted):
+        def __str__(self) -> str:
+            return f"order 7 of {self.letters}"
+
+    assert as_text(Sorted()) == "order 7"
+    with pytest.raises(LockNameError, match="order may differ"):
+        as_text(Lettered())
+
+
+def test_empty_dict_that_an_object_keeps_to_itself_is_not_taken_for_its_text() -> None:
+    assert as_text(Row({"cache": {}, "seen": set()}, body="{}, set()")) == "body=%7B%7D, set()"
+
+
 def test_set_of_other_letters_is_found_in_ascii() -> None:
     write = compiled("{a!a}", inspect.signature(lambda a: None))
 
