@@ -15,34 +15,36 @@ PLAIN = frozenset({str, bytes, int, float, bool, type(None), UUID, Decimal, date
 #: A class or module may be shown, but never with what is in it.
 _OPAQUE = (type, ModuleType)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-_SERIES: tuple[Any, ...] = (list, tuple, deque, set, frozenset, *_VIEWS)
+_SERIES = (list, tuple, deque, set, frozenset, *_VIEWS)
 _MAPPINGS = (dict, MappingProxyType)
 
 
 def parts_of(value: object) -> list[object]:
     """The contents and attributes of an object.
 
-    Nothing if it cannot be looked into, such as a proxy of what is not there.
+    Nothing if it cannot be looked into. Its class is told by ``type``: ``isinstance`` would have
+    a proxy, such as Django's of a user, get what it stands for.
     """
     try:
-        if type(value) in PLAIN or isinstance(value, _OPAQUE):
+        if type(value) in PLAIN or issubclass(type(value), _OPAQUE):
             return []
         return [*_contents(value), *_fields(value)]
     except Exception:  # whatever the object's own code raises
         return []
 
 
-def _contents(value: object) -> list[object]:
+def _contents(value: Any) -> list[object]:
     """What an object of a class of Python's own holds other than in attributes."""
-    if isinstance(value, _SERIES):
+    kind = type(value)
+    if issubclass(kind, _SERIES):
         return list(value)
-    if isinstance(value, _MAPPINGS):
+    if issubclass(kind, _MAPPINGS):
         return [*value.keys(), *value.values()]
-    if isinstance(value, BaseException):
+    if issubclass(kind, BaseException):
         return list(value.args)
-    if isinstance(value, partial):
+    if issubclass(kind, partial):
         return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, slice):
+    if kind is slice:
         return [value.start, value.stop, value.step]
     return []
 

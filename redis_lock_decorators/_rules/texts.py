@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
 from itertools import islice
+from typing import Any
 
 import six
 
@@ -22,7 +23,7 @@ _CONTAINERS = (list, tuple, deque, *_UNORDERED)
 #: One of these is in the text of every set, dict or view that is not empty.
 _SIGNS = ("{", "([")
 #: The text of these holds that of each thing in them.
-_WHOLE = (set.__repr__, frozenset.__repr__, dict.__repr__)
+_WHOLE: tuple[object, ...] = (set.__repr__, frozenset.__repr__, dict.__repr__)
 #: What may be an address in memory without saying so.
 _LONG_NUMBER = re.compile(r"[0-9a-fA-F]{6}")
 #: Not more of an object is looked at; one that has more, and shows them, is refused.
@@ -99,10 +100,12 @@ def _refuse_changing(value: object, text: str) -> None:
             raise _differs(text)
 
 
-def _is_shown(part: object, text: str) -> bool:
+def _is_shown(part: Any, text: str) -> bool:
     """Whether a text holds that of a set, a dict or the like."""
     try:
-        if not isinstance(part, _UNORDERED):
+        # A proxy of a set is shown as one; isinstance has others get what they stand for.
+        is_one = issubclass(type(part), _UNORDERED) or (_has_sign(text) and _is_unordered(part))
+        if not is_one:
             return False
         if type(part).__repr__ in _WHOLE and not all(_holds(text, repr(key)) for key in _one(part)):
             return False  # without writing the whole, which may take long
@@ -117,11 +120,19 @@ def _is_empty(part: object) -> bool:
 
 
 def _refuse_unordered(part: object) -> None:
-    if isinstance(part, _UNORDERED):
+    if _is_unordered(part):
         raise LockNameError(
             f"a lock's name would hold {part!r:.80}, whose order may differ between "
             "processes: name its parts, or sorted(…) of it"
         )
+
+
+def _is_unordered(part: object) -> bool:
+    return isinstance(part, _UNORDERED)
+
+
+def _has_sign(text: str) -> bool:
+    return any(sign in text for sign in _SIGNS)
 
 
 def _one(part: Iterable[object]) -> list[object]:
@@ -150,7 +161,7 @@ def _reachable(value: object, text: str) -> Iterator[object]:
     Raises:
         LockNameError: they are too many, and the text shows some of them.
     """
-    shows = isinstance(value, _CONTAINERS) or any(sign in text for sign in _SIGNS)
+    shows = isinstance(value, _CONTAINERS) or _has_sign(text)
     most = MOST_PARTS if shows or _is_described(value) else NEAR_PARTS
     found = {id(value): value}
     waiting = deque([value])

@@ -13,7 +13,7 @@ import sys
 import uuid
 import weakref
 from collections import ChainMap, UserDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -332,6 +332,40 @@ def test_set_of_a_class_that_its_objects_show_is_refused() -> None:
 
 def test_empty_dict_that_an_object_keeps_to_itself_is_not_taken_for_its_text() -> None:
     assert as_text(Row({"cache": {}, "seen": set()}, body="{}, set()")) == "body=%7B%7D, set()"
+
+
+class Lazy:
+    """A proxy that gets what it stands for when its class is asked for, as of Django."""
+
+    def __init__(self, get: Callable[[], object]) -> None:
+        self.get = get
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return type(self.get())
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self.get())  # type: ignore[call-overload,no-any-return]
+
+    def __repr__(self) -> str:
+        return repr(self.get())
+
+
+def test_proxy_that_an_object_does_not_show_gets_nothing() -> None:
+    asked: list[int] = []
+
+    def get() -> object:
+        asked.append(1)
+        return asked
+
+    text = as_text(tagged(Spoken, user=Lazy(get), all=[Lazy(get)]))
+
+    assert (text, asked) == ("order 7", [])
+
+
+def test_proxy_of_a_set_that_is_shown_is_refused() -> None:
+    with pytest.raises(LockNameError, match="order may differ"):
+        as_text([Lazy(lambda: {"a", "b"})])
 
 
 def test_set_of_other_letters_is_found_in_ascii() -> None:
