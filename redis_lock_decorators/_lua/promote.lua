@@ -105,6 +105,7 @@ local function promote(key, queue, facts, releaser, alive)
       redis.call('HDEL', facts, 'granted')
       if channel and channel ~= alive then -- nobody entered: until its process asks again, none there is handed the lock
         redis.pcall('HSET', facts, 'suspect:' .. channel, 1)
+        redis.pcall('PEXPIRE', facts, KEPT) -- now, for what follows may be refused
       end
     end
   end
@@ -158,7 +159,10 @@ end
 local function note_release(released, releaser, is_awaited, is_new)
   local time = redis.pcall('TIME')
   local now = not time.err and time[1] * 1000 + math.floor(time[2] / 1000)
-  if not now or type(redis.pcall('ZADD', released, now, releaser)) ~= 'number' then
+  -- Where the clock was set back the last notes are ahead of it, and would be kept instead of this one.
+  local last = redis.pcall('ZRANGE', released, -1, -1, 'WITHSCORES')
+  local score = now and math.max(now, (tonumber(last[2]) or 0) + 0.001)
+  if not now or type(redis.pcall('ZADD', released, score, releaser)) ~= 'number' then
     return
   end
   if not is_awaited then

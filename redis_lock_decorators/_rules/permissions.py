@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 CHANNEL = "redis-lock:"
 
 #: What notes of releases need besides ZADD, without which there are none.
-NOTES = ("TIME", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK")
+NOTES = ("TIME", "ZRANGE", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK")
 #: The commands of each use. Those of "every lock" are needed by the others too.
 RIGHTS: Mapping[str, tuple[str, ...]] = {
     "every lock": (
@@ -17,7 +17,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
     ),
     "waiting in queues and cohorts": (
         *("SUBSCRIBE", "PUBLISH", "PING", "PUBSUB|NUMSUB", "INFO"),
-        *("ZADD", "ZREM", "ZRANGE", "ZPOPMIN", "HGET", "HSET", "HDEL", "HEXISTS"),
+        *("ZADD", "ZREM", "ZPOPMIN", "HGET", "HSET", "HDEL", "HEXISTS"),
         *NOTES,
     ),
     "fencing": ("TIME", "HGET", "HSET"),

@@ -62,6 +62,9 @@ SCENES = {
     "leave where it was handed over": Scene("cancel", ONE, ("x",), places=(LIVE,)),
     "force": Scene("force", ONE, places=(DEAD, LIVE)),
     "look": Scene("recheck", ONE, (DEAD, LIVE), None, (DEAD, LIVE)),
+    "look at one whose waiter let its turn lapse": Scene(
+        "recheck", ONE, (LIVE,), None, (LIVE,), (("granted", "late|lapsed|20000"),)
+    ),
     "look at one that rests": Scene("recheck", ONE, (), f"{MINE}:rest", (LIVE,)),
     "release": Scene("release", RELEASED),
     "release to nobody": Scene("release", RELEASED, places=(DEAD,)),
@@ -115,6 +118,10 @@ class Limited:
         identifier = "open" if scene.verb == "recheck" else MINE
         return self.client.eval(text, count, *scene.keys, identifier, "1", *scene.details)
 
+    def endless(self, keys: list[str]) -> list[str]:
+        """The keys that never end."""
+        return [key for key in keys if self.root.pttl(key) == -1]
+
     def stored(self) -> list[Any]:
         """Who holds the locks, by which lease; and who waits and can be told."""
         client = self.root
@@ -156,6 +163,22 @@ def test_refused_command_ends_a_script_before_it_decides_or_not_at_all(
         limited.permit(command)
         try:
             assert_whole(limited, scene, command)
+        finally:
+            limited.permit()
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_refused_command_leaves_nothing_that_never_ends(limited: Limited, scene: Scene) -> None:
+    companions = [key for key in LOCKS if not key.startswith(LOCK)]
+    for command in set(commands_of(scene.verb)) - {"PEXPIRE"}:
+        limited.begin(scene)
+        for key in companions:
+            limited.root.pexpire(key, LEASE)
+        limited.permit(command)
+        try:
+            limited.run(scene)
+        except RedisError as error:
+            assert limited.endless(companions) == [], f"{command}: {error}"
         finally:
             limited.permit()
 

@@ -26,12 +26,12 @@ class Redis(Protocol):
     def hget(self, key: Any, field: str) -> str | None: ...
     def hset(self, key: Any, field: str, value: str) -> None: ...
     def hdel(self, key: Any, field: str) -> None: ...
-    def zadd(self, key: Any, score: int, member: str) -> None: ...
+    def zadd(self, key: Any, score: float, member: str) -> None: ...
     def zrem(self, key: Any, member: str) -> None: ...
     def zscore(self, key: Any, member: str) -> int | None: ...
     def ztrim(self, key: Any, least: int, most: int) -> None: ...
     def milliseconds(self) -> int: ...
-    def zlast(self, key: Any) -> int | None: ...
+    def zlast(self, key: Any) -> float | None: ...
     def zpopmin(self, key: Any) -> str | None: ...
     def zall(self, key: Any) -> list[str]: ...
     def publish(self, channel: str, message: str) -> int: ...
@@ -131,6 +131,7 @@ class Scripts:
 
     def suspect(self, client_state: Any, channel: str) -> None:
         self.redis.hset(client_state, f"suspect:{channel}", "1")
+        self.redis.pexpire(client_state, KEPT)
 
     def enqueue(
         self,
@@ -218,7 +219,7 @@ class Scripts:
         self, released: Any, releaser: str, is_awaited: bool, is_new: bool = True
     ) -> None:
         now = self.redis.milliseconds()
-        self.redis.zadd(released, now, releaser)
+        self.redis.zadd(released, max(now, (self.redis.zlast(released) or 0) + 0.001), releaser)
         self.redis.ztrim(released, -1 if is_awaited else now - NOTED, MOST_NOTED)
         if is_new:
             self.redis.pexpire(released, NOTED)
@@ -331,7 +332,7 @@ class Memory:
     def hdel(self, key: Any, field: str) -> None:
         _drop(self.hashes, key, field)
 
-    def zadd(self, key: Any, score: int, member: str) -> None:
+    def zadd(self, key: Any, score: float, member: str) -> None:
         self.queues.setdefault(key, {})[member] = score
 
     def zrem(self, key: Any, member: str) -> None:
@@ -349,7 +350,7 @@ class Memory:
     def milliseconds(self) -> int:
         return 0
 
-    def zlast(self, key: Any) -> int | None:
+    def zlast(self, key: Any) -> float | None:
         return max(self.queues.get(key, {}).values(), default=None)
 
     def zpopmin(self, key: Any) -> str | None:

@@ -185,6 +185,35 @@ def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_g
     assert real.client.zrange("released", 0, -1) == ["a", "stranger"]
 
 
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_release_is_noted_though_the_clock_was_set_back(real: Any, is_awaited: bool) -> None:
+    memory = Memory()
+    scripts, most = Scripts(memory), _lua.MOST_NOTED
+    real.begin()
+    memory.hearers, memory.number = {"one"}, real.run_id
+    seconds, _ = real.client.time()
+    notes = {f"note {number:04}": seconds * 1000 + 60_000 + number // 3 for number in range(most)}
+    real.client.zadd("released", notes)
+    real.client.pexpire("released", _lua.KEPT)
+    memory.queues["released"] = dict(notes)
+    for serial in range(5):
+        for stored in (memory, real.client):
+            stored.delete("queue")
+        if is_awaited:
+            memory.zadd("queue", 1, "one|x|20000")
+            real.client.zadd("queue", {"one|x|20000": 1})
+            real.client.pexpire("queue", _lua.KEPT)
+        memory.set("lock", "a", LEASE)
+        real.client.set("lock", "a", px=LEASE)
+
+        scripts.release("a:1", KEYS, "a", f"release {9 - serial}")
+        real.run("release", KEYS, "a", 1, f"release {9 - serial}")
+
+        assert real.stored(KEYS) == _stored(memory, KEYS)
+        assert real.client.zcard("released") == most
+        assert real.client.zrange("released", -1, -1) == [f"release {9 - serial}"]
+
+
 @pytest.mark.parametrize("verb", ["release", "min_hold"])
 def test_key_with_other_data_keeps_no_other_from_being_let_go(real: Any, verb: str) -> None:
     memory = Memory()

@@ -437,7 +437,7 @@ class Commands:
         _, end = self._server._stored.get(key, (None, math.inf))
         self._server._stored[key] = ({**found, field: value}, end)
 
-    def zadd(self, key: bytes, score: int, member: str) -> None:
+    def zadd(self, key: bytes, score: float, member: str) -> None:
         self.hset(key, member, score)
 
     def zscore(self, key: bytes, member: str) -> int | None:
@@ -451,7 +451,7 @@ class Commands:
     def milliseconds(self) -> int:
         return self._server.time() // 1000
 
-    def zlast(self, key: bytes) -> int | None:
+    def zlast(self, key: bytes) -> float | None:
         return max(self._server.members(key).values(), default=None)
 
     def run_id(self) -> str | None:
