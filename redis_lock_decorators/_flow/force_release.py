@@ -7,7 +7,7 @@ from functools import partial
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import OUTAGE, Refusal, ask, persist
+from redis_lock_decorators._flow.requests import OUTAGE, Refusal, ask, is_torn, persist, unlock
 from redis_lock_decorators._rules.keys import with_queue
 
 
@@ -23,4 +23,9 @@ async def force(port: Port, keys: tuple[bytes, ...], identifier: str | None) -> 
 
 async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal | None:
     claim = claim_on(key, 1.0, holder)
-    return await ask(port, "force", claim, with_queue((key,)), until=until)
+    try:
+        return await ask(port, "force", claim, with_queue((key,)), until=until)
+    except Exception as error:
+        if not is_torn(port, error):  # while its slot is moving nobody can be handed it
+            raise
+    return await unlock(port, claim, (key,), 0, until)

@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.requests import (
     ReplyMismatch,
     ask,
     is_forbidden,
+    is_torn,
     noted,
     text,
     tidy,
@@ -176,8 +177,12 @@ async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
     """
     keys = with_queue((key,))
 
-    def recheck(until: float) -> Awaitable[Refusal | None]:
-        return ask(port, "recheck", claim, keys, until=until, read=lambda *client_state: None)
+    async def recheck(until: float) -> None:
+        try:
+            await ask(port, "recheck", claim, keys, until=until, read=lambda *client_state: None)
+        except Exception as error:
+            if not is_torn(port, error):  # while its slot is moving nobody can be handed it
+                raise
 
     await port.shield(partial(tidy, port, recheck, tidying(port, ROUND_TRIP)))
 

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 from support.faults import delivered, slow
 from support.simulated_queue import Waiting
+from support.simulated_server import Commands
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
 from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
 
@@ -122,6 +125,28 @@ def test_who_takes_a_lock_past_the_queue_enters_at_once(begins: float, expire: f
 
     assert taking.held
     assert taking.is_live
+
+
+def test_who_lets_a_lock_go_that_others_wait_for_goes_on_at_once(port: Any) -> None:
+    claim = taken(port, "{a}")
+    Commands(port.server).zadd(with_queue(claim.keys)[1], 1, "channel|waiter|2500")
+    port.may_resend = False
+    port.server.is_torn, began = True, port.now()
+
+    run(release(port, claim, "native"))
+
+    assert port.server.value(KEYS[0]) is None
+    assert port.now() - began < 0.1
+
+
+def test_lock_of_another_is_let_go_by_force(port: Any) -> None:
+    claim = taken(port, "{a}")
+    port.server.is_torn, began = True, port.now()
+
+    assert run(force(port, claim.keys, claim.identifier))
+
+    assert port.server.value(KEYS[0]) is None
+    assert port.now() - began < 0.1
 
 
 def test_lease_that_ended_while_a_place_was_left_is_not_entered() -> None:
