@@ -23,6 +23,7 @@ from redis_lock_decorators._io.client_sources import ClientSource, Making
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.transport import private_pool as lanes
+from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
 
 HELD = Scenes("_flow/held_claims")
@@ -476,10 +477,14 @@ def two_threads_need_a_cohort(switcher: Switcher) -> Scene:
     return Scene(use, use, same(found))
 
 
+POOL = redis.ConnectionPool()
+
+
 class Wire:
     """One that answers at once, and knows whether two requests use it at a time."""
 
     connection = None
+    origin = origin(POOL)
 
     def __init__(self, *, is_broken: bool = False, is_stale: bool = False) -> None:
         self.is_in_use = False
@@ -515,7 +520,7 @@ def new_lane(*wires: Wire) -> tuple[PrivatePool, list[Wire]]:
 def exchanging(private_pool: PrivatePool) -> Callable[[], None]:
     def exchange() -> None:
         with suppress(redis.ConnectionError):
-            assert private_pool.exchange(None, ("PING",), math.inf) == b"OK"
+            assert private_pool.exchange(POOL, ("PING",), math.inf) == b"OK"
 
     return exchange
 
