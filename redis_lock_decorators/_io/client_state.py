@@ -56,7 +56,8 @@ class ClientState(Generic[T]):
         slotted: it is a cluster's.
         transacts: it has WATCH, MULTI and EXEC; a wrapper without ``pipeline`` has not.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
-        owned: connections like its pool's can be used past ``execute_command``.
+        owned: connections like its pool's can be used past ``execute_command``: the library's own
+            pool decides where they lead.
         named: its pool wants a command's name to give a connection (redis-py before 5.3).
         lane: the way there, shared by all who use the client.
         bell: the event loop on which leases held through it are looked after.
@@ -288,9 +289,15 @@ def _plain_execute(client: Any) -> FunctionType | None:
 def _is_plain_pool(client: Any, pool: Any) -> bool:
     if getattr(client, "connection", None) is not None or getattr(pool, "cache", None) is not None:
         return False
-    kind = getattr(pool, "connection_class", None)
-    home = getattr(kind, "__module__", "").partition(".")[0]
-    return home in ("redis", "valkey")
+    decides = [getattr(pool, name, None) for name in ("make_connection", "get_connection")]
+    # A pool of the program's own may choose a server, a database or a user at each connection.
+    parts = [getattr(pool, "connection_class", None), *filter(None, decides)]
+    return all(_home(part) in ("redis", "valkey") for part in parts)
+
+
+def _home(part: Any) -> str:
+    """The library that a class or a function comes from."""
+    return (getattr(part, "__module__", None) or "").partition(".")[0]
 
 
 def _wants_a_name(pool: Any) -> bool:

@@ -84,3 +84,25 @@ async def test_many_hold_locks_at_the_same_time(front, server, name):
 
     assert results == [None] * 9
     assert sorted(inside) == list(range(9))
+
+
+async def test_a_lock_lies_where_the_clients_own_pool_connects(front, server, direct, name):
+    client = front.client(server)
+    usual = type(client.connection_pool)
+
+    class PerTenant(usual):
+        """Chooses the database at each connection."""
+
+        def make_connection(self):
+            connection = super().make_connection()
+            connection.db = 5
+            return connection
+
+    client.connection_pool = PerTenant(**client.connection_pool.connection_kwargs)
+    lock = front.package.RedisLock(name, client=client, expire=0.6)
+    async with front.held(lock):
+        assert await do(client.exists(f"sys:lock:{name}"))
+        assert not direct.exists(f"sys:lock:{name}")
+        await front.sleep(1)
+        assert await do(client.exists(f"sys:lock:{name}"))
+    await do(client.connection_pool.disconnect())
