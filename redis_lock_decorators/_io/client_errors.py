@@ -83,6 +83,8 @@ def is_unknown(error: Exception) -> bool:
     names = _client_names(error)
     if names & _DEFINITE:
         return False
+    if is_cut(error):
+        return True
     if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
         return True
     return bool(names & _CUT or _codes(error) & _PASSING)
@@ -95,7 +97,9 @@ def is_outcome(error: BaseException) -> bool:
     """
     if isinstance(error, OSError) and is_of_socket(error):
         return True
-    return isinstance(error, LockError) or (isinstance(error, Exception) and _is_clients(error))
+    if isinstance(error, LockError) or is_cut(error):
+        return True
+    return isinstance(error, Exception) and _is_clients(error)
 
 
 def was_sent(error: BaseException) -> bool:
@@ -154,6 +158,20 @@ def keeps_connection(reply: Any) -> bool:
     return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))
 
 
+def is_cut(error: BaseException) -> bool:
+    """Whether a connection was closed by somebody else while its library used it.
+
+    Libraries do not expect that: a part of the connection is None then.
+    """
+    if type(error) is not AttributeError or getattr(error, "obj", None) is not None:
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name: str = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return name.partition(".")[0] in _CLIENTS  # else it is a hook's, or a signal handler's
+
+
 def is_change(error: Exception) -> bool:
     """Whether EXEC did nothing as a key had changed that was watched."""
     return "WatchError" in _client_names(error) and _CHANGED in str(error)
@@ -165,10 +183,13 @@ def is_no_transaction(error: Exception) -> bool:
 
 
 def meant(client: object, error: Exception) -> Exception:
-    """The error, or what a pipeline means by it whose connection broke while it watched a key.
+    """The error, or what the client means by it.
 
-    It raises the error of a key that has changed then too, though EXEC may have been run.
+    A pipeline whose connection broke while it watched a key raises the error of a key that has
+    changed, though EXEC may have been run; see also ``is_cut``.
     """
+    if is_cut(error):
+        return caused(closed(client, "the connection was closed meanwhile"), error)
     if "WatchError" not in _client_names(error) or is_change(error):
         return error
     return caused(closed(client, f"the connection broke: {error}"), error)

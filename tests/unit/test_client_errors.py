@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 import redis.exceptions as client
 
 from redis_lock_decorators._io.client_errors import (
@@ -392,3 +393,38 @@ def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
     unsent(error)
 
     assert not was_sent(error)
+
+
+def used_while_closed() -> Exception:
+    """What a library raises whose connection another task has closed meanwhile."""
+    used = redis.asyncio.Connection()
+    used._parser.on_disconnect()
+    try:
+        asyncio.run(used._send_packed_command([b"PING"]))
+    except AttributeError as error:
+        return error
+    raise AssertionError("it was sent")
+
+
+class BrokenHook(redis.CredentialProvider):
+    def get_credentials(self) -> Any:
+        return None.token  # type: ignore[attr-defined]
+
+
+def test_a_connection_that_somebody_closed_meanwhile_is_an_unknown_outcome() -> None:
+    error = used_while_closed()
+
+    assert is_outcome(error)
+    assert is_unknown(error)
+    assert isinstance(meant(redis.asyncio.Redis(), error), client.ConnectionError)
+    assert meant(redis.asyncio.Redis(), error).__cause__ is error
+
+
+def test_the_same_error_of_a_hook_is_the_hooks() -> None:
+    with pytest.raises(AttributeError) as caught:
+        redis.Connection(credential_provider=BrokenHook()).credential_provider.get_credentials()  # type: ignore[union-attr]
+
+    assert not is_outcome(caught.value)
+    assert not is_unknown(caught.value)
+    assert meant(redis.Redis(), caught.value) is caught.value
+    assert not is_outcome(AttributeError("'NoneType' object has no attribute 'x'"))

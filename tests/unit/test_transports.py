@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis.asyncio as real
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ReadOnlyError, ResponseError
 from support.virtual_loop import VirtualLoop
@@ -365,6 +366,45 @@ def test_requests_that_no_connection_was_found_for_did_not_leave(
         with pytest.raises(Disconnected) as caught:
             await way.get()
         assert not getattr(caught.value, "unsent", False)
+
+    loop.run_until_complete(ask())
+
+
+class Closed(Connection):
+    """One that another task closes while it is opened, or used, so often."""
+
+    at_connect = at_send = 0
+
+    async def connect(self) -> None:
+        await super().connect()
+        if Closed.at_connect:
+            Closed.at_connect -= 1
+            await super().disconnect()
+            await real.Connection()._send_packed_command([b"PING"])  # what the library does then
+
+    async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
+        if Closed.at_send:
+            Closed.at_send -= 1
+            await super().disconnect()
+            await real.Connection()._send_packed_command([b"PING"])
+
+
+@pytest.mark.parametrize(("at", "is_sent"), [("at_connect", False), ("at_send", True)])
+def test_a_connection_that_another_task_closes_meanwhile_is_a_closed_one(
+    loop: VirtualLoop, pool: Pool, monkeypatch: pytest.MonkeyPatch, at: str, is_sent: bool
+) -> None:
+    async def ask() -> None:
+        pool.kind = Closed
+        way = Way(pool)
+        monkeypatch.setattr(Closed, at, 1)
+        with pytest.raises(Disconnected) as caught:
+            await way.get()
+        assert client_errors.was_sent(caught.value) is is_sent
+
+        assert client_errors.is_unknown(caught.value)
+
+        assert await way.get() == b"OK"
+        assert len(pool._in_use_connections) == 1
 
     loop.run_until_complete(ask())
 

@@ -74,7 +74,9 @@ class PoolTransport:
                 await self._return()
             if not isinstance(error, Exception):
                 raise
-            failure = client_errors.caused(self.no_reply(), error) if under_way.cut else error
+            failure = client_errors.meant(self.pool, error)
+            if under_way.cut:
+                failure = client_errors.caused(self.no_reply(), error)
             if not replies:
                 raise failure from failure.__cause__
             return replies + [client_errors.own_copy(failure) for _ in commands[len(replies) :]]
@@ -227,14 +229,19 @@ class ClientTransport:
         try:
             return await self._client.execute_command(*encoded(command), **undecoded(self._client))
         except Exception as error:
-            return error
+            return client_errors.meant(self._client, error)
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if not has_pipelines(self._client):
             return [await self._one(command) for command in commands]
         if hasattr(self._client, "nodes_manager"):
             await self._client.initialize()
-        replies: list[Any] = await pipelined(self._client, commands).execute(raise_on_error=False)
+        try:
+            pipeline = pipelined(self._client, commands)
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        except Exception as error:
+            failure = client_errors.meant(self._client, error)
+            raise failure from failure.__cause__
         return replies
 
 

@@ -117,7 +117,8 @@ async def borrow(pool: Any, name: tuple[str, ...], until: float) -> BorrowedConn
         pass
     except Exception as error:
         if not client_errors.is_used_up(error):
-            raise
+            failure = client_errors.meant(pool, error)
+            raise failure from failure.__cause__
     return BorrowedConnection(await _beside(pool), None)
 
 

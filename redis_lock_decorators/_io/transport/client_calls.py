@@ -26,11 +26,15 @@ def _one(client: Any, command: tuple[Any, ...]) -> Any:
     try:
         return client.execute_command(*encoded(command), **undecoded(client))
     except Exception as error:
-        return error
+        return client_errors.meant(client, error)
 
 
 def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     if not has_pipelines(client):
         return [_one(client, command) for command in commands]
-    replies: list[Any] = pipelined(client, commands).execute(raise_on_error=False)
+    try:
+        replies: list[Any] = pipelined(client, commands).execute(raise_on_error=False)
+    except Exception as error:
+        failure = client_errors.meant(client, error)
+        raise failure from failure.__cause__
     return replies
