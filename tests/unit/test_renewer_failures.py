@@ -283,6 +283,36 @@ def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatc
     assert all(lease.is_live() for lease in leases)
 
 
+def test_loss_tells_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease_loop, port = new_bell()
+    lease = Kept(port, "a", expire=10)
+
+    def fail(port: Any) -> Any:
+        raise RuntimeError("Working outside of application context.")
+
+    monkeypatch.setattr(lease_loop, "port", fail)
+    port.clock.advance(20)
+
+    ((_, why),) = lease.told
+    assert "RuntimeError: Working outside of application context." in why
+
+
+def test_lease_is_renewed_once_its_client_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lease_loop, port = new_bell()
+    lease, usual, failures = Kept(port, "a", expire=10), lease_loop.port, [RuntimeError("no")] * 3
+
+    def fail_at_first(port: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return usual(port)
+
+    monkeypatch.setattr(lease_loop, "port", fail_at_first)
+    port.clock.advance(60)
+
+    assert failures == []
+    assert lease.is_live()
+
+
 def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
     lease_loop, port = new_bell()
     lease = Kept(port, "a", expire=10)

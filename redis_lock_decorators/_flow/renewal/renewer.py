@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -200,13 +200,19 @@ class Renewer:
             log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
 
     async def _renew(self, batch: list[TrackedLease]) -> None:
-        port, sent = self._lease_loop.port(batch[0].port), self._lease_loop.now()
+        sent = self._lease_loop.now()
         timely = [tracked for tracked in batch if tracked.claim.deadline > sent]
         ends = min([tracked.claim.deadline for tracked in timely], default=sent)
         # Half of what is left, so that there is time for another try on another connection.
         renewals = [tracked.renewal(sent) for tracked in timely]
-        note_asked(timely, sent)
-        outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
+        outcomes: Sequence[Outcome]
+        try:
+            port = self._lease_loop.port(batch[0].port)
+        except Exception as error:  # a part of the client is not there in the background
+            outcomes = [error] * len(renewals)
+        else:
+            note_asked(timely, sent)
+            outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
         for tracked, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
             tracked.batch = None
             with Alone(tracked, self._put_soon):
