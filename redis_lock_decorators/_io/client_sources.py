@@ -90,6 +90,16 @@ class Given:
         return self._client
 
 
+def present(client: Any) -> Any:
+    """The client that a proxy stands for where it is used, as werkzeug's ``LocalProxy``.
+
+    It stands for another one, or for none, on the thread where leases are renewed.
+    """
+    while hasattr(type(client), "_get_current_object"):
+        client = client._get_current_object()
+    return client
+
+
 class ClientSource(Generic[T]):
     """The clients of one project in one process or event loop, and what is known of them.
 
@@ -124,6 +134,8 @@ class ClientSource(Generic[T]):
                 client = clients.get(factory)
                 if client is None:
                     client = making.call(factory)
+                    if not isinstance(factory, Given):
+                        client = present(client)
                     refuse_unfit(client, self._awaited)
                     # Who came meanwhile may have made one, which is in use already.
                     client = clients.setdefault(factory, client)

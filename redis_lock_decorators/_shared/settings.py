@@ -24,6 +24,7 @@ from redis_lock_decorators._io.client_sources import (
     Given,
     async_from_environment,
     from_environment,
+    present,
 )
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
@@ -103,6 +104,7 @@ class Settings:
             )
         if client is None:
             client = connections.client(factory or self._factory())
+        client = present(client)
         return BlockingPort(client, connections.client_state(client))
 
     def _of_hub(self) -> ClientSource[PrivatePool]:
@@ -125,6 +127,7 @@ class Settings:
             )
         if client is None:
             client = connections.client(factory or self._async_factory())
+        client = present(client)
         return port_of(client, connections.client_state(client))
 
     def _factory(self) -> ConnectionFactory:

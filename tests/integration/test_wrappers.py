@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -106,3 +107,41 @@ async def test_a_lock_lies_where_the_clients_own_pool_connects(front, server, di
         await front.sleep(1)
         assert await do(client.exists(f"sys:lock:{name}"))
     await do(client.connection_pool.disconnect())
+
+
+class Proxy:
+    """Stands for a client on the thread, or in the task, that has one: what Flask's are."""
+
+    __slots__ = ("_get_current_object",)
+
+    def __init__(self, find: Any) -> None:
+        self._get_current_object = find
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._get_current_object(), name)
+
+
+@pytest.mark.parametrize("given_as", ["client", "get_redis_connection"])
+async def test_a_proxy_stands_for_its_client_also_in_the_background(
+    front, server, direct, name, given_as
+):
+    current: ContextVar[Any] = ContextVar("current")
+    current.set(front.client(server))
+    proxy = Proxy(current.get)
+    option = {given_as: proxy if given_as == "client" else lambda: proxy}
+
+    async with front.held(front.package.RedisLock(name, expire=0.6, **option)) as lease:
+        await front.sleep(1)
+        assert not lease.lost
+        assert direct.exists(f"sys:lock:{name}")
+
+
+async def test_a_proxy_stands_for_another_client_in_another_context(front, server, direct, name):
+    current: ContextVar[Any] = ContextVar("current")
+    lock = front.package.RedisLock(name, expire=5, client=Proxy(current.get))
+
+    for db in (3, 4):
+        client = front.client(server, db=db)
+        current.set(client)
+        async with front.held(lock):
+            assert await do(client.exists(f"sys:lock:{name}"))
