@@ -7,6 +7,7 @@ from redis_lock_decorators.errors import (
     LockNameError,
     LockNotOwnedError,
     LockTimeoutError,
+    LockUnconfirmedError,
 )
 from redis_lock_decorators.functions import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.lease import Lease, current_lease
@@ -23,6 +24,7 @@ __all__ = [
     "LockNameError",
     "LockNotOwnedError",
     "LockTimeoutError",
+    "LockUnconfirmedError",
     "Locks",
     "RedisLock",
     "__version__",

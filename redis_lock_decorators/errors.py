@@ -95,6 +95,24 @@ class LockTimeoutError(LockError, TimeoutError):
         return f"lock {shown(lock_name)} was not free {tried}: {held}; {cure}"
 
 
+class LockUnconfirmedError(LockError):
+    """The lock was free, but too few replicas confirmed it in time, so that it was let go.
+
+    It is no busy lock: ``on_busy`` does not answer it.
+    """
+
+    def __init__(self, lock_name: str, *, why: str = "") -> None:
+        if not why:  # made anew from its arguments, as task queues do: the sentence alone
+            super().__init__(lock_name)
+            return
+        super().__init__(
+            f"lock {shown(lock_name)} was let go again: {why}; see to the replicas and to what "
+            "connects them (INFO replication), wait longer (acquire_time=…) or ask for fewer "
+            "(replicas=…)",
+            lock_name,
+        )
+
+
 class LockNotOwnedError(LockError, redis.exceptions.LockNotOwnedError):
     """The caller does not hold this lock.
 

@@ -96,6 +96,7 @@ class RedisLock(LockBase[BlockingClient]):
 
         Raises:
             LockError: this thread is in a block of the lock and would wait for itself.
+            LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wait = self._plan.options.patience
@@ -142,6 +143,7 @@ class RedisLock(LockBase[BlockingClient]):
 
         Raises:
             LockTimeoutError: the lock was not free in time; the function was not called.
+            LockUnconfirmedError: it was free, but too few replicas confirmed it; nor was it called.
             LockLostError: the function succeeded, but the lease ended before it did.
             ConfigurationError: the function's body would run after the call.
         """

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Literal
 
-from redis_lock_decorators._flow.attempt import LATE, refuse_unnumberable, try_once
+from redis_lock_decorators._flow.attempt import (
+    LATE,
+    Unconfirmed,
+    refuse_unnumberable,
+    try_once,
+    unconfirmed,
+)
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.logs import log
@@ -56,6 +62,7 @@ async def acquire(
     Raises:
         LockError: this thread or task is in a block of the lock, or takes it or lets it go beneath
             a signal handler that runs here, and would wait for itself.
+        LockUnconfirmedError: at the last try it was free, but too few replicas knew of it in time.
     """
     if claim.fencing:
         refuse_unnumberable(port, claim)
@@ -73,6 +80,8 @@ async def acquire(
         if refusal is None:
             claim.entered = port.now()
             port.held.note(claim, port.now)
+        elif type(refusal) is Unconfirmed:
+            raise unconfirmed(claim, refusal)
     except NeverSent as error:
         if len(groups(port, claim)) > 1:  # others of its keys may have been taken
             await undo(port, claim)
@@ -122,7 +131,7 @@ async def _compete(
     if not claim.identifier:
         claim.identify()
     if not queues:
-        attempt = partial(try_once, port, claim)
+        attempt = partial(try_once, port, claim, stop=stop)
         refusal = await persist(port, attempt, stop)
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, way, delta)
@@ -133,16 +142,17 @@ async def _compete(
             started = port.now()  # as by ``persist``, whose call each free lock would wait for
             until = first_until(started, stop)
             try:
-                refusal = await try_once(port, claim, until)
+                refusal = await try_once(port, claim, until, stop)
             except Exception as error:
                 if not is_to_repeat(port, error, started):
                     raise
-                refusal = await repeat(port, partial(try_once, port, claim), until, stop, error)
+                attempt = partial(try_once, port, claim, stop=stop)
+                refusal = await repeat(port, attempt, until, stop, error)
             if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
-                refusal = await persist(port, partial(try_once, port, claim), stop)
+                refusal = await persist(port, partial(try_once, port, claim, stop=stop), stop)
         if refusal is None:
             return None
-        attempt = partial(try_once, port, claim)
+        attempt = partial(try_once, port, claim, stop=stop)
         return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
     finally:
         port.arrivals.leave(key, claim)

@@ -22,10 +22,12 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
-from redis_lock_decorators.errors import ConfigurationError, shown
+from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError, shown
 
 #: The longest time for replicas to confirm, in milliseconds.
 LONGEST_CONFIRMATION = 1000
+#: The time that they get, in seconds, however short the caller's wait: they may be far away.
+LEAST_CONFIRMATION = 0.1
 #: How long the number of the last acquisition is kept, in milliseconds. Numbers begin with the
 #: server's clock, so this need only be longer than a clock is ever set back, or than that of the
 #: next master is behind.
@@ -36,33 +38,53 @@ LATE = Refusal(None)
 TORN = Refusal(None, why="its slot is moving to another node of the cluster")
 
 
-async def try_once(port: Port, claim: Claim, until: float) -> Refusal | None:
-    """Take all keys of the claim or none; the refusal, or None: they are held."""
+class Unconfirmed(Refusal):
+    """A lock that was free, was taken, and was let go as too few replicas knew of it in time."""
+
+    __slots__ = ()
+
+
+async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refusal | None:
+    """Take all keys of the claim or none; the refusal, or None: they are held.
+
+    ``until`` is the latest time for a reply, ``stop`` the end of the caller's wait.
+
+    Raises:
+        LockUnconfirmedError: that is over, and too few replicas knew of the lock.
+    """
     sent = port.now()
     if claim.local is not None:
         claim.local.acts(sent)
     slots = groups(port, claim)
     for group in slots:
         try:
-            refusal = await _take(port, claim, group, until)
+            refusal = await _take(port, claim, group, until, stop)
         except Exception as error:
             if not is_torn(port, error):
                 raise
             await _give_back(port, claim, slots, until)
             return TORN
         if refusal is not None:
-            if len(slots) > 1:
+            is_unconfirmed = type(refusal) is Unconfirmed
+            if len(slots) > 1 or is_unconfirmed:
                 await _give_back(port, claim, slots, until)
+            if is_unconfirmed and port.now() >= stop:
+                raise unconfirmed(claim, refusal)
             return refusal
     claim.take(sent)
     return None if port.now() < claim.deadline else LATE
 
 
+def unconfirmed(claim: Claim, refusal: Refusal) -> LockUnconfirmedError:
+    """The error for a lock that too few replicas knew of, as the last try tells."""
+    return LockUnconfirmedError(claim.lock_name, why=refusal.why)
+
+
 def _take(
-    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float, stop: float
 ) -> Awaitable[Refusal | None]:
     if claim.replicas or claim.fencing:
-        return _take_surely(port, claim, group, until)
+        return _take_surely(port, claim, group, until, stop)
     if claim.clock is not None:
         read = partial(_timed, claim, port.now())
         return ask(port, "acquire", claim, group, claim.ttl, 1, until=until, read=read)
@@ -76,7 +98,7 @@ def _timed(claim: Claim, sent: float, *client_state: Any) -> Refusal | None:
 
 
 async def _take_surely(
-    port: Port, claim: Claim, group: tuple[bytes, ...], until: float
+    port: Port, claim: Claim, group: tuple[bytes, ...], until: float, stop: float
 ) -> Refusal | None:
     """Take keys by a number that grows, and not before enough replicas know of it."""
     confirmed: Any = claim.replicas
@@ -84,8 +106,8 @@ async def _take_surely(
     async def send(*command: Any, until: float) -> Any:
         nonlocal confirmed
         now = port.now()
-        left = durations.milliseconds(max(0.0, until - now) / 2)
-        most = max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, left))
+        left = max(LEAST_CONFIRMATION, min(until, stop) - now)
+        most = max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, durations.milliseconds(left)))
         # The server keeps its replies back for so long, which is no part of the round trip.
         latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
         wait = ("WAIT", claim.replicas, most)
@@ -109,8 +131,7 @@ async def _take_surely(
         raise confirmed
     if refusal is not None or confirmed >= claim.replicas:
         return refusal
-    await _give_back(port, claim, [group], until)
-    return Refusal(None, why=f"{confirmed} of {claim.replicas} replicas confirmed it in time")
+    return Unconfirmed(None, why=f"{confirmed} of {claim.replicas} replicas confirmed it in time")
 
 
 def _numbered(claim: Claim, *client_state: Any) -> Refusal | None:

@@ -101,6 +101,7 @@ class RedisLock(LockBase[AsyncClient]):
 
         Raises:
             LockError: this task is in a block of the lock and would wait for itself.
+            LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         wait = self._plan.options.patience
@@ -139,6 +140,7 @@ class RedisLock(LockBase[AsyncClient]):
 
         Raises:
             LockTimeoutError: the lock was not free in time; the function was not called.
+            LockUnconfirmedError: it was free, but too few replicas confirmed it; nor was it called.
             LockLostError: the function succeeded, but the lease ended before it did.
             ConfigurationError: the function's body would run after the call.
         """

@@ -16,6 +16,7 @@ from redis_lock_decorators import (
     LockNotOwnedError,
     Locks,
     LockTimeoutError,
+    LockUnconfirmedError,
     configure,
     redis_lock,
 )
@@ -164,7 +165,7 @@ async def test_every_way_takes_replicas(front, client, name, hold):
     async def never(lease):
         raise AssertionError("it must not run")
 
-    with pytest.raises(LockTimeoutError, match="of 9 replicas"):
+    with pytest.raises(LockUnconfirmedError, match="of 9 replicas"):
         await hold(never, acquire_time=0, expire=0.2, replicas=9)
 
     assert not client.exists(f"sys:lock:{name}")
@@ -653,7 +654,7 @@ async def test_replicas_that_are_there_are_met_and_more_are_not(
 
     async with front.held(make(replicas=there)) as lease:
         assert await do(lease.owned())
-    with pytest.raises(LockTimeoutError, match=f"{there} of {there + 1} replicas"):
+    with pytest.raises(LockUnconfirmedError, match=f"{there} of {there + 1} replicas"):
         async with front.held(make(replicas=there + 1, acquire_time=0, expire=0.4)):
             raise AssertionError("it must not run")
 
@@ -699,12 +700,26 @@ async def test_one_replica_confirms_one(front, pair, name, replicated, fencing):
 async def test_one_replica_does_not_make_two(front, pair, name, replicated, fencing):
     lock = replicated(replicas=2, fencing=fencing, acquire_time=0, expire=1)
 
-    with pytest.raises(LockTimeoutError, match="1 of 2 replicas confirmed"):
+    with pytest.raises(LockUnconfirmedError, match="1 of 2 replicas confirmed"):
         async with front.held(lock):
             raise AssertionError("it must not run")
 
     assert not pair[0].client().exists(f"sys:lock:{name}")
     assert await do(replicated().acquire(blocking=False)) is not None
+
+
+@pytest.mark.parametrize("on_busy", ["skip", lambda body: "answered"], ids=["skip", "answer"])
+async def test_on_busy_does_not_answer_for_replicas(front, pair, name, on_busy):
+    options = {"replicas": 2, "acquire_time": 0, "on_busy": on_busy}
+    work = in_function(front, redis_lock(name, client=front.client(pair[0]), **options))
+
+    async def body(lease):
+        raise AssertionError("it must not run")
+
+    with pytest.raises(LockUnconfirmedError, match="1 of 2 replicas"):
+        await work(body)
+
+    assert not pair[0].client().exists(f"sys:lock:{name}")
 
 
 async def test_too_few_replicas_leave_a_holder_alone(front, pair, name, replicated):
@@ -729,7 +744,7 @@ async def test_a_replica_that_hangs_confirms_nothing_until_it_is_back(
     master, replica = pair
     replica.pause()
     try:
-        with pytest.raises(LockTimeoutError, match="0 of 1 replicas confirmed"):
+        with pytest.raises(LockUnconfirmedError, match="0 of 1 replicas confirmed"):
             async with front.held(replicated(replicas=1, acquire_time=0, expire=1)):
                 raise AssertionError("it must not run")
         assert not master.client().exists(f"sys:lock:{name}")

@@ -22,6 +22,7 @@ from redis_lock_decorators.errors import (
     LockNameError,
     LockNotOwnedError,
     LockTimeoutError,
+    LockUnconfirmedError,
     shortened,
     shown,
 )
@@ -34,6 +35,7 @@ KINDS = [
     LockLostError,
     LockNameError,
     ConfigurationError,
+    LockUnconfirmedError,
 ]
 ERRORS = [
     LockError("it is wrong", "report"),
@@ -47,6 +49,7 @@ ERRORS = [
     LockLostError("report", holder=IDENTIFIER),
     LockLostError("report"),
     LockNameError("a lock's name is empty"),
+    LockUnconfirmedError("report", why="0 of 1 replicas confirmed it in time"),
     ConfigurationError("expire=0: a lease lives more than 0 s", "report"),
 ]
 every_error = pytest.mark.parametrize("error", ERRORS, ids=repr)
@@ -70,6 +73,7 @@ def client_state(error: LockError) -> Any:
         (LockLostError, {LockNotOwnedError}),
         (LockNameError, {LockError}),
         (ConfigurationError, {LockError}),
+        (LockUnconfirmedError, {LockError}),
     ],
 )
 def test_each_error_is_what_the_contract_says(kind: type, bases: set[type]) -> None:
@@ -94,7 +98,10 @@ def test_no_error_passes_for_a_broken_connection(kind: type) -> None:
 
 
 def test_contended_lost_and_wrong_are_told_apart() -> None:
-    apart = [LockTimeoutError, LockNotOwnedError, LockNameError, ConfigurationError]
+    apart = [
+        *(LockTimeoutError, LockUnconfirmedError, LockNotOwnedError),
+        *(LockNameError, ConfigurationError),
+    ]
 
     assert [kind for kind in apart if sum(issubclass(kind, other) for other in apart) != 1] == []
 

@@ -19,17 +19,22 @@ from support.faults import (
     slow,
     swallowed,
 )
+from support.simulated_queue import Waiting
 from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
-from redis_lock_decorators._flow.acquire import acquire
-from redis_lock_decorators._flow.attempt import FENCE_KEPT, LONGEST_CONFIRMATION
+from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.attempt import (
+    FENCE_KEPT,
+    LEAST_CONFIRMATION,
+    LONGEST_CONFIRMATION,
+)
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import companion
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError
 
 KEY = b"sys:lock:a"
 NUMBER = companion(KEY, b"fence")
@@ -340,14 +345,14 @@ def test_lock_that_too_few_replicas_know_of_is_let_go(fencing: bool) -> None:
     port = SimulatedPort()
     port.server.replicas = 1
 
-    refusal = attempt(port, confirmed("a", replicas=2, fencing=fencing))
+    with pytest.raises(LockUnconfirmedError, match="1 of 2 replicas confirmed") as caught:
+        attempt(port, confirmed("a", replicas=2, fencing=fencing))
 
-    assert refusal is not None
-    assert refusal.holder is None
-    assert "1 of 2 replicas" in refusal.why
+    assert caught.value.lock_name == "a"
+    assert "INFO replication" in str(caught.value)
     assert port.server.value(KEY) is None
     assert port.held == {}
-    assert port.verbs[-1] == "release"
+    assert "release" in port.verbs
 
 
 def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip() -> None:
@@ -359,10 +364,34 @@ def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip
 
     port.faults = [held_back]
 
-    refusal = attempt(port, confirmed("a"))
+    with pytest.raises(LockUnconfirmedError, match="0 of 1 replicas"):
+        attempt(port, confirmed("a"))
 
-    assert refusal is not None
-    assert "0 of 1 replicas" in refusal.why
+
+@pytest.mark.parametrize("way", ["steady", "poll", "queue", "cohort"])
+@pytest.mark.parametrize("wait", [0, 0.05, 0.3, 1, 2.5, 3, 8])
+def test_replicas_that_are_away_take_no_more_time_than_the_caller_has(
+    wait: float, way: Way
+) -> None:
+    server = SimulatedServer(Clock())
+    taking = Waiting(server).takes(wait=wait, way=way)
+    taking.claim.replicas = 1
+
+    server.clock.advance(60)
+
+    assert isinstance(taking.error, LockUnconfirmedError)
+    assert taking.at is not None
+    assert taking.at < max(wait, LEAST_CONFIRMATION) + LEAST_CONFIRMATION
+    assert server.value(KEY) is None
+
+
+def test_replicas_get_all_the_time_that_the_caller_has() -> None:
+    port = SimulatedPort()
+
+    with pytest.raises(LockUnconfirmedError):
+        attempt(port, confirmed("a"), wait=0.8)
+
+    assert next(sent.command[2] for sent in port.log if sent.verb == "WAIT") == 800
 
 
 def test_silent_server_is_waited_for_as_long_as_the_caller_has_time_for_replicas() -> None:
@@ -392,10 +421,10 @@ def test_late_undoing_does_not_touch_the_next_holder() -> None:
     port.faults = [None, slow(15)]
     port.clock.at(port.now() + 11, lambda: port.server.put(KEY, "the next", 60))
 
-    refusal = attempt(port, confirmed("a", expire=10))
+    with pytest.raises(LockUnconfirmedError):
+        attempt(port, confirmed("a", expire=10))
     port.clock.advance(20)
 
-    assert refusal is not None
     assert port.server.value(KEY) == "the next"
 
 
@@ -416,9 +445,20 @@ def test_lock_of_several_slots_that_replicas_do_not_confirm_is_let_go_wholly() -
     port = cluster_port()
     claim = confirmed("a", "b")
 
-    refusal = attempt(port, claim)
+    with pytest.raises(LockUnconfirmedError):
+        attempt(port, claim)
 
-    assert refusal is not None
+    assert [port.server.value(key) for key in claim.keys] == [None, None]
+
+
+def test_slot_that_replicas_confirmed_is_let_go_with_one_that_they_did_not() -> None:
+    port = cluster_port()
+    claim, confirmations = confirmed("a", "b"), iter([1, 0])
+    port.server._handlers["WAIT"] = lambda *_: next(confirmations)
+
+    with pytest.raises(LockUnconfirmedError):
+        attempt(port, claim)
+
     assert [port.server.value(key) for key in claim.keys] == [None, None]
 
 
