@@ -7,6 +7,8 @@ from typing import Any
 
 import redis.exceptions
 
+#: Why a lock is busy that nobody holds.
+KEPT = "kept by the min_hold of"
 #: Why a lease is lost of which Redis knows nothing any more.
 KEY_GONE = "its key is gone"
 #: Why a lease is lost that was to end by itself, and how all reasons begin of what was not renewed
@@ -86,10 +88,12 @@ class LockTimeoutError(LockError, TimeoutError):
     def _sentence(self, lock_name: str, why: str) -> str:
         tried = f"within {self.waited:.3g} s" if self.waited >= 0.01 else "at the one try"
         held = why or (f"held by {self.holder}" if self.holder else "held by another")
-        cure = "wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)"
+        cure = "wait longer (acquire_time=…), or choose what a busy call does (on_busy=… of @redis_lock)"
         if self.free_in == math.inf:
             held += " without an end"
             cure = "if its holder is dead, delete the key"
+        elif self.free_in is not None and held.startswith(KEPT):
+            held += f" for {self.free_in:.3g} s more"
         elif self.free_in is not None:
             held += f" for at most {self.free_in:.3g} s unless renewed"
         return f"lock {shown(lock_name)} was not free {tried}: {held}; {cure}"
@@ -147,7 +151,10 @@ class LockLostError(LockNotOwnedError):
 
 
 class LockNameError(LockError):
-    """A lock's name cannot be made, or would not name the same thing in every process."""
+    """A lock's name cannot be made, or would not name the same thing in every process.
+
+    Or its key holds other data, no lock.
+    """
 
 
 class ConfigurationError(LockError):

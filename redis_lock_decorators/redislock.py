@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.extend import owner
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
@@ -116,9 +116,14 @@ class RedisLock(LockBase[BlockingClient]):
         return self.owner() is not None
 
     def owner(self) -> str | None:
-        """Ask Redis for the identifier of the holder (of the first name that is held)."""
-        found = run(holders(self._plan.port(), self._own_keys()))
-        return next((holder for holder in found if holder is not None), None)
+        """Ask Redis for the identifier of the holder (of the first name that is held).
+
+        While ``min_hold`` keeps the lock, it is that of who released it.
+
+        Raises:
+            LockNameError: the key holds other data, no lock.
+        """
+        return run(owner(self._plan.port(), self._own_keys(), self._own_names()))
 
     def force_release(self, identifier: str | None = None) -> bool:
         """Let the lock go that somebody else holds, such as a process that hangs.
@@ -136,7 +141,7 @@ class RedisLock(LockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
         seen = None if identifier is None else checked_identifier(identifier)
-        return run(force(self._plan.port(), self._own_keys(), seen))
+        return run(force(self._plan.port(), self._own_keys(), seen, self._own_names()))
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function while holding the lock, which is named by the call if not before.

@@ -174,7 +174,9 @@ class Claim:
         self.ttl = ttl
         self.unique = identifier is None
         # Random bytes of the system let other threads go first. Who is passed a lock needs none.
-        self.identifier = "" if identifies_late else identifier or new_identifier()
+        if identifier is None:
+            identifier = "" if identifies_late else new_identifier()
+        self.identifier = identifier
         self.releaser = self.identifier if self.unique else ""
         self.owner = owner
         self.in_transition = False
@@ -310,6 +312,18 @@ class Claim:
 
 #: The end of identifiers whose holders hand the lock on to its queue.
 HANDS_OFF = "~"
+#: The end of what stands in a key that is kept by ``min_hold``, after such an identifier.
+RESTING = f"{HANDS_OFF}:rest"
+
+
+def is_resting(holder: str) -> bool:
+    """Whether what a key holds says that nobody holds the lock, which is kept by ``min_hold``."""
+    return holder.endswith(RESTING)
+
+
+def released_by(holder: str) -> str:
+    """The identifier of who holds a lock, or has released one that is kept by ``min_hold``."""
+    return holder[: 1 - len(RESTING)] if is_resting(holder) else holder
 
 
 def new_identifier() -> str:

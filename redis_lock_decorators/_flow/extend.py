@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.claim import Claim, claim_on, released_by
 from redis_lock_decorators._flow.error_notes import noted
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import (
@@ -20,11 +20,12 @@ from redis_lock_decorators._flow.requests import (
     ROUND_TRIP,
     Refusal,
     ask,
+    found_text,
+    get,
     groups,
     is_forbidden,
     is_torn,
     persist,
-    text,
     tidying,
 )
 from redis_lock_decorators._rules import durations
@@ -63,29 +64,52 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         raise
 
 
+async def owner(port: Port, keys: tuple[bytes, ...], lock_names: tuple[str, ...]) -> str | None:
+    """The identifier of who holds the first key that is not free, or has it kept by ``min_hold``.
+
+    It is "" where something has stored that. None: all keys are free.
+    """
+    found = await holders(port, keys, lock_names=lock_names)
+    first = next((holder for holder in found if holder is not None), None)
+    return first and released_by(first)
+
+
 async def holders(
-    port: Port, names: tuple[bytes, ...], seconds: float = OUTAGE
+    port: Port,
+    keys: tuple[bytes, ...],
+    seconds: float = OUTAGE,
+    lock_names: tuple[str, ...] | None = None,
 ) -> list[str | None]:
-    """The identifiers stored in the keys; None where a key is free. ``seconds`` are for each."""
+    """The identifiers stored in the keys; None where a key is free. ``seconds`` are for each.
+
+    Raises:
+        OtherData: something else is stored in one.
+    """
     found = []
-    for key in names:
-        reply = await persist(port, partial(_value, port, key), port.now() + seconds)
-        found.append(text(reply))
+    names = lock_names or [key.decode(errors="surrogateescape") for key in keys]
+    for key, lock_name in zip(keys, names, strict=True):
+        ask_for = partial(_value, port, key, lock_name)
+        found.append(await persist(port, ask_for, port.now() + seconds))
     return found
 
 
-async def _value(port: Port, key: bytes, until: float) -> Any:
-    if (
-        port.may_resend
-    ):  # over others' connections any text may come: only a script marks its answer
+async def _value(port: Port, key: bytes, lock_name: str, until: float) -> str | None:
+    if port.may_resend:
+        # Over others' connections any text may come: only a script marks its answer.
+        claim = claim_on(key, 1.0)
+        claim.lock_names = (lock_name,)
         try:
-            found = await ask(port, "time_left", claim_on(key, 1.0), (key,), until=until)
+            found = await ask(port, "time_left", claim, (key,), until=until, read=_seen)
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
         else:
             return found and found.holder
-    return await port.send("GET", key, until=until)
+    return found_text(await get(port, key, lock_name, until))
+
+
+def _seen(holder: Any, *left: Any) -> Refusal:
+    return Refusal(found_text(holder))
 
 
 def _refuse_late(port: Port, claim: Claim) -> None:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 
-from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.claim import claim_on, released_by
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import OUTAGE, Refusal, ask, is_torn, persist, unlock
 from redis_lock_decorators._rules.keys import with_queue
 
 
-async def force(port: Port, keys: tuple[bytes, ...], identifier: str | None) -> bool:
-    """Let each key go that holds ``identifier``, or whatever it holds; whether one did."""
-    found = await holders(port, keys)
+async def force(
+    port: Port,
+    keys: tuple[bytes, ...],
+    identifier: str | None,
+    lock_names: tuple[str, ...] | None = None,
+) -> bool:
+    """Let each key go that holds ``identifier``, or whatever it holds; whether one did.
+
+    What its ``min_hold`` keeps counts as held by who released it.
+    """
+    found = await holders(port, keys, lock_names=lock_names)
     seen = [(key, holder) for key, holder in zip(keys, found, strict=True) if holder is not None]
-    wanted = [(key, holder) for key, holder in seen if identifier in (None, holder)]
+    wanted = [
+        (key, holder) for key, holder in seen if identifier in (None, holder, released_by(holder))
+    ]
     for key, holder in wanted:
         await persist(port, partial(_attempt, port, key, holder), port.now() + OUTAGE)
     return bool(wanted)

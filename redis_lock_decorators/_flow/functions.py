@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     ReplyMismatch,
     ask,
+    get,
     is_forbidden,
     may_have_run,
     persist,
@@ -62,7 +63,7 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
     with error_notes.noted(port, claim, "released"):
         refusal = await persist(port, work, port.now() + OUTAGE, failed)
     if refusal is not None and refusal.why:
-        raise OtherData(claim)
+        raise OtherData(claim.lock_name)
     return refusal is None or refusal.holder is None
 
 
@@ -123,7 +124,7 @@ async def _set(port: Port, claim: Claim, until: float) -> bool:
     done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.ttl, until=until)
     if not done and claim.unique:
         # A client that lost the reply sends SET again, and is then refused by its own key.
-        found = text(await port.send("GET", key, until=until))
+        found = text(await get(port, key, claim.lock_name, until))
         done = found == claim.identifier and await _extend(port, claim, until) is None
     return bool(done)
 

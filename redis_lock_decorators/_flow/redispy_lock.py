@@ -145,7 +145,7 @@ async def is_owned(port: Port, claim: Claim | None) -> bool:
 
 async def is_locked(port: Port, key: bytes) -> bool:
     """Whether Redis says that anybody holds the lock."""
-    return await persist(port, partial(_exists, port, key), port.now() + OUTAGE)
+    return (await holders(port, (key,))) != [None]
 
 
 async def refuse_unheld(port: Port, lock_name: str, key: bytes) -> NoReturn:
@@ -158,7 +158,8 @@ async def refuse_unheld(port: Port, lock_name: str, key: bytes) -> NoReturn:
     (holder,) = await holders(port, (key,))
     if holder is None:
         raise LockError(f"lock {shown(lock_name)} is not locked", lock_name)
-    why = f"{shortened(holder)} holds it, acquired elsewhere (thread_local=False shares a token)"
+    who = shortened(holder) or "another"
+    why = f"{who} holds it, acquired elsewhere (thread_local=False shares a token)"
     raise LockNotOwnedError(lock_name, holder=holder, why=why)
 
 
@@ -266,9 +267,3 @@ def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:
     """The error for a lock that Redis says is not ours, if it was not let go meanwhile."""
     parting.refuse_over(claim)
     return parting.lost(port, claim, refusal)
-
-
-async def _exists(port: Port, key: bytes, until: float) -> bool:
-    if port.may_resend:  # a reply that says whose it is
-        return await holders(port, (key,)) != [None]
-    return await port.send("GET", key, until=until) is not None

@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.timeouts import Until, extended, repeated
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules import keys as keys_rules
-from redis_lock_decorators.errors import LockError, shown
+from redis_lock_decorators.errors import LockError, LockNameError, shown
 
 T = TypeVar("T")
 #: ``Port.send`` or what stands for it.
@@ -52,15 +52,15 @@ class ReplyMismatch(LockError):
     """The reply belonged to another command, so what became of this one is not known."""
 
 
-class OtherData(LockError):
+class OtherData(LockNameError):
     """What lies in the key of a lock is no lock."""
 
-    def __init__(self, claim: Claim, error: object = "") -> None:
+    def __init__(self, lock_name: str, error: object = "") -> None:
         sentence = (
-            f"the key of lock {shown(claim.lock_name)} holds other data, no lock: choose another "
+            f"the key of lock {shown(lock_name)} holds other data, no lock: choose another "
             f"name or prefix"
         )
-        super().__init__(f"{sentence} ({error})" if error else sentence, claim.lock_name)
+        super().__init__(f"{sentence} ({error})" if error else sentence, lock_name)
 
 
 class NeverSent(LockError):
@@ -181,7 +181,7 @@ async def ask(
     except Exception as error:
         if port.lacks(error) != "string":
             raise
-        raise OtherData(claim, error) from error
+        raise OtherData(claim.lock_name, error) from error
     own = (mark.encode(), mark)  # as most clients give it, and as those that decode replies do
     if type(reply) is not list:
         if reply in own:
@@ -190,6 +190,20 @@ async def ask(
         return read(*reply[1:])
     await port.drop_idle_connections()
     raise ReplyMismatch(f"a reply to another command arrived for {verb}", claim.lock_name)
+
+
+async def get(port: Port, key: bytes, lock_name: str, until: float) -> Any:
+    """What a key holds.
+
+    Raises:
+        OtherData: that is no text, so it is no lock.
+    """
+    try:
+        return await port.send("GET", key, until=until)
+    except Exception as error:
+        if port.lacks(error) != "string":
+            raise
+        raise OtherData(lock_name, error) from error
 
 
 def is_forbidden(port: Port, error: Exception) -> bool:
@@ -265,7 +279,12 @@ def groups(port: Port, claim: Claim) -> list[tuple[bytes, ...]]:
 
 def text(value: Any) -> str | None:
     """A text reply whatever the client decodes; anything else, and "", is None."""
-    if isinstance(value, (str, bytes)) and value:
+    return found_text(value) or None
+
+
+def found_text(value: Any) -> str | None:
+    """The same for what a key holds, which may be "": None if there is no key."""
+    if isinstance(value, (str, bytes)):
         return str(six.ensure_str(value, errors="surrogateescape"))
     return None
 

@@ -2,10 +2,10 @@
 -- KEYS  the lock key
 -- ARGV  identifier, serial number of the request
 -- reply {"identifier:serial", end in Unix milliseconds or -1, PTTL} if the key holds this identifier;
---       else {"identifier:serial", identifier found instead or ''}
+--       else {"identifier:serial", identifier found instead or nil}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  return {mark, holder or ''}
+  return {mark, holder}
 end
 return {mark, string.format('%.0f', ends_at(KEYS[1])), redis.call('PTTL', KEYS[1])}

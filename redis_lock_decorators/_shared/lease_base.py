@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import ref
 
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import Claim, is_resting
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import ran_out, refuse_over
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
-from redis_lock_decorators.errors import LockLostError, LockTimeoutError, shown
+from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened, shown
 
 #: Weakly: contexts are copied, and outlive blocks. A block itself has its lease.
 _entered: ContextVar[tuple[ref[LeaseBase], ...]] = ContextVar(
@@ -122,6 +122,8 @@ class LeaseBase:
     def _refused(self, refusal: Refusal, waited: float) -> LockTimeoutError:
         """The error to raise for a refusal after ``waited`` seconds."""
         holder, free_in, why = refusal
+        if holder is not None and is_resting(holder):
+            why = f"{KEPT} {shortened(holder)}"
         return LockTimeoutError(
             self._claim.lock_name, waited=waited, holder=holder, free_in=free_in, why=why
         )

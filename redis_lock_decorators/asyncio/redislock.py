@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.extend import owner
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
@@ -121,9 +121,14 @@ class RedisLock(LockBase[AsyncClient]):
         return await self.owner() is not None
 
     async def owner(self) -> str | None:
-        """Ask Redis for the identifier of the holder (of the first name that is held)."""
-        found = await holders(self._plan.async_port(), self._own_keys())
-        return next((holder for holder in found if holder is not None), None)
+        """Ask Redis for the identifier of the holder (of the first name that is held).
+
+        While ``min_hold`` keeps the lock, it is that of who released it.
+
+        Raises:
+            LockNameError: the key holds other data, no lock.
+        """
+        return await owner(self._plan.async_port(), self._own_keys(), self._own_names())
 
     async def force_release(self, identifier: str | None = None) -> bool:
         """Let the lock go that somebody else holds, such as a process that hangs.
@@ -131,7 +136,7 @@ class RedisLock(LockBase[AsyncClient]):
         The arguments, results and errors of ``redis_lock_decorators.RedisLock.force_release``.
         """
         seen = None if identifier is None else checked_identifier(identifier)
-        return await force(self._plan.async_port(), self._own_keys(), seen)
+        return await force(self._plan.async_port(), self._own_keys(), seen, self._own_names())
 
     async def call(
         self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs

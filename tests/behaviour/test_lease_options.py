@@ -403,6 +403,20 @@ async def test_min_hold_is_refused_where_the_release_only_deletes(front, conn):
         native.configure(min_hold=1)
 
 
+async def test_what_min_hold_keeps_is_said_to_be_kept(front, make, client, name):
+    async with front.held(make(min_hold=60)) as lease:
+        identifier = lease.identifier
+    lock = make(acquire_time=0)
+
+    assert await do(lock.owner()) == identifier
+    with pytest.raises(LockTimeoutError, match=r"kept by the min_hold of .*… for \d+.* s more"):
+        async with front.held(lock):
+            pass
+    assert not await do(lock.force_release("another"))
+    assert await do(lock.force_release(identifier))
+    assert not client.exists(f"sys:lock:{name}")
+
+
 async def test_a_decorated_function_runs_once_in_its_min_hold(front, conn, client, name):
     runs = []
     decorate = redis_lock(name, client=conn, min_hold=30, acquire_time=0, on_busy="skip")

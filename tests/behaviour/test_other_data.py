@@ -7,7 +7,7 @@ from support.fronts import do
 from support.leftovers import until
 from support.queues import queued
 
-from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError
+from redis_lock_decorators import LockError, LockLostError, LockNameError, LockNotOwnedError
 
 SAID = "holds other data"
 
@@ -74,3 +74,28 @@ async def test_waiter_is_told_long_before_its_time_is_over(front, client, conn, 
     with pytest.raises(LockLostError, match=SAID):
         await do(lease.release())
     client.delete(f"sys:lock:{name}")
+
+
+async def test_asking_for_the_holder_says_which_lock_it_is(front, client, conn, name):
+    lock = front.package.RedisLock(name, client=conn, acquire_time=0)
+    spoil(client, f"sys:lock:{name}")
+
+    for ask in (lock.locked, lock.owner, lock.force_release, lock.acquire):
+        with pytest.raises(LockNameError, match=SAID) as caught:
+            await do(ask())
+        assert caught.value.lock_name == name
+    with pytest.raises(LockNameError, match=SAID) as caught:
+        await do(front.package.acquire_lock(conn, name, 0))
+    assert caught.value.lock_name == name
+    client.delete(f"sys:lock:{name}")
+
+
+async def test_empty_value_is_a_lock_of_somebody(front, client, conn, name):
+    lock = front.package.RedisLock(name, client=conn, acquire_time=0)
+    client.set(f"sys:lock:{name}", "", px=60_000)
+
+    assert await do(lock.acquire()) is None
+    assert await do(lock.locked())
+    assert await do(lock.owner()) == ""
+    assert await do(lock.force_release())
+    assert not client.exists(f"sys:lock:{name}")

@@ -366,7 +366,7 @@ class SimulatedServer:
     def _left(self, mark: bytes, keys: Any, identifier: str) -> Any:
         (key,) = keys
         if self.value(key) != identifier:
-            return [mark, self._get(key) or b""]
+            return [mark, self._get(key)]
         return [mark, str(self._end(key)), self._pttl(key)]
 
     def _adjust(

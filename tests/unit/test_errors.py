@@ -204,7 +204,8 @@ class OwnError(LockTimeoutError):
         (
             LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
             "lock 'report' was not free within 3 s: held by 01234567… for at most 1.5 s unless "
-            "renewed; wait longer (acquire_time=…) or choose what a busy call does (on_busy=…)",
+            "renewed; wait longer (acquire_time=…), or choose what a busy call does (on_busy=… of "
+            "@redis_lock)",
         ),
         (
             LockLostError("report", holder=IDENTIFIER),
