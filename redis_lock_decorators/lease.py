@@ -8,7 +8,7 @@ import threading
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import fork as fork
@@ -20,11 +20,13 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.background.helper_threads import losses, releases
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.exits import LeaseExit, has_begun
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.errors import LockTimeoutError, shown
@@ -95,17 +97,34 @@ class Lease(LeaseBase):
 
     def _undo(self) -> None:
         """Let go beside, unless that was done meanwhile."""
+        if not self._claim.ended:
+            self._undo_again()
+
+    def _undo_again(self) -> None:
+        """Let go beside what may not have been let go, though the claim says so."""
+        self._untrack()
         with self._alone():
-            if not self._claim.ended:
-                run(undo(self._port, self._claim))
+            run(undo(self._port, self._claim))
+
+    def _give_up(self, gone: object) -> None:
+        super()._give_up(gone)
+        if has_begun(self._leaving):
+            releases.call(self._undo)
+
+    def _lose_exit(self, _: object) -> None:
+        """Know that an exit of its own is gone, which may have been cut short or never called."""
+        self._block = None
+        if has_begun(self._leaving):
+            self._give_up(None)
 
     def __enter__(self) -> Lease:
         self.check()
         self._enter()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def _leave(self, of: object, kind: object, error: object, trace: object) -> None:
         try:
+            self._block = None
             self._begin_leaving()
             if self._tracked is not None:
                 self._port.renewer.drop(self._tracked)
@@ -122,6 +141,13 @@ class Lease(LeaseBase):
             self._claim.owner = None  # if it is not over, it is waited for until it is
             if self._claim.lost_to is not None:
                 self._tell()
+
+    if TYPE_CHECKING:
+
+        def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    else:
+        __exit__ = LeaseExit(_leave)
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
@@ -216,7 +242,7 @@ class Attempt:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._held:
-            self._lease.__exit__(kind, error, trace)
+            self._lease._leave(None, kind, error, trace)
 
 
 def abandon(lease: Lease | None) -> None:
@@ -232,6 +258,8 @@ def abandon(lease: Lease | None) -> None:
             releases.call(lease._undo)
         else:
             run(undo(lease._port, lease._claim))
+    except EXHAUSTED:
+        releases.call(lease._undo_again)
     finally:
         lease._claim.owner = None
 

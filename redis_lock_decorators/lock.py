@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
+from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.background.helper_threads import releases
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators._shared.settings import DEFAULT
@@ -50,7 +54,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _leave(
         self,
-        block: Block[TokenHold],
+        of: BlockRef[Block[TokenHold]],
         kind: object,
         error: object,
         trace: object,
@@ -58,6 +62,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
     ) -> None:
         # ``hold`` is no argument: so it is there at the first line that may be interrupted.
         try:
+            block = owned(of)
             block.begin()
             hold = self._left(block)
             if self._has_own("release") and self._would_release(block, hold):
@@ -65,13 +70,13 @@ class Lock(RedisPyLockBase[BlockingClient]):
             else:
                 self._release(hold)
         except BaseException as failure:
-            if not is_outcome(failure):
-                self._abandon(hold or self._left(block))
+            if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
+                self._abandon(hold or self._left(owned(of)))
                 raise
             if not self._quiet(failure, kind is not None):
                 raise
         finally:
-            self._close(block, hold)
+            self._close(owned(of), hold)
 
     if TYPE_CHECKING:
 
@@ -211,14 +216,27 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _abandon(self, hold: TokenHold | None) -> None:
         """Let go what was acquired, if it is held, after an exception from outside: a Ctrl-C."""
-        if hold is not None and not hold.is_gone:
+        if hold is None or hold.is_gone:
+            return
+        try:
+            hold.forget()
+            if hold.claim.ended:
+                return
+            if is_waiting_refused():
+                releases.call(partial(self._undo, hold.claim))
+            else:
+                self._undo(hold.claim)
+        except EXHAUSTED:
+            releases.call(partial(self._undo, hold.claim))
+
+    def _abandon_beside(self, hold: TokenHold) -> None:
+        if not hold.is_gone:
             hold.forget()
             if not hold.claim.ended:
-                claim = hold.claim
-                if is_waiting_refused():
-                    releases.call(lambda: run(undo(self._port(), claim)))
-                else:
-                    run(undo(self._port(), claim))
+                releases.call(partial(self._undo, hold.claim))
+
+    def _undo(self, claim: Claim) -> None:
+        run(undo(self._port(), claim))
 
 
 def _running() -> ref[threading.Thread]:

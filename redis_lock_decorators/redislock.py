@@ -12,6 +12,7 @@ from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators._rules.durations import checked_acquire_time
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
+from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
@@ -51,7 +52,7 @@ class RedisLock(LockBase[BlockingClient]):
 
     def _leave(
         self,
-        block: Block[Lease],
+        of: BlockRef[Block[Lease]],
         kind: object,
         error: object,
         trace: object,
@@ -59,13 +60,15 @@ class RedisLock(LockBase[BlockingClient]):
     ) -> None:
         # ``lease`` is no argument: so it is there at the first line that may be interrupted.
         try:
+            block = owned(of)
             block.begin()
             lease = block.held or left(self._blocks, running)
             if lease is None:
                 return refuse_unclear(self, self._blocks, kind)
             self._close(lease, block)
-            lease.__exit__(kind, error, trace)
+            lease._leave(of, kind, error, trace)
         except BaseException:
+            block = owned(of)
             self._abandon(lease or block.held or left(self._blocks, running), block)
             raise
 
@@ -153,13 +156,18 @@ class RedisLock(LockBase[BlockingClient]):
             ConfigurationError: the function's body would run after the call.
         """
         refuse_later(function, _CALLED)
-        with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
-            if refused is None:
-                return refuse_unrun(function, function(*args, **kwargs))
-            try:
-                raise refused
-            finally:
-                del refused  # it refers to this frame by its trace
+        attempt = Attempt(self._plan, self._names_of(args, kwargs))
+        try:
+            with attempt as refused:
+                if refused is None:
+                    return refuse_unrun(function, function(*args, **kwargs))
+                try:
+                    raise refused
+                finally:
+                    del refused  # it refers to this frame by its trace
+        except BaseException:
+            abandon(attempt.lease)
+            raise
 
     def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
         """End a block after an exception from outside at any line."""

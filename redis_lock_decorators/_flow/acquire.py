@@ -23,6 +23,7 @@ from redis_lock_decorators._flow.queue.wait import Attempt, NotificationsUnavail
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
 from redis_lock_decorators._flow.release import end, release_keys
 from redis_lock_decorators._flow.requests import (
+    EXHAUSTED,
     ROUND_TRIP,
     NeverSent,
     Refusal,
@@ -118,10 +119,9 @@ async def _end_and_let_go(
     try:
         end(port, claim)
         await leave(until)
-    except Exception:
-        raise
-    except BaseException:
-        claim.ended = False
+    except BaseException as error:
+        if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
+            claim.ended = False
         raise
 
 

@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.queue.cohort import hand_off
 from redis_lock_decorators._flow.release_fallbacks import or_otherwise
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
+    EXHAUSTED,
     ROUND_TRIP,
     Refusal,
     Send,
@@ -99,8 +100,12 @@ async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMeth
     try:
         work = partial(release_keys, port, claim, method)
         await port.shield(partial(tidy, port, work, tidying(port, ROUND_TRIP)))
-    finally:
+    except EXHAUSTED:  # it is to be done on another stack
+        raise
+    except BaseException:
         end(port, claim)
+        raise
+    end(port, claim)
 
 
 def release_keys(

@@ -24,6 +24,8 @@ Failed = Callable[[Exception, float], object]
 
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
+#: What a stack or a memory without room for a release raises: another thread has room.
+EXHAUSTED = (RecursionError, MemoryError)
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
 ROUND_TRIP = 1.0
 #: Seconds for which what is left behind waits for its turn to be tidied up, while the server

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._rules.awaited import known_as_async
+from redis_lock_decorators._shared.exits import BlockRef, owning
 
 L = TypeVar("L")
 
@@ -38,9 +39,10 @@ class Block(Generic[L]):
 
     Attributes:
         held: what was entered; None before and after.
+        call: refers to what a call of its exit has (``exits.py``); None if that owns no block.
     """
 
-    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "held")
+    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "call", "held")
 
     def __init__(
         self, of: object, seen: int, outer: ref[Block[Any]] | None = None, owner: object = None
@@ -50,6 +52,7 @@ class Block(Generic[L]):
         self._outer = outer
         self._owner = owner  # who looked up its last method first, until it is begun
         self.held: L | None = None
+        self.call: ref[BlockRef[Any]] | None = None
 
     def begin(self) -> bool:
         """Whether the exit of what is entered now will be this block's.
@@ -126,7 +129,7 @@ class EnterMethod(_Method):
 
 
 class ExitMethod(_Method):
-    """The last method of a block, which is called with it: ``function(lock, block, …)``."""
+    """The last method of a block: ``function(lock, BlockRef, …)``; tasks' has the block itself."""
 
     __slots__ = ("_enter",)
 
@@ -145,9 +148,14 @@ class ExitMethod(_Method):
             block = Block(of, EXIT)
         if lock is None:
             return self._of_class(
-                lambda lock, *failure: self._function(lock, _left(lock, block), *failure)
+                lambda lock, *failure: self._bound(lock, _left(lock, block))(*failure)
             )
-        return partial(self._function, lock, block)
+        return self._bound(lock, block)
+
+    def _bound(self, lock: object, block: Block[Any]) -> Callable[..., Any]:
+        if self._is_async:  # the coroutine goes on when the method is gone
+            return partial(self._function, lock, block)
+        return owning(self._function, lock, block)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:
         """Whether it is looked up before the other where not by hand."""

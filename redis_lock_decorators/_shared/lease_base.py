@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim, is_resting
@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened, shown
 
 #: Weakly: contexts are copied, and outlive blocks. A block itself has its lease.
@@ -28,7 +29,7 @@ L = TypeVar("L", bound="LeaseBase")
 class LeaseBase:
     """What threads' and tasks' leases have in common."""
 
-    __slots__ = ("__weakref__", "_block", "_claim", "_options", "_tracked", "_untold")
+    __slots__ = ("__weakref__", "_block", "_claim", "_leaving", "_options", "_tracked", "_untold")
 
     def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
@@ -36,6 +37,7 @@ class LeaseBase:
         self._tracked: TrackedLease | None = None
         # The ``with`` block that holds it: the lease is given up once that is gone.
         self._block: object = None
+        self._leaving: ref[BlockRef[Any]] | None = None  # what a call of that block's exit has
         # In what context ``on_lost`` is to be called; whoever takes it out calls it.
         self._untold = None if options.on_lost is None else [copy_context()]
 

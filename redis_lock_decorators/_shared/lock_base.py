@@ -174,6 +174,7 @@ class LockBase(Generic[C]):
         shared = block.held
         if has_exit and shared is None:
             block.held = lease
+            lease._leaving = block.call
             lease._block = ref(block, lease._give_up)  # no __del__: it would swallow a Ctrl-C
             return
         self._blocks[lease] = None

@@ -21,6 +21,7 @@ from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import checked_key
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
+from redis_lock_decorators._shared.exits import BlockRef, has_begun
 from redis_lock_decorators._shared.redispy_tokens import RenewalHandle, TokenHold, TokenSlot
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
 
@@ -160,7 +161,17 @@ class RedisPyLockBase(Generic[C]):
         elif hold is not None:
             block.held = hold
             hold.in_block = True
-            hold._block = ref(block, hold._give_up)
+            hold._block = ref(block, partial(self._lose_block, hold, block.call))
+
+    def _lose_block(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
+        """Know that a block is gone, and was not left; let go if that was cut short."""
+        hold._give_up()
+        if has_begun(call):
+            self._abandon_beside(hold)
+
+    def _abandon_beside(self, hold: TokenHold) -> None:
+        """Let go what is held, on another thread."""
+        raise NotImplementedError
 
     def _close(self, block: Block[TokenHold], hold: TokenHold | None) -> None:
         """Know that the block is left."""

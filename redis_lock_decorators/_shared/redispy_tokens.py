@@ -73,7 +73,7 @@ class TokenHold:
         self.is_gone = True
         self.renewal_handle = None
 
-    def _give_up(self, _: object) -> None:
+    def _give_up(self) -> None:
         """End the renewal, as the block is gone and was not left."""
         self._block = None
         self.release_keys()

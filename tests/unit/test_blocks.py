@@ -11,6 +11,7 @@ import contextvars
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
@@ -645,7 +646,8 @@ def test_threads_pair_their_own_look_ups() -> None:
     ours = lock.__exit__
 
     def block_of(method: Any) -> Any:
-        return method.args[1]
+        found = method.args[1]
+        return found() if isinstance(found, weakref.ref) else found
 
     assert block_of(mine) is block_of(ours)
     assert block_of(mine) is not block_of(theirs[0])
