@@ -467,7 +467,8 @@ def test_a_block_that_begins_while_another_is_left_has_not_its_exit(
             lambda ours, *failure: getattr(ours, world.exit)(*failure),
         )
         scene = Scene(world, kind)
-        leave, others = getattr(world.leases.Lease, world.exit), [world.dependency(scene.lock)]
+        name = "_leave" if world is Blocking else world.exit
+        leave, others = getattr(world.leases.Lease, name), [world.dependency(scene.lock)]
         held: list[Any] = []
 
         def begin_other(lease: Any, *failure: object) -> Any:
@@ -481,7 +482,7 @@ def test_a_block_that_begins_while_another_is_left_has_not_its_exit(
             return await leave(lease, *failure)
 
         between = begin_other if world is Blocking else begin_other_first
-        monkeypatch.setattr(world.leases.Lease, world.exit, between)
+        monkeypatch.setattr(world.leases.Lease, name, between)
         other = others[0]
         async with world.held(scene.lock) as lease:
             pass
