@@ -1,13 +1,13 @@
-"""What a lock costs that many want, beside other packages' locks in the same run.
+"""What a contended lock costs, next to other packages' locks in the same run.
 
     pip install python-redis-lock pottery
     python benchmarks/contended.py [--quick] [--write docs]
 
-Workers take one lock again and again, in several processes on one server. The ways to lock take
-turns in short rounds, in another order each round; the tables give the median round of each.
-Then very many tasks of one process take one lock once each. A package that is not installed is
-left out. The columns are explained in docs/benchmarks.rst, which ``--write docs`` brings up to
-date together with its picture.
+Workers in several processes acquire one lock in a loop, on one server. The locks are measured in
+alternating short rounds whose order is shuffled; the tables give the median round of each.
+Then ten thousand tasks of one process acquire one lock once each. A package that is not installed
+is skipped. The columns are explained in docs/benchmarks.rst, which ``--write docs`` updates
+together with its picture.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WAITERS = 10_000
 
 
 class Run:
-    """All rounds on one server, and what was found in them."""
+    """All rounds on one server, and their results."""
 
     def __init__(self, server: LocalServer, far: int, seconds: float) -> None:
         self.client = server.client()
@@ -58,7 +58,7 @@ class Run:
         self.failures: dict[tuple[Workload, Peer], str] = {}
 
     def round(self, peers: list[Peer]) -> None:
-        """Every workload with every way to lock once."""
+        """Measure every workload once with every lock."""
         for workload in WORKLOADS:
             able = [peer for peer in peers if getattr(peer, workload.kind) is not None]
             for peer in random.sample(able, len(able)):
@@ -73,7 +73,7 @@ class Run:
             self.failures[workload, peer] = failures[0]
 
     def medians(self, workload: Workload) -> dict[str, report.Found]:
-        """The median of everything, for each way to lock, as they are listed."""
+        """The medians of each lock, in the order of ``PEERS``."""
         return {
             peer.title: summary(self.rounds[workload, peer])
             for peer in PEERS
@@ -81,14 +81,14 @@ class Run:
         }
 
     def crowd(self) -> report.Found:
-        """Very many tasks at one lock."""
+        """Many tasks that acquire one lock."""
         self.client.flushall()
         return crowd(OURS, self._ports[0.0], "benchmark:crowd", WAITERS, self.client)
 
 
 def summary(rounds: list[report.Found]) -> report.Found:
-    """The median of each fact, and the slowest and the fastest round."""
-    found = {fact: statistics.median(one[fact] for one in rounds) for fact in rounds[0]}
+    """The median of each figure, and the slowest and the fastest round."""
+    found = {figure: statistics.median(one[figure] for one in rounds) for figure in rounds[0]}
     turns = [one["turns"] for one in rounds]
     return {**found, "slowest": min(turns), "fastest": max(turns)}
 
@@ -100,12 +100,12 @@ def running(seconds: float) -> Iterator[Run]:
 
 
 def base(found: dict[str, report.Found]) -> str:
-    """What others are compared to: there is no python-redis-lock for asyncio."""
+    """The lock that ratios refer to; python-redis-lock has none for asyncio."""
     return BLPOP.title if BLPOP.title in found else REDIS_PY.title
 
 
 def conditions(server: redis.Redis, seconds: float, rounds: int) -> str:
-    """What the figures depend on."""
+    """Versions, machine and rounds that the figures depend on."""
     info = server.info("server")
     version = info.get("valkey_version") or info["redis_version"]
     name = f"{info.get('server_name', 'redis').capitalize()} {version}"
@@ -121,17 +121,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--write", type=pathlib.Path, metavar="docs", help="bring that up to date")
+    parser.add_argument("--write", type=pathlib.Path, metavar="docs", help="update its page")
     options = parser.parse_args()
     rounds, seconds = (1, 0.5) if options.quick else (3, 1.5)
     peers = [peer for peer in PEERS if peer.is_installed()]
     started = time.monotonic()
     with running(seconds) as run:
-        said = conditions(run.client, seconds, rounds)
-        print(said)
+        setting = conditions(run.client, seconds, rounds)
+        print(setting)
         for peer in PEERS:
             if peer not in peers:
-                print(f"{peer.title} is left out: {peer.package} is not installed")
+                print(f"{peer.title} is skipped: {peer.package} is not installed")
         for _ in range(rounds):
             run.round(peers)
         found = run.crowd()
@@ -151,7 +151,7 @@ def main() -> None:
         print(f"{peer.title}, {workload.title}: {failure}")
     print(f"{time.monotonic() - started:.0f} s")
     if options.write:
-        report.put(options.write / "benchmarks.rst", "\n".join([f"{said}.\n", *tables, many]))
+        report.put(options.write / "benchmarks.rst", "\n".join([f"{setting}.\n", *tables, many]))
         groups = {
             workload.title: {
                 title: one["changes"]

@@ -1,22 +1,22 @@
-"""What held locks cost while they are renewed, beside python-redis-lock in the same run.
+"""What renewal of held locks costs, next to python-redis-lock in the same run.
 
     pip install python-redis-lock
     python benchmarks/held.py [--locks 500] [--seconds 4] [--many 10000]
 
-Each way holds its locks in a fresh process, all with an ``expire`` of 3 s, for so many seconds;
-then this package alone holds many. The columns:
+Each package holds its locks in a new process for the given time, with an ``expire`` of 3 s;
+then this package alone holds ``--many`` locks. The columns:
 
 held        locks that are still in Redis at the end
-threads     of the process, beside the main one
+threads     of the process, without the main thread
 conns       connections to the server
 requests/s  sent to the server (EVALSHA and EVAL; all of them are renewals)
-renewals/s  locks renewed, however many by one request (GET: each script asks once for each lock)
+renewals/s  locks renewed; one request may renew many (counts GET: scripts call it once per lock)
 CPU         of the process, as a share of one core
-per CPU s   renewals for one second of that
-memory      what the process grew by, for each lock (resident; Linux only)
+per CPU s   renewals per second of CPU time
+memory      growth of the process per lock (resident; Linux only)
 
-python-redis-lock renews when two thirds of the lease are over, this package after one third:
-it sends half as many renewals for the same ``expire``, so compare what each of them costs.
+python-redis-lock renews after two thirds of the lease, this package after one third. It therefore
+sends half as many renewals for the same ``expire``: compare the cost of one renewal.
 """
 
 from __future__ import annotations
@@ -43,77 +43,77 @@ from redis_lock_decorators.testing import LocalServer
 
 EXPIRE = 3
 COLUMNS = ("held", "threads", "conns", "requests/s", "renewals/s", "CPU", "per CPU s", "memory")
-#: Takes locks and returns what holds them.
-Take = Callable[[list[str]], list[Any]]
+#: Acquires locks by name and returns the objects that hold them.
+AcquireAll = Callable[[list[str]], list[Any]]
 
 
-def python_redis_lock(port: int) -> Take:
+def python_redis_lock(port: int) -> AcquireAll:
     import redis_lock
 
-    # Each of its threads may want a connection at the same time.
+    # All of its threads may need a connection at the same time.
     client = redis.Redis(port=port, max_connections=10_000)
 
-    def take(names):
+    def acquire_all(names):
         locks = [redis_lock.Lock(client, name, expire=EXPIRE, auto_renewal=True) for name in names]
         for lock in locks:
             lock.acquire()
         return locks
 
-    return take
+    return acquire_all
 
 
-def blocking(port: int) -> Take:
+def blocking(port: int) -> AcquireAll:
     client, kind = redis.Redis(port=port), redis_lock_decorators.RedisLock
     return lambda names: [kind(name, client=client, expire=EXPIRE).acquire() for name in names]
 
 
-def hold_blocking(take: Take, names: list[str], watch: TrackedLease, seconds: float) -> None:
-    """Hold locks on threads while the watch looks."""
-    for lock in take(["warm-up"]):
+def hold_blocking(acquire_all: AcquireAll, names: list[str], usage: Usage, seconds: float) -> None:
+    """Hold blocking locks and measure meanwhile."""
+    for lock in acquire_all(["warm-up"]):
         lock.release()
-    watch.weigh()
-    held = take(names)
-    watch.begin()
+    usage.note_memory()
+    held = acquire_all(names)
+    usage.begin()
     time.sleep(seconds)
-    watch.end(len(held))
+    usage.end(len(held))
 
 
-async def hold_asyncio(port: int, names: list[str], watch: TrackedLease, seconds: float) -> None:
+async def hold_asyncio(port: int, names: list[str], usage: Usage, seconds: float) -> None:
     """The same on an event loop."""
     client = redis.asyncio.Redis(host="127.0.0.1", port=port)
     kind = redis_lock_decorators.asyncio.RedisLock
 
-    async def take(name):
+    async def acquire(name):
         return await kind(name, client=client, expire=EXPIRE).acquire()
 
-    await (await take("warm-up")).release()
-    watch.weigh()
-    held = [await take(name) for name in names]
-    watch.begin()
+    await (await acquire("warm-up")).release()
+    usage.note_memory()
+    held = [await acquire(name) for name in names]
+    usage.begin()
     await asyncio.sleep(seconds)
-    watch.end(len(held))
+    usage.end(len(held))
     await client.aclose()
 
 
-class TrackedLease:
-    """What a process and its server do over some seconds."""
+class Usage:
+    """What a process and its server do while locks are held."""
 
     def __init__(self, port: int) -> None:
         self._client = redis.Redis(port=port)
         self._client.ping()
         self.found: dict[str, float] = {}
 
-    def weigh(self) -> None:
-        """Remember the memory before the locks."""
+    def note_memory(self) -> None:
+        """Measure the memory before the locks are acquired."""
         self._memory = resident()
 
     def begin(self) -> None:
-        """The locks are held."""
+        """Start measuring: the locks are held."""
         self._calls = self._commands()
         self._cpu, self._time = time.process_time(), time.perf_counter()
 
     def end(self, locks: int) -> None:
-        """Some seconds are over."""
+        """Stop measuring, with so many locks held."""
         cpu, seconds = time.process_time() - self._cpu, time.perf_counter() - self._time
         calls = {name: n - self._calls.get(name, 0) for name, n in self._commands().items()}
         renewed = calls.get("get", 0)
@@ -141,18 +141,18 @@ def resident() -> int:
 
 
 def hold(way: str, port: int, locks: int, seconds: float) -> None:
-    """Hold locks in this process and print what was found."""
-    watch, names = TrackedLease(port), [f"benchmark:{number}" for number in range(locks)]
+    """Hold locks in this process and print the figures as JSON."""
+    usage, names = Usage(port), [f"benchmark:{number}" for number in range(locks)]
     if way == "asyncio":
-        asyncio.run(hold_asyncio(port, names, watch, seconds))
+        asyncio.run(hold_asyncio(port, names, usage, seconds))
     else:
-        take = {"blocking": blocking, "python-redis-lock": python_redis_lock}[way](port)
-        hold_blocking(take, names, watch, seconds)
-    print(json.dumps(watch.found))
+        acquire_all = {"blocking": blocking, "python-redis-lock": python_redis_lock}[way](port)
+        hold_blocking(acquire_all, names, usage, seconds)
+    print(json.dumps(usage.found))
 
 
 def measured(way: str, locks: int, seconds: float) -> dict[str, float]:
-    """What a fresh process finds, on a server of its own."""
+    """The figures of a new process with its own server."""
     with LocalServer() as server:
         options = ("--way", way, "--port", server.port, "--locks", locks, "--seconds", seconds)
         command = [sys.executable, __file__, *map(str, options)]

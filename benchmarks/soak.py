@@ -1,7 +1,7 @@
-"""Use locks in every public way for a long time, and look whether anything grows.
+"""Use locks in every public way for a long time, and check that nothing grows.
 
-Every so often all uses end, and what is left is counted: memory, objects of the package, threads,
-connections and keys. Flat figures are good ones.
+At intervals all uses end and what remains is counted: memory, objects of the package, threads,
+connections and keys. The figures should stay flat.
 
     python benchmarks/soak.py --seconds 600
 """
@@ -29,13 +29,13 @@ from support.growth import OPERATIONS, TASK_WAYS, WAYS, Use, standing
 
 from redis_lock_decorators.testing import LocalServer
 
-#: Rounds of uses between two counts, and how many threads and tasks use locks side by side.
+#: Rounds of uses between two counts; threads and tasks that use locks concurrently.
 ROUNDS, THREADS, TASKS = 3, 4, 16
 COLUMNS = ("connections at the server", "keys", "threads", "descriptors")
 
 
 class Soak:
-    """What is used, how often, and what was counted."""
+    """One server, the uses of its locks, and their failures."""
 
     def __init__(self, server: LocalServer) -> None:
         self.server = server
@@ -54,7 +54,7 @@ class Soak:
         self.uses += 1
 
     def threads(self) -> None:
-        """A few threads, each with all ways and operations."""
+        """Run a few threads, each with all ways and operations."""
         front = BlockingFront()
 
         def work() -> None:
@@ -69,7 +69,7 @@ class Soak:
             worker.join()
 
     async def tasks(self, client: Any) -> None:
-        """Many tasks, each with all ways and operations."""
+        """Run many tasks, each with all ways and operations."""
         front = AsyncioFront()
 
         async def work() -> None:
@@ -87,10 +87,10 @@ class Soak:
                 await asyncio.to_thread(self.threads)
                 await self.tasks(client)
             await asyncio.sleep(growth.LONG)
-            self.notify(time.monotonic() - start)
+            self.report(time.monotonic() - start)
         await client.aclose()
 
-    def notify(self, seconds: float) -> None:
+    def report(self, seconds: float) -> None:
         found = standing(self.direct)
         ours = sum(n for kind, n in found.items() if kind.startswith(growth.OURS))
         figures = "".join(
@@ -105,7 +105,7 @@ class Soak:
 
 
 def memory() -> float:
-    """What this process has in memory, in MiB."""
+    """The resident memory of this process, in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

@@ -1,10 +1,10 @@
-"""How many functions a turn with a lock calls: a figure that a busy machine does not change.
+"""How many function calls one use of a lock takes: a figure that machine load does not change.
 
     python benchmarks/steps.py [--workers 4] [--seconds 1] [--most 40]
 
-Threads of one process take one lock again and again: alone, in its queue, and as a cohort. All that
-is called meanwhile is counted, also on the thread in the background, and divided by the turns.
-Counting is slow, so times mean nothing here; processor time is measured by contended.py.
+Threads of one process acquire one lock in a loop: alone, in its queue, and as a cohort. All calls
+meanwhile are counted, including those on the background thread, and divided by the acquisitions.
+Counting is slow, so times mean nothing here; CPU time is measured by contended.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import redis
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.testing import LocalServer
 
-#: What is counted: how it is called, the number of workers, and the way to wait.
+#: What is counted: its title, the number of workers (0: ``--workers``), and ``wait``.
 WAYS = (("uncontended", 1, "queue"), ("queue", 0, "queue"), ("cohort", 0, "cohort"))
 
 
@@ -35,11 +35,11 @@ class Steps:
         threading.setprofile(self)
 
     def begin(self) -> None:
-        """Count from nothing."""
+        """Start counting from zero."""
         self._by_thread, self._counting = {}, True
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._counting = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -59,7 +59,7 @@ def called(frame: FrameType) -> str:
 
 
 def counted(steps: Steps, port: int, workers: int, wait: str, seconds: float) -> int:
-    """How many turns were had while steps were counted."""
+    """How many times the lock was acquired while calls were counted."""
     turns, over = [0] * workers, threading.Event()
     client = redis.Redis(port=port)
 
@@ -89,9 +89,9 @@ def main() -> None:
     )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--most", type=int, default=0, help="so many functions are listed")
+    parser.add_argument("--most", type=int, default=0, help="list this many functions")
     options = parser.parse_args()
-    steps = Steps()  # before the thread in the background begins
+    steps = Steps()  # before the background thread starts
     for title, workers, wait in WAYS:
         with LocalServer() as server:
             workers = workers or options.workers
@@ -101,7 +101,7 @@ def main() -> None:
             )
         in_c = sum(number for name, number in found.items() if name.startswith("C "))
         own = (found.total() - in_c) / turns
-        print(f"{title:12} {own:6.1f} functions of Python, {in_c / turns:6.1f} of C a turn")
+        print(f"{title:12} {own:6.1f} Python calls, {in_c / turns:6.1f} C calls per acquisition")
         for name, number in found.most_common(options.most):
             print(f"{number / turns:12.2f} {name}")
 

@@ -1,10 +1,10 @@
-"""What asyncio locks cost, beside redis-py's own asyncio Lock in the same run.
+"""What asyncio locks cost, next to redis-py's own asyncio Lock in the same run.
 
     python benchmarks/tasks.py [--rounds 15]
 
-One task alone: median microseconds per cycle of taking and letting go. Two hundred tasks at
-once, each on a lock of its own: cycles per second, and the connections that they opened
-(redis-py's pool is given as many as it wants).
+One task alone: median microseconds per cycle of acquire and release. Two hundred tasks at
+once, each with its own lock: cycles per second, and the connections that they opened
+(redis-py's pool may open as many as it needs).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Cycle = Callable[[int], Awaitable[None]]
 
 
 def ways(theirs: redis.asyncio.Redis, ours: redis.asyncio.Redis) -> dict[str, Cycle]:
-    """One cycle of each way to lock; the argument is the lock's number."""
+    """One cycle of each kind of lock; the argument is the lock's number."""
 
     async def redis_py(number):
         async with theirs.lock(f"benchmark:{number}", timeout=10):
@@ -72,12 +72,12 @@ async def together(cycle: Cycle, cycles: int = 10) -> float:
 async def measured(
     cycles_of: dict[str, Cycle], measure: Callable[[Cycle], Awaitable[float]], rounds: int
 ) -> dict[str, float]:
-    """The median of each way; the ways take turns, in another order each round."""
-    taken: dict[str, list[float]] = {name: [] for name in cycles_of}
+    """The median of each kind of lock; each round measures all, in shuffled order."""
+    samples: dict[str, list[float]] = {name: [] for name in cycles_of}
     for _ in range(rounds):
         for name in random.sample(list(cycles_of), len(cycles_of)):
-            taken[name].append(await measure(cycles_of[name]))
-    return {name: statistics.median(values) for name, values in taken.items()}
+            samples[name].append(await measure(cycles_of[name]))
+    return {name: statistics.median(values) for name, values in samples.items()}
 
 
 async def run(server: LocalServer, rounds: int) -> None:

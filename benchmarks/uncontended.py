@@ -1,14 +1,14 @@
-"""What one uncontended lock costs, beside redis-py's own Lock in the same run.
+"""What one uncontended lock costs, next to redis-py's own Lock in the same run.
 
     python benchmarks/uncontended.py [--rounds 30] [--cycles 300] [--cores 2]
 
-Both run on one core, where a reply is read as soon as it is written: on two, most of the time
-goes to waking the other one, which is the machine's and not the lock's. ``--cores 2`` leaves that
-to the system. The first line is what two bare round trips cost.
+Client and server run on one core, where a reply is read as soon as it is written. On two cores,
+most of the time is spent waking the other core, which says nothing about the lock. ``--cores 2``
+leaves the choice of cores to the system. The first line is the cost of two bare round trips.
 
-The ways take turns in short rounds on one server, in another order each round, so that noise
-meets them all alike. The table gives the median round of each, per cycle of taking and letting
-go, and its ratio to redis-py.
+The locks are measured in alternating short rounds on one server, in shuffled order, so that noise
+affects them equally. The table gives the median round of each, per cycle of acquire and release,
+and its ratio to redis-py.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PEER = "redis-py: with client.lock(…)"
 
 
 class Traced(redis.Redis):
-    """A client that somebody wrapped: our commands go through its execute_command."""
+    """A client whose ``execute_command`` is overridden: our commands go through it."""
 
     def execute_command(self, *args, **options):
         return super().execute_command(*args, **options)
 
 
 def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], None]]:
-    """One cycle of each way to lock."""
+    """One cycle of each kind of lock."""
     shared = RedisLock("benchmark", client=client)
     shared_traced = RedisLock("benchmark", client=traced)
 
@@ -54,7 +54,7 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
         with RedisLock("benchmark", client=client):
             pass
 
-    def kept():
+    def reused():
         with shared:
             pass
 
@@ -77,7 +77,7 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
         "two bare round trips": round_trips,
         PEER: redis_py,
         "with RedisLock(…)": each_time,
-        "with a RedisLock made before": kept,
+        "with a reused RedisLock": reused,
         "@redis_lock": lambda: decorated(1),
         "acquire_lock, release_lock": functions,
         "with RedisLock, wrapped client": wrapped,
@@ -87,16 +87,16 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
 def measured(
     cycles_of: dict[str, Callable[[], None]], rounds: int, cycles: int
 ) -> dict[str, float]:
-    """The median microseconds of one cycle of each way."""
-    taken: dict[str, list[float]] = {name: [] for name in cycles_of}
+    """The median microseconds of one cycle of each kind of lock."""
+    samples: dict[str, list[float]] = {name: [] for name in cycles_of}
     for _ in range(rounds):
         for name in random.sample(list(cycles_of), len(cycles_of)):
             cycle = cycles_of[name]
             started = time.perf_counter()
             for _ in range(cycles):
                 cycle()
-            taken[name].append((time.perf_counter() - started) / cycles * 1e6)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            samples[name].append((time.perf_counter() - started) / cycles * 1e6)
+    return {name: statistics.median(times) for name, times in samples.items()}
 
 
 def main() -> None:
@@ -116,8 +116,8 @@ def main() -> None:
     print(f"redis-py {redis.__version__}, one thread, loopback, {cores}, µs per cycle (median)")
     for name, microseconds in medians.items():
         print(f"{name:32} {microseconds:8.1f}   {microseconds / base:5.2f}")
-    extra = medians["@redis_lock"] - medians["with a RedisLock made before"]
-    print(f"the decorator adds {extra:.1f} µs to a lock made before")
+    extra = medians["@redis_lock"] - medians["with a reused RedisLock"]
+    print(f"the decorator adds {extra:.1f} µs to a reused lock")
 
 
 if __name__ == "__main__":

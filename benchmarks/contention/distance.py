@@ -1,4 +1,4 @@
-"""A server that is further away: a proxy, in a process of its own, that only delays."""
+"""A server that is further away: a proxy, in its own process, that only adds delay."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ HOST = "127.0.0.1"
 
 @contextlib.contextmanager
 def distant(port: int, round_trip: float, processes: Any = multiprocessing) -> Iterator[int]:
-    """The port at which the server answers later by so many seconds."""
-    subscriber = socket.create_server((HOST, 0), backlog=256)
-    proxy = processes.Process(target=delay, args=(subscriber, port, round_trip / 2), daemon=True)
+    """A port at which the server answers with ``round_trip`` seconds of added delay."""
+    listener = socket.create_server((HOST, 0), backlog=256)
+    proxy = processes.Process(target=delay, args=(listener, port, round_trip / 2), daemon=True)
     proxy.start()
     try:
-        yield subscriber.getsockname()[1]
+        yield listener.getsockname()[1]
     finally:
         proxy.kill()
         proxy.join()
-        subscriber.close()
+        listener.close()
 
 
-def delay(subscriber: socket.socket, port: int, seconds: float) -> None:
-    """Carry every piece in both directions, each ``seconds`` after it came.
+def delay(listener: socket.socket, port: int, seconds: float) -> None:
+    """Forward data in both directions, each chunk ``seconds`` after it arrived.
 
-    All pieces are delayed alike, so they leave in the order in which they came.
+    All chunks have the same delay, so they leave in the order of their arrival.
     """
-    # Only this selector waits for less than a millisecond.
+    # Only this selector supports timeouts below a millisecond.
     with selectors.SelectSelector() as selector:
-        selector.register(subscriber, selectors.EVENT_READ)
+        selector.register(listener, selectors.EVENT_READ)
         due: deque[tuple[float, socket.socket, bytes]] = deque()
         while True:
             left = max(0.0, due[0][0] - time.monotonic()) if due else None
             for key, _ in selector.select(left):
-                if key.fileobj is subscriber:
-                    connect(subscriber, port, selector)
+                if key.fileobj is listener:
+                    connect(listener, port, selector)
                 else:
                     due.append((time.monotonic() + seconds, key.data, received(key.fileobj)))
                     if not due[-1][2]:
@@ -50,15 +50,15 @@ def delay(subscriber: socket.socket, port: int, seconds: float) -> None:
                 send(*due.popleft()[1:])
 
 
-def connect(subscriber: socket.socket, port: int, selector: selectors.BaseSelector) -> None:
-    client, server = subscriber.accept()[0], socket.create_connection((HOST, port))
+def connect(listener: socket.socket, port: int, selector: selectors.BaseSelector) -> None:
+    client, server = listener.accept()[0], socket.create_connection((HOST, port))
     for end, other in ((client, server), (server, client)):
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(end, selectors.EVENT_READ, other)
 
 
 def received(end: Any) -> bytes:
-    """What came; nothing from an end that has left."""
+    """The data that arrived; empty if the connection was closed or reset."""
     try:
         data: bytes = end.recv(65536)
     except OSError:
@@ -67,7 +67,7 @@ def received(end: Any) -> bytes:
 
 
 def send(end: socket.socket, data: bytes) -> None:
-    # Whoever has left needs nothing more.
+    # A closed connection needs no more data.
     with contextlib.suppress(OSError):
         if data:
             end.sendall(data)

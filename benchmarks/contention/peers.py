@@ -1,4 +1,4 @@
-"""The ways to wait for a lock that are compared. Each makes locks for one process."""
+"""The locks that are compared. Each peer makes locks for one process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-#: The same lease for everybody, in seconds.
+#: The lease of every lock, in seconds.
 EXPIRE = 10
-#: Longer than anybody waits, in seconds.
+#: Longer than any wait, in seconds.
 PATIENCE = 120
-#: Connections that a pool may open: as many as it wants.
+#: Connections that a pool may open: more than it needs.
 MANY = 1000
 #: Makes a new lock, a context manager, each time.
 NewLock = Callable[[], Any]
@@ -20,12 +20,12 @@ NewLock = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Peer:
-    """A way to lock.
+    """A kind of lock.
 
     Attributes:
-        package: what must be installed.
-        threads, tasks: from a port and a lock's name, what makes locks of it for threads or
-            for asyncio; None where there is no such thing.
+        package: the module that must be installed.
+        threads, tasks: take a port and a lock's name, and return a factory of such locks for
+            threads or for asyncio; None if the package has none.
     """
 
     title: str
@@ -73,7 +73,7 @@ def python_redis_lock(port: int, name: str) -> NewLock:
     import redis
     import redis_lock
 
-    # It waits by BLPOP for as long as its lease: longer than redis-py 8 waits for a reply.
+    # It blocks in BLPOP for the length of its lease: longer than the socket timeout of redis-py 8.
     client = redis.Redis(port=port, max_connections=MANY, socket_timeout=None)
     return lambda: redis_lock.Lock(client, name, expire=EXPIRE)
 

@@ -1,4 +1,4 @@
-"""A picture of bars, readable on light and on dark pages."""
+"""A bar chart as SVG, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ text { font: 13px system-ui, sans-serif; fill: #57606a }
 
 
 def bars(groups: dict[str, dict[str, float]], ours: str, unit: str) -> str:
-    """Horizontal bars in groups, each group with a scale of its own."""
+    """Horizontal bars in groups, each group with its own scale."""
     shapes: list[str] = []
     y = 20
     for title, values in groups.items():

@@ -1,11 +1,11 @@
-"""What was measured, as text for a terminal and as tables for the documentation."""
+"""The results as text for a terminal and as tables for the documentation."""
 
 from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterable
 
-#: One way to lock: what was found of it.
+#: The figures of one lock, by name.
 Found = dict[str, float]
 HEADER = (
     "",
@@ -28,12 +28,12 @@ HEADER = (
     "ratio",
     "connections",
 )
-#: Where the tables stand in the page.
+#: The markers around the tables in the page.
 BEGIN, END = ".. the tables begin\n", ".. the tables end\n"
 
 
 def rows(found: dict[str, Found], base: str) -> list[tuple[str, ...]]:
-    """A row for each way to lock; ratios to ``base``."""
+    """One row for each lock, with ratios to ``base``."""
     return [row(title, one, found[base]) for title, one in found.items()]
 
 
@@ -70,10 +70,7 @@ def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
     widths[0] = max(widths[0], 44)
     return "\n".join(
         line[0].ljust(widths[0])
-        + "".join(
-            f"  {token_slot:>{width}}"
-            for token_slot, width in zip(line[1:], widths[1:], strict=True)
-        )
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
         for line in lines
     )
 
@@ -81,15 +78,15 @@ def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
 def markup(title: str, table: Iterable[tuple[str, ...]]) -> str:
     """The same for the documentation."""
     lines = [f".. csv-table:: {title}", "   :header: " + csv(HEADER), ""]
-    return "\n".join([*lines, *("   " + csv(token_slots) for token_slots in table), ""])
+    return "\n".join([*lines, *("   " + csv(cells) for cells in table), ""])
 
 
-def csv(token_slots: Iterable[str]) -> str:
-    return ", ".join(f'"{token_slot}"' for token_slot in token_slots)
+def csv(cells: Iterable[str]) -> str:
+    return ", ".join(f'"{cell}"' for cell in cells)
 
 
 def put(page: pathlib.Path, tables: str) -> None:
-    """Write tables into a page, in place of the old ones."""
+    """Replace the tables of a page."""
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]

@@ -1,4 +1,4 @@
-"""Workers that take one lock as often as they can, and what is measured of them."""
+"""Workers that acquire one lock as often as they can, and their measurement."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ import redis
 
 from contention.peers import NewLock, Peer
 
-#: Seconds of a round that are not measured.
+#: Seconds at the start of a round that are not measured.
 WARM_UP = 0.25
-#: Seconds after which a process that does not answer is given up.
+#: Seconds after which a process that does not answer counts as stuck.
 STUCK = 30
-#: Fresh processes: nothing of the parent's is in them.
+#: New processes, which inherit nothing from the parent.
 processes = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Who wants the lock, and for how long; durations in seconds.
+    """The number of workers and how long they hold the lock; durations in seconds.
 
     Attributes:
-        kind: what each worker is: one of "threads" and "tasks".
-        round_trip: added to every request.
+        kind: "threads" or "tasks".
+        workers: in each process.
+        round_trip: delay added to every request.
     """
 
     kind: str
@@ -52,8 +53,8 @@ class Workload:
         return title
 
 
-class QueuedWaiter(NamedTuple):
-    """One worker's time with the lock, or its wait for it that the end of the round cut short."""
+class Turn(NamedTuple):
+    """One acquisition by a worker, or a wait that was cut short by the end of the round."""
 
     entered: float
     waited: float
@@ -64,20 +65,20 @@ class QueuedWaiter(NamedTuple):
 class Record:
     """What the workers of one process did."""
 
-    waiters: list[QueuedWaiter] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     waiting: dict[int, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
-    def result(self, end: float) -> tuple[list[QueuedWaiter], list[QueuedWaiter], list[str]]:
-        """Turns, waits without end, and failures."""
-        waits = [QueuedWaiter(end, end - since, n) for n, since in list(self.waiting.items())]
-        return list(self.waiters), waits, list(self.failures)
+    def result(self, end: float) -> tuple[list[Turn], list[Turn], list[str]]:
+        """Turns, unfinished waits, and failures."""
+        waits = [Turn(end, end - since, n) for n, since in list(self.waiting.items())]
+        return list(self.turns), waits, list(self.failures)
 
 
 def work(
     peer: Peer, workload: Workload, port: int, name: str, first: int, parent: Connection
 ) -> None:
-    """Be one process of a workload, whose workers are numbered from ``first``."""
+    """Run one process of a workload, whose workers are numbered from ``first``."""
     numbers, record = range(first, first + workload.workers), Record()
     if workload.kind == "tasks":
         asyncio.run(tasks(peer, workload, port, name, numbers, parent, record))
@@ -101,7 +102,7 @@ def threads(
     def one(number: int) -> None:
         try:
             while True:
-                take(new_lock, number, workload.hold, record)
+                acquire_once(new_lock, number, workload.hold, record)
         except Exception as error:
             record.failures.append(f"{type(error).__name__}: {error}")
 
@@ -109,24 +110,24 @@ def threads(
     parent.recv()
     for number in numbers:
         threading.Thread(target=one, args=(number,), daemon=True).start()
-    end = told_the_end(parent)
+    end = wait_for_end(parent)
     parent.send(record.result(end))
     parent.recv()
 
 
-def told_the_end(parent: Connection) -> Any:
-    """When the round ended; until that is told, answer how much processor time was used."""
-    while (told := parent.recv()) == "cpu":
+def wait_for_end(parent: Connection) -> Any:
+    """Wait for the time when the round ended; report the CPU time used whenever asked."""
+    while (message := parent.recv()) == "cpu":
         parent.send(time.process_time())
-    return told
+    return message
 
 
-def take(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
-    record.waiting[number] = asked = time.monotonic()
+def acquire_once(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
+    record.waiting[number] = began = time.monotonic()
     with new_lock():
         entered = time.monotonic()
         del record.waiting[number]
-        record.waiters.append(QueuedWaiter(entered, entered - asked, number))
+        record.turns.append(Turn(entered, entered - began, number))
         if hold:
             time.sleep(hold)
 
@@ -147,38 +148,38 @@ async def tasks(
     async def one(number: int) -> None:
         try:
             while True:
-                await take_in_task(new_lock, number, workload.hold, record)
+                await acquire_once_async(new_lock, number, workload.hold, record)
         except Exception as error:
             record.failures.append(f"{type(error).__name__}: {error}")
 
     parent.send("ready")
     parent.recv()
     running = [asyncio.create_task(one(number)) for number in numbers]
-    end = await loop.run_in_executor(None, told_the_end, parent)
+    end = await loop.run_in_executor(None, wait_for_end, parent)
     parent.send(record.result(end))
     parent.recv()
     assert running
 
 
-async def take_in_task(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
-    record.waiting[number] = asked = time.monotonic()
+async def acquire_once_async(new_lock: NewLock, number: int, hold: float, record: Record) -> None:
+    record.waiting[number] = began = time.monotonic()
     async with new_lock():
         entered = time.monotonic()
         del record.waiting[number]
-        record.waiters.append(QueuedWaiter(entered, entered - asked, number))
+        record.turns.append(Turn(entered, entered - began, number))
         if hold:
             await asyncio.sleep(hold)
 
 
 @contextmanager
 def at_work(peer: Peer, workload: Workload, port: int, name: str) -> Iterator[list[Connection]]:
-    """The ends to talk to a workload's processes, which wait to begin; they are killed at last."""
+    """Pipes to the processes of a workload, which wait to begin; they are killed at the end."""
     ends, started = [], []
     try:
         for number in range(workload.processes):
             own, theirs = processes.Pipe()
-            client_state = (peer, workload, port, name, number * workload.workers, theirs)
-            process = processes.Process(target=work, args=client_state, daemon=True)
+            arguments = (peer, workload, port, name, number * workload.workers, theirs)
+            process = processes.Process(target=work, args=arguments, daemon=True)
             process.start()
             theirs.close()
             started.append(process)
@@ -202,8 +203,8 @@ class Reading(NamedTuple):
     """What the server has done so far.
 
     Attributes:
-        commands: run, with those that scripts call.
-        reads: from connections. A request is one, unless several come in one piece.
+        commands: commands run, including those that scripts call.
+        reads: reads from connections: one for each request, unless several arrive together.
         cpu: seconds.
         connections: open now.
     """
@@ -226,7 +227,7 @@ def read(server: redis.Redis) -> Reading:
 
 
 def used(ends: list[Connection]) -> float:
-    """Seconds of processor time that the processes have used."""
+    """Seconds of CPU time that the processes have used."""
     for end in ends:
         end.send("cpu")
     return sum(answer(end) for end in ends)
@@ -235,7 +236,7 @@ def used(ends: list[Connection]) -> float:
 def measured(
     peer: Peer, workload: Workload, port: int, name: str, seconds: float, server: redis.Redis
 ) -> tuple[dict[str, float], list[str]]:
-    """What was found in one round, and what went wrong in it."""
+    """The figures of one round, and its failures."""
     with at_work(peer, workload, port, name) as ends:
         for end in ends:
             end.send("begin")
@@ -263,9 +264,9 @@ def measured(
 
 
 def judged(
-    turns: list[QueuedWaiter], waiting: list[QueuedWaiter], workers: int, seconds: float
+    turns: list[Turn], waiting: list[Turn], workers: int, seconds: float
 ) -> dict[str, float]:
-    """Rates, fairness and waits; of a wait that was cut short, as long as it had lasted."""
+    """Rates, fairness and waits; an unfinished wait counts with its length so far."""
     each = [0] * workers
     for turn in turns:
         each[turn.worker] += 1
@@ -284,15 +285,15 @@ def judged(
 
 
 def jain(each: list[int]) -> float:
-    """Jain's index: 1 where all have the same, 1/n where one has everything."""
+    """Jain's fairness index: 1 if all are equal, 1/n if one has everything."""
     squares = sum(number * number for number in each)
     return sum(each) ** 2 / (len(each) * squares) if squares else 0.0
 
 
 def crowd(peer: Peer, port: int, name: str, waiters: int, server: redis.Redis) -> dict[str, float]:
-    """As many tasks of one process at one lock, each of which takes it once."""
+    """Measure many tasks of one process that acquire one lock once each."""
     own, theirs = processes.Pipe()
-    process = processes.Process(target=queue_up, args=(peer, port, name, waiters, theirs))
+    process = processes.Process(target=run_crowd, args=(peer, port, name, waiters, theirs))
     process.start()
     most = 0
     try:
@@ -305,15 +306,15 @@ def crowd(peer: Peer, port: int, name: str, waiters: int, server: redis.Redis) -
     return {"served": served, "seconds": seconds, "longest": longest, "connections": most}
 
 
-def queue_up(peer: Peer, port: int, name: str, waiters: int, parent: Connection) -> None:
-    """Be the process of a crowd."""
+def run_crowd(peer: Peer, port: int, name: str, waiters: int, parent: Connection) -> None:
+    """Run the process of a crowd."""
 
     async def run() -> None:
         record, new_lock = Record(), peer.tasks(port, name)
         started = time.monotonic()
-        each = [take_in_task(new_lock, number, 0, record) for number in range(waiters)]
+        each = [acquire_once_async(new_lock, number, 0, record) for number in range(waiters)]
         await asyncio.gather(*each, return_exceptions=True)
-        longest = max((turn.waited for turn in record.waiters), default=0.0)
-        parent.send((len(record.waiters), time.monotonic() - started, longest))
+        longest = max((turn.waited for turn in record.turns), default=0.0)
+        parent.send((len(record.turns), time.monotonic() - started, longest))
 
     asyncio.run(run())
