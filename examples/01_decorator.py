@@ -1,7 +1,7 @@
-"""@redis_lock: the ways to name the lock of a call, and what a call does when the lock is busy.
+"""@redis_lock: how to name the lock of a call, and what a call does when the lock is busy.
 
-Inside a decorated function ``current_lease()`` is the lease it runs under; from outside
-``function.lock_for(...)`` is the lock that a call with these arguments would take.
+Inside a decorated function ``current_lease()`` returns its lease; elsewhere
+``function.lock_for(...)`` returns the lock that a call with these arguments would acquire.
 
 Prints, among others::
 
@@ -9,7 +9,7 @@ Prints, among others::
     pay: lock order:7
     refund: lock order:7
     transfer: lock account:A-17, account:B-2
-    order 7 locked while nobody pays: False
+    order 7 locked while no payment runs: False
     order 7 locked while another process pays: True
     tidy_up: skipped
     warm_cache: another process does it
@@ -41,7 +41,7 @@ def refund(payment):
     print("refund: lock", current_lease().lock_name)
 
 
-@redis_lock(["account:{source}", "account:{target}"])  # both or none, never a deadlock
+@redis_lock(["account:{source}", "account:{target}"])  # both or none, without deadlocks
 def transfer(source, target):
     print("transfer: lock", current_lease().lock_name)
 
@@ -63,7 +63,7 @@ def main():
         pay(7, amount=5)
         refund({"order": 7})
         transfer("B-2", "A-17")
-        print("order 7 locked while nobody pays:", pay.lock_for(7).locked())
+        print("order 7 locked while no payment runs:", pay.lock_for(7).locked())
         for lock_name in ("order:7", "tidy-up", "cache"):
             acquire_lock(another_process, lock_name, expire=2)
         print("order 7 locked while another process pays:", pay.lock_for(order_id=7).locked())

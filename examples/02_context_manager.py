@@ -1,13 +1,13 @@
-"""RedisLock: a with-block, one try without waiting, several names, and what a lease can tell.
+"""RedisLock: a with-block, one attempt without waiting, several names, and the lease's methods.
 
-A RedisLock only describes a lock; every acquisition of it is a Lease. A lock that is not
-free in time raises LockTimeoutError, which carries its facts as attributes.
+A RedisLock only describes a lock; every acquisition of it is a Lease. If a lock is not
+free in time, LockTimeoutError is raised, with the details as attributes.
 
 Prints, among others::
 
     held: report, key sys:lock:report
     the key holds the lease's identifier: True
-    another thread, one try: None
+    another thread, one attempt: None
     after the block, locked: False
     both names: account:1, account:2
     timeout: lock report is held by ...
@@ -30,11 +30,11 @@ def show_lease(lock, pool):
     with lock as lease:
         print(f"held: {lease.lock_name}, key {lease.key}")
         print("the key holds the lease's identifier:", lock.owner() == lease.identifier)
-        print("another thread, one try:", pool.submit(lock.acquire, blocking=False).result())
+        print("another thread, one attempt:", pool.submit(lock.acquire, blocking=False).result())
         print(f"remaining: {lease.remaining():.2f} s of {lease.expire} s")
-        lease.extend(60)  # a long step comes: 60 s from now
+        lease.extend(60)  # before a long step: 60 s from now
         print(f"remaining after extend(60): {lease.remaining():.2f} s")
-        lease.check()  # raises LockLostError if the lease had ended by now
+        lease.check()  # raises LockLostError if the lease has ended
     print("after the block, locked:", lock.locked())
 
 
@@ -44,7 +44,7 @@ def use(lock):
 
 
 def show_timeout(lock, pool):
-    lease = lock.acquire()  # by hand: None if the lock was busy, and release() is up to us
+    lease = lock.acquire()  # None if the lock is busy; the caller must call release()
     try:
         print(pool.submit(use, lock).result())
     except LockTimeoutError as error:

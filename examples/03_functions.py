@@ -1,8 +1,8 @@
-"""The plain functions: acquire_lock gives an identifier, release_lock and extend_lock want it.
+"""The plain functions: acquire_lock returns an identifier for release_lock and extend_lock.
 
-No state but the identifier, which may be handed to another process. release_lock has three
+The identifier is the only state, and it may be passed to another process. release_lock has three
 methods: WATCH/MULTI/EXEC (the default on one server), a Lua script (the default on a
-cluster), and one native command where the server has it.
+cluster), and one native command if the server has it.
 
 Prints, among others::
 
@@ -47,7 +47,7 @@ def main():
         release_lock(conn, "nightly", identifier)
         for method in (None, "transaction", "script", "native"):
             show_release(conn, method)
-        # A lock that is gone already counts as released: calling it twice is safe.
+        # A lock that no longer exists counts as released: calling it twice is safe.
         print("released again:", release_lock(conn, "nightly", identifier))
 
 

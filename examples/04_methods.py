@@ -1,6 +1,8 @@
-"""@redis_lock on methods: the template may read attributes of self, so every instance has its
-own locks and equal instances in other processes share them. Class methods, static methods
-and inherited methods work the same; a generator holds its lock while it runs.
+"""@redis_lock on methods: the template may read attributes of self.
+
+So every instance has its own locks, and instances with the same attributes in other processes
+share them. Class methods, static methods and inherited methods work the same; a generator
+holds its lock while it runs.
 
 Prints, among others::
 
@@ -50,7 +52,7 @@ class Warehouse:
 
 
 class ColdWarehouse(Warehouse):
-    """Inherits the locked methods; its instances give the names their own attributes."""
+    """Inherits the locked methods; the lock names use the attributes of its instances."""
 
 
 def main():
@@ -62,7 +64,7 @@ def main():
         print("audit:", Warehouse.audit())
         print("audit (inherited):", ColdWarehouse.audit())
         print("price:", Warehouse.price("bolt"))
-        lock = Warehouse.export.lock_for(north)  # looked up on the class: self is an argument
+        lock = Warehouse.export.lock_for(north)  # called on the class, so self is an argument
         for row in north.export():
             print(f"row {row}, export locked:", lock.locked())
         print("after the last row, export locked:", lock.locked())

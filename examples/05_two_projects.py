@@ -1,7 +1,7 @@
 """Two projects in one process, each with its own connection hook, prefix and defaults.
 
-Both lock "order:7" at the same time and do not meet: one Locks per project, nothing shared.
-(With REDIS_URL set both use that one server, and the prefixes keep them apart.)
+Both lock "order:7" at the same time without conflict: one Locks per project, nothing shared.
+(With REDIS_URL set both use that one server, and the prefixes separate them.)
 
 Prints, among others::
 
@@ -31,7 +31,7 @@ def connect(project):
     return redis.Redis.from_url(urls[project])
 
 
-# Each project makes its own once, in a module of its own; no hook is called yet.
+# Each project creates its Locks once, in its own module; no hook is called yet.
 shop = Locks(get_redis_connection=lambda: connect("shop"), prefix="shop:lock:", expire=30)
 billing = Locks(get_redis_connection=lambda: connect("billing"), prefix="billing:lock:", expire=5)
 

@@ -1,7 +1,7 @@
 """Django: the URL in the settings, the hook set in AppConfig.ready, a view under @redis_lock.
 
-The connection is made at the first locked request, in the process that serves it. A small
-view decorator outside the lock answers 409 with Retry-After while somebody else is editing.
+The connection is opened by the first locked request, in the process that serves it. A small
+view decorator outside the lock responds with 409 and Retry-After while another request is editing.
 
 Prints, among others::
 
@@ -44,7 +44,7 @@ class ArticlesConfig(AppConfig):
 
 def busy_is_409(view):
     @functools.wraps(view)
-    def answer(request, article_id):
+    def respond(request, article_id):
         try:
             return view(request, article_id)
         except LockTimeoutError as error:
@@ -52,7 +52,7 @@ def busy_is_409(view):
             text = f"article {article_id} is being edited"
             return HttpResponse(text, status=409, headers={"Retry-After": wait})
 
-    return answer
+    return respond
 
 
 @busy_is_409
@@ -68,7 +68,7 @@ def show(what, response):
 
 def main():
     with server_url() as url, redis.Redis.from_url(url) as another_process:
-        # In a project these stand in settings.py.
+        # In a project these are in settings.py.
         apps = [f"{__name__}.{ArticlesConfig.__name__}"]
         settings.configure(REDIS_URL=url, REDIS_LOCK_PREFIX="site:lock:", INSTALLED_APPS=apps)
         django.setup()

@@ -1,7 +1,8 @@
-"""Flask: the hook is set in the app factory, the route decorator stands OUTSIDE @redis_lock.
+"""Flask: the hook is set in the app factory, the route decorator goes OUTSIDE @redis_lock.
 
-Flask registers what the route decorator gets, so with the two swapped it would register the
-bare function and nothing would be locked. One error handler answers 503 with Retry-After.
+Flask registers the function that the route decorator receives. With the two swapped it would
+register the undecorated function, without a lock. One error handler responds with 503 and
+Retry-After.
 
 Prints, among others::
 

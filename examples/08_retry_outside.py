@@ -1,12 +1,12 @@
 """A retry decorator belongs OUTSIDE the lock, and should repeat only what is safe to repeat.
 
-LockTimeoutError: the function was not called, so trying again is always safe.
-LockLostError: it did run, perhaps beside another holder: repeat only what may be done twice.
+LockTimeoutError: the function was not called, so a retry is always safe.
+LockLostError: it did run, perhaps concurrently with another holder: retry only if it is idempotent.
 A ConnectionError may come from the lock or from the function itself: the same rule.
 
 Prints, among others::
 
-    try 1: busy
+    attempt 1: busy
     import_prices ran once
     slow_report: LockLostError, not repeated
     slow_report ran once
@@ -34,15 +34,15 @@ from redis_lock_decorators import (
 runs = collections.Counter()
 
 
-def retried(tries, pause):
+def retried(attempts, pause):
     def decorate(function):
         @functools.wraps(function)
         def call(*args, **kwargs):
-            for number in range(1, tries):
+            for number in range(1, attempts):
                 try:
                     return function(*args, **kwargs)
                 except LockTimeoutError:  # nothing else: the function has not run
-                    print(f"try {number}: busy")
+                    print(f"attempt {number}: busy")
                     time.sleep(pause)
             return function(*args, **kwargs)
 
@@ -51,23 +51,23 @@ def retried(tries, pause):
     return decorate
 
 
-@retried(tries=4, pause=0.5)
+@retried(attempts=4, pause=0.5)
 @redis_lock("prices", acquire_time=0.1)  # a short wait inside, a long one outside
 def import_prices():
     runs["import_prices"] += 1
 
 
-@retried(tries=4, pause=0.1)
+@retried(attempts=4, pause=0.1)
 @redis_lock("report", expire=0.2, auto_renew=False)
 def slow_report():
     runs["slow_report"] += 1
-    time.sleep(0.4)  # longer than the lease, which nobody renews
+    time.sleep(0.4)  # longer than the lease, which is not renewed
 
 
 def main():
     with server_url() as url, redis.Redis.from_url(url) as another_process:
         configure(get_redis_connection=lambda: redis.Redis.from_url(url))
-        acquire_lock(another_process, "prices", expire=0.9)  # it frees itself
+        acquire_lock(another_process, "prices", expire=0.9)  # it expires
         import_prices()
         print("import_prices ran once" if runs["import_prices"] == 1 else "ran again")
         try:

@@ -1,7 +1,7 @@
-"""The same code on a cluster of three nodes: only the client in the hook is another one.
+"""The same code on a cluster of three nodes: only the client in the hook differs.
 
-Several names are held all or none wherever their slots are. Names with one hash tag share a
-slot and are taken in one step; in a template its braces are written twice: "{{acct}}:{src}".
+Several names are acquired all or none, wherever their slots are. Names with the same hash tag share
+a slot and are acquired in one step; in a template its braces are doubled: "{{acct}}:{src}".
 
 Prints, among others::
 

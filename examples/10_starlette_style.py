@@ -1,7 +1,7 @@
-"""Starlette (and so FastAPI): an async route under @redis_lock, the client made in the lifespan.
+"""Starlette and FastAPI: an async route under @redis_lock, the client created in the lifespan.
 
-The hook is called once for each event loop, at the first lock; the lifespan closes its client.
-One exception handler answers 409 with Retry-After.
+The hook is called once for each event loop, at the first lock; the lifespan closes the client.
+One exception handler responds with 409 and Retry-After.
 
 Prints, among others::
 
@@ -71,8 +71,8 @@ async def visit(app):
         identifier = await acquire_lock(app.state.redis, "order:7", expire=3)
         show("busy", await client.post("/orders/7/payment"))
         await release_lock(app.state.redis, "order:7", identifier)
-        answers = await asyncio.gather(*[client.post("/orders/8/payment") for _ in range(20)])
-        codes = collections.Counter(answer.status_code for answer in answers)
+        responses = await asyncio.gather(*[client.post("/orders/8/payment") for _ in range(20)])
+        codes = collections.Counter(response.status_code for response in responses)
         print(f"twenty at once: {codes[200]} x 200, {codes[409]} x 409")
 
 

@@ -1,17 +1,17 @@
-"""A program written for redis-py's own Lock: it keeps its words, and changes the class.
+"""A program written for redis-py's own Lock: only the lock class changes.
 
-``client.lock(…)`` takes ``lock_class``, for blocking and for asyncio clients. The names of the
-locks, their values in Redis and the errors to catch stay the same, so that processes with the
-old class and with the new one exclude each other while the change is rolled out.
+``client.lock(…)`` accepts ``lock_class``, for blocking and for asyncio clients. The names of the
+locks, their values in Redis and the errors to catch stay the same, so processes with the
+old class and with the new one exclude each other during the roll-out.
 
 Prints, among others::
 
-    report: held, 3 s, by a token of 33 letters
-    report: old class gets it meanwhile: False
+    report: held, 3 s, with a token of 33 letters
+    report: the old class acquires it meanwhile: False
     report: extended to 10 s: True
-    stolen: LockNotOwnedError, as redis-py's...
-    asyncio: 4 tasks shared one lock, each with a token of its own: True
-    asyncio: owned by a task that tried in vain to acquire it: False
+    stolen: LockNotOwnedError, as with redis-py...
+    asyncio: 4 tasks shared one lock, each with its own token: True
+    asyncio: owned by a task that failed to acquire it: False
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from redis_lock_decorators.lock import Lock
 def report(client):
     with client.lock("report", timeout=3, lock_class=Lock) as lock:
         seconds, letters = round(client.pttl("report") / 1000), len(lock.local.token)
-        print(f"report: held, {seconds} s, by a token of {letters} letters")
+        print(f"report: held, {seconds} s, with a token of {letters} letters")
         old = client.lock("report", timeout=3)
-        print("report: old class gets it meanwhile:", old.acquire(blocking=False))
+        print("report: the old class acquires it meanwhile:", old.acquire(blocking=False))
         print("report: extended to 10 s:", lock.extend(10, replace_ttl=True))
 
 
@@ -44,7 +44,7 @@ def stolen(client):
     try:
         lock.release()
     except redis.exceptions.LockNotOwnedError as error:
-        print(f"stolen: LockNotOwnedError, as redis-py's ({error})")
+        print(f"stolen: LockNotOwnedError, as with redis-py ({error})")
 
 
 async def tasks(url):
@@ -52,10 +52,10 @@ async def tasks(url):
         lock = client.lock("tasks", timeout=3, sleep=0.01, lock_class=AsyncLock)
         tokens = await asyncio.gather(*[work(lock) for _ in range(4)])
         own = len(set(tokens)) == 4
-        print("asyncio: 4 tasks shared one lock, each with a token of its own:", own)
+        print("asyncio: 4 tasks shared one lock, each with its own token:", own)
         async with lock:
-            owned = await asyncio.create_task(try_in_vain(lock))
-            print("asyncio: owned by a task that tried in vain to acquire it:", owned)
+            owned = await asyncio.create_task(fail_to_acquire(lock))
+            print("asyncio: owned by a task that failed to acquire it:", owned)
 
 
 async def work(lock):
@@ -63,7 +63,7 @@ async def work(lock):
         return lock.local.token
 
 
-async def try_in_vain(lock):
+async def fail_to_acquire(lock):
     await lock.acquire(blocking=False)
     return await lock.owned()
 

@@ -1,17 +1,17 @@
-"""A fence: the database refuses the late write of a holder that was paused.
+"""Fencing: the database refuses the late write of a holder that was paused.
 
-No lock can stop a process that sleeps through the end of its lease and then goes on. So each
-row keeps the fence of whoever wrote it last, and an UPDATE takes no smaller one. Here a worker
-is stopped (SIGSTOP) while it holds the lock; another takes the lock and writes; the first one
-goes on and writes too. Needs SQLAlchemy.
+No lock can stop a process that is paused past the end of its lease and then continues. So each
+row stores the fence (fencing token) of its last writer, and an UPDATE with a smaller one is
+refused. Here a worker is stopped (SIGSTOP) while it holds the lock; another worker acquires the
+lock and writes; then the first one continues and tries to write. Needs SQLAlchemy.
 
 Prints, among others::
 
-    first: in the lock, fence ...
-    first: paused until its lease is over
-    second: in the lock, fence ...
+    first: holds the lock, fence ...
+    first: paused until its lease has ended
+    second: holds the lock, fence ...
     second: rows written: 1
-    first: goes on, rows written: 0
+    first: continues, rows written: 0
     first: LockLostError at the end of its block
     the second fence is greater: True
     report 7: written by second
@@ -51,7 +51,7 @@ class Report(Base):
 
 
 def write(engine, author, fence):
-    """How many rows took it: none if a later holder of the lock was here."""
+    """Return the number of rows written: none if a later holder has written."""
     change = (
         update(Report)
         .where(Report.id == 7, Report.fence < fence)  # <= to write several times in one lease
@@ -61,36 +61,36 @@ def write(engine, author, fence):
         return connection.execute(change).rowcount
 
 
-def work(url, database, author, boss):
-    """Take the lock, and write when the boss says so; what became of it is told to the boss."""
+def work(url, database, author, parent):
+    """Acquire the lock, write when the parent process says so, and report the results to it."""
     lock = RedisLock("report:7", client=redis.Redis.from_url(url), expire=1, fencing=True)
     try:
         with lock as lease:
-            boss.send(lease.fence)
-            boss.recv()  # the work takes its time, and just here the process is paused
-            boss.send(write(create_engine(database), author, lease.fence))
+            parent.send(lease.fence)
+            parent.recv()  # long work, during which the process is paused
+            parent.send(write(create_engine(database), author, lease.fence))
     except LockLostError as error:
-        boss.send(type(error).__name__)
+        parent.send(type(error).__name__)
 
 
 @contextlib.contextmanager
 def worker(url, database, author):
-    """A process that works; gives its id and the line to it."""
-    line, end = processes.Pipe()
+    """Start a worker process; yields its id and a connection to it."""
+    connection, end = processes.Pipe()
     process = processes.Process(target=work, args=(url, database, author, end), daemon=True)
     process.start()
     end.close()
     try:
-        yield process.pid, line
+        yield process.pid, connection
     finally:
         process.kill()
         process.join()
 
 
-def answer(line):
-    if not line.poll(PATIENCE):
+def answer(connection):
+    if not connection.poll(PATIENCE):
         sys.exit("a worker does not answer")
-    return line.recv()
+    return connection.recv()
 
 
 def main():
@@ -105,19 +105,19 @@ def main():
 
         pid, first = stack.enter_context(worker(url, database, "first"))
         first_fence = answer(first)
-        print("first: in the lock, fence", first_fence)
+        print("first: holds the lock, fence", first_fence)
         os.kill(pid, signal.SIGSTOP)
-        print("first: paused until its lease is over")
+        print("first: paused until its lease has ended")
 
         _, second = stack.enter_context(worker(url, database, "second"))
         second_fence = answer(second)
-        print("second: in the lock, fence", second_fence)
+        print("second: holds the lock, fence", second_fence)
         second.send("write")
         print("second: rows written:", answer(second))
 
         first.send("write")
         os.kill(pid, signal.SIGCONT)
-        print("first: goes on, rows written:", answer(first))
+        print("first: continues, rows written:", answer(first))
         print(f"first: {answer(first)} at the end of its block")
 
         print("the second fence is greater:", second_fence > first_fence)

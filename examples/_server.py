@@ -1,4 +1,4 @@
-"""What every example starts with: a server to try it on."""
+"""The server on which every example runs."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ from redis_lock_decorators.testing import LocalServer
 
 @contextlib.contextmanager
 def server_url() -> Iterator[str]:
-    """The URL of the server in REDIS_URL, or of a local one that ends with the block."""
-    named = os.environ.get("REDIS_URL")
-    if named:
-        yield named
+    """The URL in REDIS_URL, or that of a local server that stops at the end of the block."""
+    configured = os.environ.get("REDIS_URL")
+    if configured:
+        yield configured
         return
     with LocalServer() as server:
         yield server.url

@@ -1,9 +1,9 @@
 """The online-user counter: wrong without a lock, exact with @redis_lock, exact after a crash.
 
-Several processes log users in and out; each time one reads the count, computes, and writes
+Several processes log users in and out; each login reads the count, computes, and writes
 it back. Three scenes on one real server: without a lock, with @redis_lock, and with a
-process killed by SIGKILL inside its section, after which the others wait until its lease
-ends. The status is 1 if a scene does not behave. ``make demo`` runs it in some ten seconds.
+process killed by SIGKILL inside its critical section, after which the others wait until its lease
+ends. The exit status is 1 if a scene fails. ``make demo`` runs it in about ten seconds.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from redis_lock_decorators import configure, current_lease, redis_lock
 
 WORKERS = 6
 STEPS = (1, 1, -1, 1, -1, 1, -1) * 200  # what each worker does: log in (1), log out (-1)
-AFTERWARDS = 500  # sections to see done after the kill
+AFTERWARDS = 500  # sections to wait for after the kill
 EXPIRE = 2.0
 PATIENCE = 30
 ONLINE, HISTORY, INSIDE, WAITS = KEYS = ("demo:online", "demo:history", "demo:in", "demo:waits")
@@ -32,7 +32,7 @@ processes = multiprocessing.get_context("spawn")
 
 
 def change(conn, step, pause=0.0):
-    """Read the count, compute, write back. The history is for the judge: who had read what."""
+    """Read the count, compute, write back. The history records which state each write had read."""
     count, seen = conn.pipeline().get(ONLINE).llen(HISTORY).execute()
     time.sleep(pause)
     count = int(count or 0) + step
@@ -46,13 +46,13 @@ def change_locked(conn, step):
 
 @redis_lock("online", expire=EXPIRE, acquire_time=PATIENCE)
 def stall(conn):
-    """Enter the section, say so, and hang between reading and writing."""
+    """Enter the section, report it, and hang between reading and writing."""
     conn.rpush(INSIDE, current_lease().key)
     change(conn, 1, pause=PATIENCE)
 
 
 def connect(url):
-    """A worker process's own connection, which is also the one of its locks."""
+    """The connection of a worker process, which its locks use too."""
     conn = redis.Redis.from_url(url)
     configure(get_redis_connection=lambda: conn)
     return conn
@@ -78,13 +78,13 @@ def work_until(url, ready, stop):
 def work_and_hang(url, ready):
     conn = connect(url)
     ready.wait(PATIENCE)
-    time.sleep(0.5)  # let the others do some work first
+    time.sleep(0.5)  # the others work first
     stall(conn)
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a scene left behind: the numbers of one line of the table."""
+    """The result of a scene: the numbers of one row of the table."""
 
     logins: int
     logouts: int
@@ -98,11 +98,11 @@ class Outcome:
 
 
 def judge(conn, seconds):
-    """Compare the count with the history, and tell which writes never reached the count."""
+    """Compare the count with the history, and count the lost updates."""
     history = [tuple(map(int, entry.split(b":"))) for entry in conn.lrange(HISTORY, 0, -1)]
-    kept, place = 0, len(history)
-    while place:  # from the last write to the one that it had read, and so on
-        kept, place = kept + 1, history[place - 1][1]
+    kept, position = 0, len(history)
+    while position:  # from the last write to the one that it had read, and so on
+        kept, position = kept + 1, history[position - 1][1]
     logins = sum(step == 1 for step, _ in history)
     logouts = len(history) - logins
     counted = int(conn.get(ONLINE) or 0)
@@ -110,7 +110,7 @@ def judge(conn, seconds):
 
 
 def side_by_side(conn, url, section):
-    """All workers do all their steps at once."""
+    """All workers do all their steps concurrently."""
     conn.delete(*KEYS)
     ready = processes.Barrier(WORKERS + 1)
     with running([(work, url, ready, section)] * WORKERS) as workers:
@@ -122,7 +122,7 @@ def side_by_side(conn, url, section):
 
 
 def kill_inside(conn, url):
-    """A worker is killed in its section; the outcome, and whether the others came in in time."""
+    """Kill a worker in its section; return the outcome, and whether the others entered in time."""
     conn.delete(*KEYS)
     ready, stop = processes.Barrier(WORKERS + 1), processes.Event()
     others = [(work_until, url, ready, stop)] * (WORKERS - 1)
@@ -139,20 +139,20 @@ def kill_inside(conn, url):
 
 
 def kill(conn, victim):
-    """Kill the victim inside its section; True if the others came in when its lease ended."""
+    """Kill the victim inside its section; True if the others entered when its lease ended."""
     _, key = conn.blpop([INSIDE], timeout=PATIENCE)
     done = conn.llen(HISTORY)
     time.sleep(0.5)
     left = conn.pttl(key) / 1000
     victim.kill()
     killed = time.monotonic()
-    untouched = conn.llen(HISTORY) == done
+    excluded = conn.llen(HISTORY) == done
     print(f"  killed after {done} sections, before it wrote; its lease has {left:.2f} s left")
     while conn.llen(HISTORY) == done and time.monotonic() < killed + PATIENCE:
         time.sleep(0.005)
     waited = time.monotonic() - killed
     print(f"  the next section was done {waited:.2f} s after the kill")
-    return untouched and left - 0.1 < waited < left + EXPIRE  # the machine may be busy
+    return excluded and left - 0.1 < waited < left + EXPIRE  # the machine may be busy
 
 
 @contextlib.contextmanager
@@ -176,12 +176,12 @@ def join(workers):
 
 
 def wait_for_sections(conn, total, workers):
-    """Show the progress until that many sections are done, or nobody works on."""
+    """Show progress until that many sections are done or all workers have ended."""
     watched, shown = sys.stdout.isatty(), -1
     while shown < total:
         working = any(worker.is_alive() for worker in workers)
         done = min(conn.llen(HISTORY), total)
-        if watched or 4 * done // total > 4 * shown // total:  # elsewhere a line per quarter
+        if watched or 4 * done // total > 4 * shown // total:  # otherwise a line per quarter
             bar, end = "#" * (40 * done // total), "\r" if watched else "\n"
             print(f"  {bar:.<40} {done} of {total} sections", end=end, flush=True)
             shown = done
@@ -212,7 +212,7 @@ def main():
     print("", *table(outcomes), "", sep="\n")
     exact = all(outcomes[scene].is_exact() for scene in ("with @redis_lock", "with a kill"))
     print("exact under the lock, also after the kill" if exact else "NOT EXACT under the lock")
-    print(f"the others came in {'when' if in_time else 'NOT when'} the lease ended")
+    print(f"the others entered {'when' if in_time else 'NOT when'} the lease ended")
     return 0 if exact and in_time else 1
 
 

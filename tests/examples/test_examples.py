@@ -1,4 +1,4 @@
-"""The examples run, and print what their docstrings promise."""
+"""The examples run and print what their docstrings say."""
 
 import ast
 import os
@@ -18,19 +18,19 @@ NEEDED = {
     "11_lock_class": "redis.asyncio",  # the same
     "12_fencing": "sqlalchemy",
 }
-PROMISE = "Prints, among others::"
+EXPECTED = "Prints, among others::"
 COLUMNS = ("logins", "logouts", "expected", "counted", "lost", "seconds", "per second")
 
 numbered = pytest.mark.parametrize("example", NUMBERED, ids=lambda path: path.stem)
 
 
 @numbered
-def test_example_prints_what_its_docstring_promises(example, tmp_path):
+def test_example_prints_what_its_docstring_says(example, tmp_path):
     skip_if_it_cannot_run(example)
 
     printed = run(example, cwd=tmp_path).splitlines()
 
-    assert [line for line in promised(example) if not is_printed(line, printed)] == []
+    assert [line for line in expected(example) if not is_printed(line, printed)] == []
 
 
 @numbered
@@ -64,9 +64,9 @@ def test_demo_loses_updates_only_without_the_lock(tmp_path):
 
 
 def run(*arguments, cwd):
-    """What a Python process prints; fails with all its output unless its status is 0."""
-    own = {"REDIS_URL", "REDIS_LOCK_CONNECTION"}  # the examples start servers of their own
-    environment = {name: value for name, value in os.environ.items() if name not in own}
+    """The output of a Python process; fails unless its exit status is 0."""
+    removed = {"REDIS_URL", "REDIS_LOCK_CONNECTION"}  # the examples start their own servers
+    environment = {name: value for name, value in os.environ.items() if name not in removed}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
@@ -85,11 +85,11 @@ def skip_if_it_cannot_run(example):
         pytest.importorskip(needed)
 
 
-def promised(example):
-    """The lines of the docstring's last part; "..." at the end of one stands for anything."""
+def expected(example):
+    """The lines of the docstring's last part; "..." at the end of a line matches any text."""
     docstring = ast.get_docstring(ast.parse(example.read_text(encoding="utf-8")))
-    lines = [line.strip() for line in docstring.partition(PROMISE)[2].splitlines()]
-    assert any(lines), f"{example.name} has no part {PROMISE!r}"
+    lines = [line.strip() for line in docstring.partition(EXPECTED)[2].splitlines()]
+    assert any(lines), f"{example.name} has no part {EXPECTED!r}"
     return [line for line in lines if line]
 
 
@@ -100,10 +100,10 @@ def is_printed(line, printed):
 
 
 def rows(printed):
-    """The demo's table: by scene, by column."""
-    token_slots = [(line[:16].strip(), line[16:].split()) for line in printed.splitlines()]
+    """The demo's table, by scene and by column."""
+    lines = [(line[:16].strip(), line[16:].split()) for line in printed.splitlines()]
     return {
         scene: dict(zip(COLUMNS, map(float, numbers), strict=True))
-        for scene, numbers in token_slots
+        for scene, numbers in lines
         if scene and len(numbers) == len(COLUMNS)
     }

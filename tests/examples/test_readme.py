@@ -1,4 +1,4 @@
-"""What the README shows without a prompt works: its first program, and its table."""
+"""The README's first program and the code in its table work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis_lock_decorators import Locks
 from redis_lock_decorators.testing import LocalServer
 
 README = Path(__file__).resolve().parents[2] / "README.rst"
-#: What a literal of the table stands above or in.
+#: What completes a literal of the table to a statement, by its first characters.
 REST = {
     "@": "def charge(order_id, invoice_id, pk, source, target, self, sku): ...\n",
     "with ": "    pass\n",
@@ -29,7 +29,7 @@ def server() -> Iterator[LocalServer]:
         yield server
 
 
-def test_the_first_program_runs_as_it_stands(server, tmp_path):
+def test_first_program_runs_unchanged(server, tmp_path):
     program = dedent(re.search(r"\.\. code-block:: python\n\n((?: {4}.*\n|\n)+)", text())[1])
 
     done = subprocess.run(
@@ -44,7 +44,7 @@ def test_the_first_program_runs_as_it_stands(server, tmp_path):
     assert done.stdout == "one process at a time charges order 42\n", done.stderr
 
 
-def test_what_the_table_says_can_be_written(server):
+def test_code_in_the_table_is_valid(server):
     locks = Locks(client=server.client())
     names = {
         "RedisLock": locks.lock,
@@ -53,13 +53,13 @@ def test_what_the_table_says_can_be_written(server):
     }
     exec("@redis_lock('order:{order_id}')\ndef charge(order_id): ...\n", names)  # noqa: S102
 
-    tried = [literal for literal in literals() if run(literal, names)]
+    executed = [literal for literal in literals() if run(literal, names)]
 
-    assert len(tried) >= 14, tried
+    assert len(executed) >= 14, executed
 
 
 def run(literal: str, names: dict[str, object]) -> bool:
-    """Run a line of the table; whether it is one that needs nothing but this package."""
+    """Run a line of the table if it needs only this package; return whether it was run."""
     if not re.match(r"@?redis_lock\(|with RedisLock|(RedisLock|force_release|charge)\b", literal):
         return False
     rest = next((more for start, more in REST.items() if literal.startswith(start)), "")
@@ -70,10 +70,8 @@ def run(literal: str, names: dict[str, object]) -> bool:
 def literals() -> list[str]:
     """The literals in the right-hand column of the table."""
     table = text().partition("    - Write ...\n")[2].partition("\n\n")[0]
-    token_slots = re.split(r"^  \* - .*$", table, flags=re.MULTILINE)
-    return [
-        literal for token_slot in token_slots for literal in re.findall(r"``(.+?)``", token_slot)
-    ]
+    cells = re.split(r"^  \* - .*$", table, flags=re.MULTILINE)
+    return [literal for cell in cells for literal in re.findall(r"``(.+?)``", cell)]
 
 
 def text() -> str:
