@@ -18,9 +18,9 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from support.connecting import to_server
-from support.helper_threads import HelperThreads, keys_left
 from support.history import attempts, delays, fences, overlaps, starved, untold
-from support.plans import LockConfig
+from support.locker_processes import LockerProcesses, keys_left
+from support.plans import LockerPlan
 
 from redis_lock_decorators.testing import LocalServer
 
@@ -48,11 +48,9 @@ class Ring:
         self.done: Counter[str] = Counter()
         self.stopped: dict[str, float] = {}
         self.is_control = kinds[0] == "redis-py"
-        self.helper_threads = HelperThreads(
-            folder, LockConfig(to_server(server.port), LOCKS, LEASE)
-        )
+        self.lockers = LockerProcesses(folder, LockerPlan(to_server(server.port), LOCKS, LEASE))
         for place, kind in enumerate(kinds):
-            self.helper_threads.start(f"{kind}.{place}.0")
+            self.lockers.start(f"{kind}.{place}.0")
 
     def harm(self, seconds: float) -> None:
         """Do harm for so long, then heal."""
@@ -67,35 +65,35 @@ class Ring:
             self.done[deed.__name__.strip("_")] += 1
             deed()
         self._continue(float("inf"))
-        self.helper_threads.stop()
+        self.lockers.stop()
 
     def _kill(self) -> None:
-        name = self.random.choice(list(self.helper_threads.processes))
-        self.helper_threads.kill(name)
+        name = self.random.choice(list(self.lockers.processes))
+        self.lockers.kill(name)
         if name in self.stopped:
             self.stopped.pop(name)
-            stops = self.helper_threads.harms[name].stops
+            stops = self.lockers.harms[name].stops
             stops[-1] = (stops[-1][0], time.monotonic())
         kind, place, life = name.split(".")
-        self.helper_threads.start(f"{kind}.{place}.{int(life) + 1}")
+        self.lockers.start(f"{kind}.{place}.{int(life) + 1}")
 
     def _stop(self) -> None:
-        name = self.random.choice(list(self.helper_threads.processes))
+        name = self.random.choice(list(self.lockers.processes))
         if name not in self.stopped:
             now = time.monotonic()
-            self.helper_threads.processes[name].send_signal(signal.SIGSTOP)
+            self.lockers.processes[name].send_signal(signal.SIGSTOP)
             # The control is only shown to break: each of its stops is longer than a lease.
             shortest = 1.2 * LEASE if self.is_control else 0.0
             self.stopped[name] = now + self.random.uniform(shortest, shortest + 1.5 * LEASE)
-            self.helper_threads.harms[name].stops.append((now, float("inf")))
+            self.lockers.harms[name].stops.append((now, float("inf")))
 
     def _continue(self, now: float) -> None:
         for name, until in list(self.stopped.items()):
             if until <= now:
                 del self.stopped[name]
-                self.helper_threads.processes[name].send_signal(signal.SIGCONT)
-                start, _ = self.helper_threads.harms[name].stops[-1]
-                self.helper_threads.harms[name].stops[-1] = (start, time.monotonic())
+                self.lockers.processes[name].send_signal(signal.SIGCONT)
+                start, _ = self.lockers.harms[name].stops[-1]
+                self.lockers.harms[name].stops[-1] = (start, time.monotonic())
 
     def _cut(self) -> None:
         self.client.client_kill_filter(_type="normal", skipme=True)
@@ -117,22 +115,22 @@ def run(seconds: float, seed: int, kinds: list[str]) -> tuple[str, list[str], li
     with tempfile.TemporaryDirectory() as place, LocalServer() as server:
         folder = pathlib.Path(place)
         ring = Ring(kinds, server, folder, seed)
-        with ring.helper_threads as helper_threads:
+        with ring.lockers as lockers:
             ring.harm(seconds)
             healed = time.monotonic()
-            late = helper_threads.end(HEALING + LATENESS)
+            late = lockers.end(HEALING + LATENESS)
         history = attempts(folder)
-        twice = overlaps(history, helper_threads.harms)
+        twice = overlaps(history, lockers.harms)
         wrong = [
-            *fences(history, helper_threads.harms),
-            *starved(history, helper_threads.harms, healed, HEALING + LATENESS),
+            *fences(history, lockers.harms),
+            *starved(history, lockers.harms, healed, HEALING + LATENESS),
             *[f"{name} did not end, {healed=}" for name in late],
             *[f"failed: {one}" for one in history if one.get("outcome") in ("wrong", "error")],
-            *helper_threads.complaints(),
+            *lockers.complaints(),
         ]
         if not ring.is_control:
             wrong += untold(history)
-            wrong += delays(history, helper_threads.harms, LATENESS)
+            wrong += delays(history, lockers.harms, LATENESS)
             wrong += keys_left([server.client()], LEASE + 2)
     outcomes = Counter(one.get("outcome", "killed") for one in history)
     waits = [one["granted"] - one["invoked"] for one in history if "granted" in one]

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-def test_one_is_inside_at_a_time_and_nobody_is_forgotten_whatever_is_harmed(record_property):
+def test_mutual_exclusion_and_progress_under_faults(record_property):
     command = [sys.executable, str(RUN), "--seconds", str(SECONDS)]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)

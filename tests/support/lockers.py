@@ -27,7 +27,7 @@ from redis_lock_decorators import LockLostError, LockTimeoutError
 from support.connecting import connect
 from support.fronts import FRONTS, do
 from support.history import Diary
-from support.plans import LONG, LONGEST_BLOCK, LockConfig
+from support.plans import LONG, LONGEST_BLOCK, LockerPlan
 
 #: What the server or the way there may fail with, so that nobody knows what was done.
 BROKEN = (redis.ConnectionError, redis.TimeoutError)
@@ -47,7 +47,7 @@ class Bare:
 class Lockers:
     """One process: some threads, or some tasks."""
 
-    def __init__(self, kind: str, name: str, plan: LockConfig, folder: pathlib.Path) -> None:
+    def __init__(self, kind: str, name: str, plan: LockerPlan, folder: pathlib.Path) -> None:
         self.kind, self.plan = kind, plan
         self.front = FRONTS[kind == "tasks"]
         self.diary = Diary(folder, name)
@@ -220,7 +220,7 @@ def outcome_of(error: BaseException) -> str:
 def main(kind: str, name: str, plan: str, folder: str) -> None:
     with contextlib.suppress(AttributeError):
         faulthandler.register(signal.SIGUSR1)
-    Lockers(kind, name, LockConfig.load(pathlib.Path(plan)), pathlib.Path(folder)).run()
+    Lockers(kind, name, LockerPlan.load(pathlib.Path(plan)), pathlib.Path(folder)).run()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ LONGEST_BLOCK = 1.5
 
 
 @dataclass(frozen=True)
-class LockConfig:
+class LockerPlan:
     """What the lockers of a process do; durations are seconds.
 
     ``locks`` gives the ways of each (queue, cohort, poll, drop-in); each attempt chooses one.
@@ -42,5 +42,5 @@ class LockConfig:
         path.write_text(json.dumps(dataclasses.asdict(self)))
 
     @classmethod
-    def load(cls, path: pathlib.Path) -> LockConfig:
+    def load(cls, path: pathlib.Path) -> LockerPlan:
         return cls(**json.loads(path.read_text()))

@@ -21,7 +21,7 @@ from typing import Any
 
 from redis_lock_decorators import LockLostError, RedisLock
 from support.connecting import connect
-from support.helper_threads import HelperThreads, keys_left
+from support.locker_processes import LockerProcesses, keys_left
 from support.history import (
     Allowed,
     Diary,
@@ -34,7 +34,7 @@ from support.history import (
     starved,
     untold,
 )
-from support.plans import LONG, LONGEST_BLOCK, LockConfig
+from support.plans import LONG, LONGEST_BLOCK, LockerPlan
 
 LEASE = 2.0
 #: Seconds after the last fault in which everybody must be served.
@@ -86,7 +86,7 @@ class Scene:
         assert longest < HEALING, "who waits for such a block looks like one that is forgotten"
         ways = {self.locks[label]: locks[label] for label in locks}
         self.folder = folder
-        self.helper_threads = HelperThreads(folder, LockConfig(connection, ways, **settings))
+        self.lockers = LockerProcesses(folder, LockerPlan(connection, ways, **settings))
         self.faults: list[tuple[float, float]] = []
         self._kinds = kinds
         self._holder = "holder.0.0"
@@ -96,22 +96,22 @@ class Scene:
     def __enter__(self) -> Scene:
         try:
             for place, kind in enumerate(self._kinds):
-                self.helper_threads.start(f"{kind}.{place}.0")
-            self.helper_threads.wait_until_busy()
+                self.lockers.start(f"{kind}.{place}.0")
+            self.lockers.wait_until_busy()
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.helper_threads.__exit__()
+        self.lockers.__exit__()
         while self._clients:
             with contextlib.suppress(Exception):
                 self._clients.pop().close()
 
-    def plan(self, **changes: Any) -> LockConfig:
+    def plan(self, **changes: Any) -> LockerPlan:
         """The plan of the scene's lockers, changed, for one more process."""
-        return dataclasses.replace(self.helper_threads.plan, **changes)
+        return dataclasses.replace(self.lockers.plan, **changes)
 
     @contextlib.contextmanager
     def fault(self, lasting: float = 0.0) -> Iterator[None]:
@@ -127,7 +127,7 @@ class Scene:
         A lease of before may go on for as long as it was granted for, and not be renewed.
         """
         begun, over = self.faults[-1]
-        return Allowed(since=over, until=begun + self.helper_threads.plan.lease, why=why)
+        return Allowed(since=over, until=begun + self.lockers.plan.lease, why=why)
 
     def silent(self, why: str) -> Allowed:
         """What a fault may do in which the server keeps all and answers nothing: end leases."""
@@ -142,22 +142,20 @@ class Scene:
         return [
             Allowed(since=over, until=-math.inf, why=SLOW)
             for begun, over in self.faults
-            if over - begun > self.helper_threads.plan.lease / 2
+            if over - begun > self.lockers.plan.lease / 2
         ]
 
     def two_masters(self, why: str) -> Allowed:
         """What may happen as long as two servers take themselves for the master, and a lease on."""
         _, over = self.faults[-1]
-        return Allowed(
-            since=over, until=over + self.helper_threads.plan.lease, why=why, masters=over
-        )
+        return Allowed(since=over, until=over + self.lockers.plan.lease, why=why, masters=over)
 
     @contextlib.contextmanager
     def holding(
         self, label: str = "queue-fenced", waiting: float = 0.3, auto_renew: bool = True
     ) -> Iterator[None]:
         """Hold a lock around a block, others waiting since ``waiting`` seconds when it begins."""
-        name, lease = self.locks[label], self.helper_threads.plan.lease
+        name, lease = self.locks[label], self.lockers.plan.lease
         number = self._diary.begin(lock=name, way="queue", patience=LONG)
         lock = RedisLock(
             name,
@@ -190,7 +188,7 @@ class Scene:
 
     def _client(self) -> Any:
         if not self._clients:
-            self._clients.append(connect(self.helper_threads.plan.connection, "blocking"))
+            self._clients.append(connect(self.lockers.plan.connection, "blocking"))
         return self._clients[0]
 
     def finish(
@@ -207,19 +205,19 @@ class Scene:
         """
         healed = self.faults[-1][1]
         time.sleep(max(0.0, healed + RECOVERY + 0.1 - time.monotonic()))
-        self.helper_threads.stop()
-        late = self.helper_threads.end(healing + 2)
-        history, harms = attempts(self.folder), {**self.helper_threads.harms, self._holder: Harm()}
+        self.lockers.stop()
+        late = self.lockers.end(healing + 2)
+        history, harms = attempts(self.folder), {**self.lockers.harms, self._holder: Harm()}
         problems = [
             *overlaps(history, harms, allowed),
             *untold(history, allowed),
             *losses(history, allowed),
             *fences(history, harms),
-            *starved(history, harms, healed, healing, self.helper_threads.plan.lease + IDLE),
+            *starved(history, harms, healed, healing, self.lockers.plan.lease + IDLE),
             *failures(history, healed + RECOVERY),
             *[f"{name} did not end" for name in late],
-            *self.helper_threads.complaints(),
-            *keys_left([node.client() for node in nodes], self.helper_threads.plan.lease + 2),
+            *self.lockers.complaints(),
+            *keys_left([node.client() for node in nodes], self.lockers.plan.lease + 2),
         ]
         outcomes = Counter(one.get("outcome", "none") for one in history)
         record("found", f"{self.folder.name}: {dict(outcomes)}, {len(problems)} problems")

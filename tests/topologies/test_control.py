@@ -31,9 +31,9 @@ def test_a_holder_that_was_stopped_goes_on_beside_another(tmp_path, record_prope
         stopped = "redis-py.0.0"
         with scene.fault():
             until(lambda: is_inside(tmp_path, stopped))
-            scene.helper_threads.processes[stopped].send_signal(signal.SIGSTOP)
+            scene.lockers.processes[stopped].send_signal(signal.SIGSTOP)
             time.sleep(1.5 * LEASE)
-            scene.helper_threads.processes[stopped].send_signal(signal.SIGCONT)
+            scene.lockers.processes[stopped].send_signal(signal.SIGCONT)
 
         with pytest.raises(AssertionError, match="two were inside"):
             scene.finish([server], record_property)

@@ -38,11 +38,9 @@ def test_killed_waiters_cost_no_turns(tmp_path, rounds, record_property, way, pa
             with scene.holding(way), scene.fault():
                 victims = [f"threads.victim{place}.{turn}" for place in range(VICTIMS)]
                 for victim in victims:
-                    scene.helper_threads.start(
-                        victim, scene.plan(threads=WAITERS, patiences=(LONG,))
-                    )
+                    scene.lockers.start(victim, scene.plan(threads=WAITERS, patiences=(LONG,)))
                 until(lambda: len(processes_in(client, name)) == VICTIMS + 2)
                 for victim in victims:
-                    scene.helper_threads.kill(victim)
+                    scene.lockers.kill(victim)
             time.sleep(1)
         scene.finish([server], record_property, healing=LEASE + 2)

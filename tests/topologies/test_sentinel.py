@@ -61,7 +61,7 @@ def test_one_client_knows_one_master(tmp_path, record_property, sentinels):
         with scene.fault(lasting=2):
             watched.fail_over()
         with scene.fault(lasting=0.5):
-            scene.helper_threads.begin_later()
+            scene.lockers.begin_later()
         allowed = [scene.two_masters("until it connects anew, a client knows the old master only")]
         time.sleep(2 * LEASE)
         scene.finish([watched.master], record_property, allowed)

@@ -12,20 +12,20 @@ from typing import Any
 
 from support.history import Harm
 from support.leftovers import is_note
-from support.plans import LockConfig
+from support.plans import LockerPlan
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 
-class HelperThreads:
+class LockerProcesses:
     """Lockers in processes named "kind.place.life", which write into ``folder``."""
 
-    def __init__(self, folder: pathlib.Path, plan: LockConfig) -> None:
+    def __init__(self, folder: pathlib.Path, plan: LockerPlan) -> None:
         self.folder, self.plan = folder, plan
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.harms: dict[str, Harm] = {}
 
-    def __enter__(self) -> HelperThreads:
+    def __enter__(self) -> LockerProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,7 +33,7 @@ class HelperThreads:
             process.kill()
             process.wait()
 
-    def start(self, name: str, plan: LockConfig | None = None) -> None:
+    def start(self, name: str, plan: LockerPlan | None = None) -> None:
         """Start a process; its kind stands before the first dot of its name."""
         path = self.folder / f"{name}.plan"
         (plan or self.plan).save(path)
