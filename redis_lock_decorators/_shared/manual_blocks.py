@@ -56,8 +56,9 @@ def refuse_unclear(lock: object, blocks: dict[L, bool | None], kind: object) -> 
 
 
 def _open(blocks: dict[L, bool | None]) -> list[L]:
-    """Those that may be left."""
-    return [lease for lease in list(blocks) if not blocks.get(lease) and not lease._claim.ended]
+    """Those that may be left: in a forked child its own, else those it has from its parent."""
+    found = [lease for lease in list(blocks) if not blocks.get(lease) and not lease._claim.ended]
+    return [lease for lease in found if lease._claim.is_of_this_process()] or found
 
 
 def _forget_told(blocks: dict[L, bool | None]) -> None:

@@ -26,7 +26,8 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 import redis_lock_decorators.asyncio.lease
 import redis_lock_decorators.asyncio.redislock
 import redis_lock_decorators.lease
-from redis_lock_decorators import LockError, LockLostError, redislock
+from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError, redislock
+from redis_lock_decorators._flow import fork as fork
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
@@ -382,6 +383,25 @@ def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
         assert scene.lock._blocks == {lease: None}
         await scene.leave()
         assert lease._claim.ended
+
+    run(test)
+
+
+def test_a_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None:
+    async def test() -> None:
+        scene = Scene(world)
+        parents = await scene.enter()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fork, "number", fork.number + 1)
+            own = await scene.enter()
+
+            await scene.leave()
+
+            assert own._claim.ended
+            assert scene.lock._blocks == {parents: None}
+            with pytest.raises(LockNotOwnedError):  # its copy of its parent's
+                await scene.leave()
+        assert not parents._claim.ended
 
     run(test)
 
