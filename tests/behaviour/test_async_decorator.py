@@ -26,7 +26,7 @@ def locks(conn, name):
     return Locks(get_async_redis_connection=lambda: conn, prefix=f"{name}:")
 
 
-async def test_the_lock_is_held_while_the_body_runs(front, conn, locks):
+async def test_lock_is_held_while_the_body_runs(front, conn, locks):
     inside, most = [], []
 
     @locks.redis_lock("work:{n}", acquire_time=60, delta=0.002)
@@ -47,7 +47,7 @@ async def test_the_lock_is_held_while_the_body_runs(front, conn, locks):
     assert current_lease() is None
 
 
-async def test_errors_pass_and_the_lock_is_freed(front, conn, locks):
+async def test_errors_propagate_and_release_the_lock(front, conn, locks):
     @locks.redis_lock("x")
     async def work():
         raise ValueError("own")
@@ -82,7 +82,7 @@ async def test_methods_partials_and_callable_objects(front, conn, locks, name):
     assert await locks.redis_lock("call:{n}")(Store())(5) == f"{name}:call:5"
 
 
-async def test_a_busy_call_raises_is_skipped_or_answered(front, conn, locks, name):
+async def test_busy_call_raises_or_is_skipped_or_returns_a_default(front, conn, locks, name):
     async def body(n):
         raise AssertionError("it must not run")
 
@@ -108,7 +108,7 @@ async def test_a_busy_call_raises_is_skipped_or_answered(front, conn, locks, nam
         assert await decorated(doubled)(21) == 42
 
 
-async def test_an_async_generator_holds_the_lock_while_it_is_iterated(front, conn, locks):
+async def test_async_generator_holds_the_lock_during_iteration(front, conn, locks):
     @locks.redis_lock("steps:{n}")
     async def steps(n):
         for step in range(n):
@@ -126,7 +126,7 @@ async def test_an_async_generator_holds_the_lock_while_it_is_iterated(front, con
     assert not await lock.locked()
 
 
-async def test_an_async_generator_closed_early_or_failing_frees_the_lock(front, conn, locks):
+async def test_async_generator_releases_when_closed_or_failing(front, conn, locks):
     seen = []
 
     @locks.redis_lock("steps")
@@ -152,7 +152,7 @@ async def test_an_async_generator_closed_early_or_failing_frees_the_lock(front, 
     assert seen == [True, "caught", True]
 
 
-async def test_a_cancelled_async_generator_frees_the_lock(front, conn, locks):
+async def test_cancelled_async_generator_releases_the_lock(front, conn, locks):
     begun = asyncio.Event()
 
     @locks.redis_lock("steps")
@@ -173,7 +173,7 @@ async def test_a_cancelled_async_generator_frees_the_lock(front, conn, locks):
     assert not await steps.lock_for().locked()
 
 
-async def test_a_busy_async_generator_is_empty_or_answered(front, conn, locks, name):
+async def test_busy_async_generator_is_empty_or_yields_a_default(front, conn, locks, name):
     async def body():
         raise AssertionError("it must not run")
         yield
@@ -192,7 +192,7 @@ async def test_a_busy_async_generator_is_empty_or_answered(front, conn, locks, n
             await anext(decorated("raise")())
 
 
-async def test_a_lost_lease_is_told_at_the_edge(front, client, conn, locks, name):
+async def test_lost_lease_raises_at_the_end_of_the_call(front, client, conn, locks, name):
     @locks.redis_lock("x")
     async def work():
         client.set(f"{name}:x", "stranger")
@@ -201,7 +201,7 @@ async def test_a_lost_lease_is_told_at_the_edge(front, client, conn, locks, name
         await work()
 
 
-async def test_an_async_body_with_only_a_blocking_hook_names_the_missing_one(front, conn, client):
+async def test_error_names_the_missing_async_hook(front, conn, client):
     blocking_only = Locks(get_redis_connection=lambda: client)
     wrong = Locks(get_async_redis_connection=lambda: client)
 
@@ -215,7 +215,7 @@ async def test_an_async_body_with_only_a_blocking_hook_names_the_missing_one(fro
             await work()
 
 
-def test_the_factory_is_called_once_for_each_event_loop(topology, name):
+def test_factory_is_called_once_for_each_event_loop(topology, name):
     made = []
 
     def factory():

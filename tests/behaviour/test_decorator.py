@@ -31,7 +31,7 @@ def key_of(name):
     return lambda: current_lease().key.removeprefix(f"{name}:")
 
 
-def test_bare_takes_the_first_argument_as_text(locks, key_of):
+def test_bare_decorator_uses_the_first_argument(locks, key_of):
     @locks.redis_lock
     def work(order_id, n=1):
         return key_of()
@@ -39,7 +39,7 @@ def test_bare_takes_the_first_argument_as_text(locks, key_of):
     assert work(7) == work(order_id=7) == "7"
 
 
-def test_called_without_arguments_is_the_same(locks, key_of):
+def test_empty_parentheses_are_the_same(locks, key_of):
     @locks.redis_lock()
     def work(order_id):
         return key_of()
@@ -47,7 +47,7 @@ def test_called_without_arguments_is_the_same(locks, key_of):
     assert work("a-1") == "a-1"
 
 
-def test_a_function_without_arguments_is_named_by_itself(locks, key_of):
+def test_function_without_arguments_is_named_by_itself(locks, key_of):
     @locks.redis_lock
     def work():
         return key_of()
@@ -55,7 +55,7 @@ def test_a_function_without_arguments_is_named_by_itself(locks, key_of):
     assert work() == f"{__name__}.{work.__qualname__}"
 
 
-def test_a_template_reads_bound_arguments(locks, key_of):
+def test_template_reads_bound_arguments(locks, key_of):
     @locks.redis_lock("order:{order_id}:{step}")
     def work(order_id, step=1):
         return key_of()
@@ -64,7 +64,7 @@ def test_a_template_reads_bound_arguments(locks, key_of):
     assert names == {"order:5:1"}
 
 
-def test_a_callable_names_by_the_arguments(locks, key_of):
+def test_callable_names_the_lock_by_the_arguments(locks, key_of):
     @locks.redis_lock(get_lock_name=lambda order_id, **_: f"order:{order_id}")
     def work(order_id, extra=None):
         return key_of()
@@ -81,7 +81,7 @@ def test_several_names(locks):
     assert move(1, 1) == ("acct:1",)
 
 
-def test_methods_of_every_kind_and_inherited_ones(locks, key_of):
+def test_methods_of_every_kind_and_inherited_methods(locks, key_of):
     class Store:
         def __init__(self, warehouse):
             self.warehouse = warehouse
@@ -119,7 +119,7 @@ def test_methods_of_every_kind_and_inherited_ones(locks, key_of):
     assert Shop("w").over_static("y") == "y"
 
 
-def test_self_as_text_is_the_name_and_a_default_repr_is_refused(locks, key_of, client, name):
+def test_str_of_self_is_the_name_but_no_default_repr(locks, key_of, client, name):
     class Named:
         def __str__(self):
             return "named-1"
@@ -138,7 +138,7 @@ def test_self_as_text_is_the_name_and_a_default_repr_is_refused(locks, key_of, c
         Nameless().work()
 
 
-def test_a_mutable_default_is_read_at_each_call(locks, key_of):
+def test_mutable_default_is_read_at_each_call(locks, key_of):
     @locks.redis_lock("{items}")
     def work(items=[]):  # noqa: B006  # the default is what is tested
         items.append(1)
@@ -174,7 +174,7 @@ def test_signature_name_docstring_and_kind_are_kept(locks):
     assert inspect.isgeneratorfunction(locks.redis_lock(steps))
 
 
-def test_a_template_is_checked_at_decoration(locks):
+def test_template_is_checked_at_decoration(locks):
     with pytest.raises(LockNameError, match=r"order_di.*order_id"):
 
         @locks.redis_lock("order:{order_di}")
@@ -186,12 +186,12 @@ def test_a_template_is_checked_at_decoration(locks):
     "options",
     [{"expire": 0}, {"acquire_time": -1}, {"delta": 0}, {"on_busy": "wait"}, {"timeout": 3}],
 )
-def test_an_unusable_option_is_refused_at_decoration(locks, options):
+def test_invalid_option_is_refused_at_decoration(locks, options):
     with pytest.raises(ConfigurationError):
         locks.redis_lock("x", **options)
 
 
-def test_a_name_is_checked_at_the_call_where_the_function_takes_any_keywords(locks, key_of):
+def test_template_over_keywords_is_checked_at_the_call(locks, key_of):
     @locks.redis_lock("x:{pk}")
     def work(request, **kwargs):
         return key_of()
@@ -201,7 +201,7 @@ def test_a_name_is_checked_at_the_call_where_the_function_takes_any_keywords(loc
         work("get", id=5)
 
 
-def test_a_method_of_a_django_view(locks, key_of):
+def test_method_of_a_django_view(locks, key_of):
     decorators = pytest.importorskip("django.utils.decorators")
 
     @decorators.method_decorator(locks.redis_lock("x:{pk}:{request}"), name="dispatch")
@@ -212,7 +212,7 @@ def test_a_method_of_a_django_view(locks, key_of):
     assert View().dispatch("get", 1, pk=5) == ("x:5:get", (1,), {"pk": 5})
 
 
-def test_a_call_with_the_function_takes_every_option(locks, busy):
+def test_call_with_the_function_accepts_every_option(locks, busy):
     def work(n):
         return current_lease().lock_name
 
@@ -225,7 +225,7 @@ def test_a_call_with_the_function_takes_every_option(locks, busy):
         locks.redis_lock(work, "own")
 
 
-def test_what_is_no_function_is_refused(locks):
+def test_non_function_is_refused(locks):
     cached = functools.cached_property(lambda self: 1)
     for thing in (property(lambda self: 1), cached, 42, type("Order", (), {})):
         with pytest.raises(ConfigurationError, match="decorates functions"):
@@ -234,7 +234,7 @@ def test_what_is_no_function_is_refused(locks):
             locks.redis_lock(thing)
 
 
-def test_a_lease_released_inside_the_body_is_not_kept(locks):
+def test_lease_released_in_the_body_is_no_longer_current(locks):
     @locks.redis_lock("x")
     def work():
         current_lease().release()
@@ -245,7 +245,7 @@ def test_a_lease_released_inside_the_body_is_not_kept(locks):
     assert lease_base._entered.get() == ()
 
 
-def test_the_result_and_errors_of_the_function_pass(locks):
+def test_result_and_errors_of_the_function_propagate(locks):
     @locks.redis_lock("x")
     def work(fail):
         if fail:
@@ -267,7 +267,7 @@ def busy(locks):
     lease.release()
 
 
-def test_a_busy_call_raises_by_default_without_running(locks, busy):
+def test_busy_call_raises_by_default_without_running(locks, busy):
     @locks.redis_lock("busy", acquire_time=0)
     def work():
         raise AssertionError("it must not run")
@@ -276,7 +276,7 @@ def test_a_busy_call_raises_by_default_without_running(locks, busy):
         work()
 
 
-def test_a_busy_call_may_be_skipped_or_answered(locks, busy):
+def test_busy_call_may_be_skipped_or_return_a_default(locks, busy):
     @locks.redis_lock("busy", acquire_time=0, on_busy="skip")
     def skipped(n):
         raise AssertionError("it must not run")
@@ -289,7 +289,7 @@ def test_a_busy_call_may_be_skipped_or_answered(locks, busy):
     assert answered(n=21) == 42
 
 
-def test_a_timeout_inside_the_body_is_not_taken_for_a_busy_lock(locks, busy):
+def test_timeout_in_the_body_is_not_mistaken_for_a_busy_lock(locks, busy):
     @locks.redis_lock("outer", on_busy="skip")
     def work():
         with locks.lock("busy", acquire_time=0):
@@ -299,7 +299,7 @@ def test_a_timeout_inside_the_body_is_not_taken_for_a_busy_lock(locks, busy):
         work()
 
 
-def test_lock_for_looks_without_taking(locks, name):
+def test_lock_for_does_not_acquire(locks, name):
     @locks.redis_lock("order:{order_id}")
     def work(order_id):
         return work.lock_for(order_id).owner() == current_lease().identifier
@@ -311,7 +311,7 @@ def test_lock_for_looks_without_taking(locks, name):
         work.lock_for(1, 2)
 
 
-def test_a_generator_holds_the_lock_while_it_is_iterated(locks):
+def test_generator_holds_the_lock_during_iteration(locks):
     @locks.redis_lock("steps:{n}")
     def steps(n):
         try:
@@ -333,7 +333,7 @@ def test_a_generator_holds_the_lock_while_it_is_iterated(locks):
     assert not lock.locked()
 
 
-def test_a_generator_closed_early_or_failing_frees_the_lock(locks):
+def test_generator_releases_when_closed_or_failing(locks):
     @locks.redis_lock("steps")
     def steps():
         yield 1
@@ -349,7 +349,7 @@ def test_a_generator_closed_early_or_failing_frees_the_lock(locks):
     assert not steps.lock_for().locked()
 
 
-def test_a_generator_receives_what_is_sent_and_returns(locks):
+def test_generator_supports_send_throw_and_return(locks):
     @locks.redis_lock("steps")
     def echo():
         got = yield "ready"
@@ -366,7 +366,7 @@ def test_a_generator_receives_what_is_sent_and_returns(locks):
         iterator.throw(KeyError())
 
 
-def test_a_busy_generator_is_empty_when_skipped(locks, busy):
+def test_busy_generator_is_empty_when_skipped(locks, busy):
     @locks.redis_lock("busy", acquire_time=0, on_busy="skip")
     def skipped():
         yield 1
@@ -379,7 +379,7 @@ def test_a_busy_generator_is_empty_when_skipped(locks, busy):
     assert list(answered()) == [7, 8]
 
 
-def test_work_that_has_not_run_yet_is_refused(locks):
+def test_result_that_has_not_run_yet_is_refused(locks):
     async def body():
         raise AssertionError("it must not run")
 
@@ -411,7 +411,7 @@ def test_stacked_decorators_nest(locks):
     assert current_lease() is None
 
 
-def test_a_retry_outside_takes_the_lock_anew(locks):
+def test_retry_outside_acquires_the_lock_again(locks):
     identifiers = []
 
     def twice(function):
@@ -437,7 +437,7 @@ def test_a_retry_outside_takes_the_lock_anew(locks):
     assert list(inspect.signature(work).parameters) == ["n"]
 
 
-def test_a_lease_lost_while_the_body_ran_is_told_at_the_edge(locks, client, name):
+def test_lease_lost_in_the_body_raises_after_it(locks, client, name):
     @locks.redis_lock("x")
     def work():
         client.delete(f"{name}:x")
@@ -448,7 +448,7 @@ def test_a_lease_lost_while_the_body_ran_is_told_at_the_edge(locks, client, name
     client.delete(f"{name}:x")
 
 
-def test_calling_a_decorated_function_from_itself_is_told(locks):
+def test_recursive_call_raises(locks):
     @locks.redis_lock("x")
     def work():
         work()

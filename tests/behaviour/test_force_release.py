@@ -14,7 +14,7 @@ def lock(front, conn, name):
     return front.package.RedisLock(name, client=conn, acquire_time=30, expire=30)
 
 
-async def test_a_held_lock_is_let_go_and_its_holder_is_told(front, lock):
+async def test_held_lock_is_released_and_its_holder_notified(front, lock):
     lease = await do(lock.acquire())
 
     assert await do(lock.force_release())
@@ -24,7 +24,7 @@ async def test_a_held_lock_is_let_go_and_its_holder_is_told(front, lock):
         await do(lease.release())
 
 
-async def test_it_is_handed_to_who_waits(front, client, name, lock):
+async def test_forced_release_hands_the_lock_to_a_waiter(front, client, name, lock):
     lease = await do(lock.acquire())
 
     async def wait():
@@ -43,11 +43,11 @@ async def test_it_is_handed_to_who_waits(front, client, name, lock):
     await do(taken.release())
 
 
-async def test_a_free_lock_is_left_alone(lock):
+async def test_free_lock_is_not_touched(lock):
     assert not await do(lock.force_release())
 
 
-async def test_another_holder_than_the_one_meant_is_left_alone(lock):
+async def test_lock_with_another_identifier_is_not_released(lock):
     lease = await do(lock.acquire())
 
     assert not await do(lock.force_release("somebody-else"))
@@ -56,7 +56,7 @@ async def test_another_holder_than_the_one_meant_is_left_alone(lock):
     await do(lease.release())
 
 
-async def test_it_can_be_named_by_a_function(front, conn, client, name):
+async def test_lock_name_may_come_from_a_function(front, conn, client, name):
     client.set(f"shop:{name}", "stuck", px=60_000)
 
     assert not await do(front.package.force_release(name, client=conn))
@@ -65,7 +65,7 @@ async def test_it_can_be_named_by_a_function(front, conn, client, name):
     assert not client.exists(f"shop:{name}")
 
 
-async def test_of_several_names_those_that_are_held_are_let_go(front, conn, client, name):
+async def test_held_names_of_several_are_released(front, conn, client, name):
     names = [f"{name}:a", f"{name}:b", f"{name}:c"]
     for one in names[:2]:
         client.set(f"sys:lock:{one}", f"holder of {one}", px=60_000)
@@ -76,6 +76,6 @@ async def test_of_several_names_those_that_are_held_are_let_go(front, conn, clie
 
 
 @pytest.mark.parametrize("identifier", ["", False, 7])
-async def test_what_is_no_identifier_is_refused(lock, identifier):
+async def test_invalid_identifier_is_refused(lock, identifier):
     with pytest.raises(ConfigurationError, match="identifier"):
         await do(lock.force_release(identifier))

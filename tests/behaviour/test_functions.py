@@ -15,22 +15,20 @@ def value(client, name):
     return found.decode() if isinstance(found, bytes) else found
 
 
-async def test_a_free_lock_is_taken_with_its_time_to_live(front, client, conn, name):
+async def test_free_lock_is_acquired_with_its_expire(front, client, conn, name):
     identifier = await do(front.package.acquire_lock(conn, name, 0, 30))
 
     assert value(client, name) == identifier
     assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_a_fraction_of_a_second_is_kept(front, client, conn, name):
+async def test_fractional_expire_is_kept(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, 1.5))
 
     assert 1_000 < client.pttl(f"sys:lock:{name}") <= 1_500
 
 
-async def test_a_held_lock_is_refused_once_the_time_is_over_and_not_before(
-    front, client, conn, name
-):
+async def test_held_lock_is_refused_after_acquire_time(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, 30))
     started = time.monotonic()
 
@@ -40,35 +38,35 @@ async def test_a_held_lock_is_refused_once_the_time_is_over_and_not_before(
     assert time.monotonic() - started >= 0.1
 
 
-async def test_acquire_time_of_0_takes_a_free_lock(front, client, conn, name):
+async def test_acquire_time_of_0_acquires_a_free_lock(front, client, conn, name):
     assert await do(front.package.acquire_lock(conn, name, acquire_time=0))
 
 
-async def test_a_wait_shorter_than_delta_still_waits(front, client, conn, name):
+async def test_wait_shorter_than_delta_still_waits(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, expire=0.05))
 
     assert await do(front.package.acquire_lock(conn, name, acquire_time=0.2, delta=5))
 
 
-async def test_a_lock_that_expires_is_taken_by_the_waiter(front, client, conn, name):
+async def test_waiter_acquires_an_expired_lock(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, expire=0.1))
 
     assert await do(front.package.acquire_lock(conn, name, acquire_time=None))
 
 
-async def test_an_identifier_of_ones_own_is_stored(front, client, conn, name):
+async def test_given_identifier_is_stored(front, client, conn, name):
     taken = await do(front.package.acquire_lock(conn, name, 0, identifier="worker-1:job-7"))
 
     assert taken == "worker-1:job-7" == value(client, name)
 
 
-async def test_an_identifier_of_ones_own_does_not_open_its_own_lock(front, client, conn, name):
+async def test_given_identifier_does_not_make_the_lock_reentrant(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, identifier="same"))
 
     assert await do(front.package.acquire_lock(conn, name, 0, identifier="same")) is False
 
 
-async def test_the_prefix_is_part_of_the_key(front, client, conn, name):
+async def test_prefix_is_part_of_the_key(front, client, conn, name):
     identifier = await do(front.package.acquire_lock(conn, name, 0, prefix="billing:"))
 
     assert await do(front.package.acquire_lock(conn, name, 0))
@@ -79,7 +77,7 @@ async def test_the_prefix_is_part_of_the_key(front, client, conn, name):
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_deletes_what_is_ours(front, client, conn, name, method):
+async def test_release_deletes_our_key(front, client, conn, name, method):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     assert await do(front.package.release_lock(conn, name, identifier, method=method)) is True
@@ -87,19 +85,19 @@ async def test_release_deletes_what_is_ours(front, client, conn, name, method):
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_of_a_lock_that_is_gone_is_true(front, client, conn, name, method):
+async def test_release_of_a_missing_lock_returns_true(front, client, conn, name, method):
     assert await do(front.package.release_lock(conn, name, "mine", method=method)) is True
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_leaves_anothers_lock_alone(front, client, conn, name, method):
+async def test_release_does_not_touch_anothers_lock(front, client, conn, name, method):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     assert await do(front.package.release_lock(conn, name, "mine", method=method)) is False
     assert value(client, name) == identifier
 
 
-async def test_release_by_transaction_is_for_clients_that_can_watch(
+async def test_release_by_transaction_needs_a_client_with_watch(
     front, client, conn, name, topology, monkeypatch
 ):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
@@ -115,7 +113,7 @@ async def test_release_by_transaction_is_for_clients_that_can_watch(
         assert await do(release(conn, name, identifier, method="transaction")) is False
 
 
-async def test_native_release_works_where_the_server_has_it(front, client, conn, name, topology):
+async def test_native_release_works_if_the_server_has_it(front, client, conn, name, topology):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     release = front.package.release_lock
@@ -128,7 +126,7 @@ async def test_native_release_works_where_the_server_has_it(front, client, conn,
         assert await do(release(conn, name, identifier, method="native")) is True
 
 
-async def test_extend_counts_from_now_neither_adding_nor_shortening(front, client, conn, name):
+async def test_extend_counts_from_now_and_never_shortens(front, client, conn, name):
     identifier = await do(front.package.acquire_lock(conn, name, 0, 20))
 
     assert await do(front.package.extend_lock(conn, name, identifier, 30)) is True
@@ -137,7 +135,7 @@ async def test_extend_counts_from_now_neither_adding_nor_shortening(front, clien
     assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_extend_does_not_take_a_lock_again(front, client, conn, name):
+async def test_extend_does_not_reacquire_a_lock(front, client, conn, name):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
     client.delete(f"sys:lock:{name}")
 
@@ -145,7 +143,7 @@ async def test_extend_does_not_take_a_lock_again(front, client, conn, name):
     assert value(client, name) is None
 
 
-async def test_extend_leaves_anothers_lock_alone(front, client, conn, name):
+async def test_extend_does_not_touch_anothers_lock(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, 10))
 
     assert await do(front.package.extend_lock(conn, name, "mine", 200)) is False
@@ -155,7 +153,7 @@ async def test_extend_leaves_anothers_lock_alone(front, client, conn, name):
 @pytest.mark.parametrize(
     "expire", [0, -1, float("nan"), float("inf"), 10**12, True, "10", None, 1j]
 )
-async def test_an_unusable_expire_is_refused_and_locks_nothing(front, client, conn, name, expire):
+async def test_invalid_expire_is_refused_and_locks_nothing(front, client, conn, name, expire):
     with pytest.raises(ConfigurationError, match="expire"):
         await do(front.package.acquire_lock(conn, name, 0, expire))
 
@@ -169,24 +167,24 @@ async def test_half_a_millisecond_is_rounded_up_to_one(front, client, conn, name
 
 
 @pytest.mark.parametrize("acquire_time", [-1, float("nan"), True, "10"])
-async def test_an_unusable_acquire_time_is_refused(front, client, conn, name, acquire_time):
+async def test_invalid_acquire_time_is_refused(front, client, conn, name, acquire_time):
     with pytest.raises(ConfigurationError, match="acquire_time"):
         await do(front.package.acquire_lock(conn, name, acquire_time))
 
 
 @pytest.mark.parametrize("delta", [0, -1, float("nan"), True, "1", None])
-async def test_an_unusable_delta_is_refused(front, client, conn, name, delta):
+async def test_invalid_delta_is_refused(front, client, conn, name, delta):
     with pytest.raises(ConfigurationError, match="delta"):
         await do(front.package.acquire_lock(conn, name, delta=delta))
 
 
-async def test_what_acquire_lock_returns_on_failure_is_no_identifier(front, client, conn, name):
+async def test_false_from_acquire_lock_is_refused_as_identifier(front, client, conn, name):
     with pytest.raises(ConfigurationError, match="not acquired"):
         await do(front.package.release_lock(conn, name, False))
 
 
 @pytest.mark.parametrize("lock_name", [None, 42, "", b"", object()])
-async def test_a_name_that_is_no_text_is_refused(front, client, conn, lock_name):
+async def test_non_string_name_is_refused(front, client, conn, lock_name):
     with pytest.raises(LockNameError):
         await do(front.package.acquire_lock(conn, lock_name))
 
@@ -194,7 +192,7 @@ async def test_a_name_that_is_no_text_is_refused(front, client, conn, lock_name)
 @pytest.mark.parametrize(
     "odd", ["with space", "line\nbreak", "{tag}x", "}{", "a" * 1_000_000, "ключ", b"\xff\xfe", "\0"]
 )
-async def test_any_text_is_a_name(front, client, conn, name, odd):
+async def test_any_string_is_a_valid_name(front, client, conn, name, odd):
     odd = name.encode() + odd if isinstance(odd, bytes) else name + odd
 
     identifier = await do(front.package.acquire_lock(conn, odd, 0))
@@ -204,7 +202,7 @@ async def test_any_text_is_a_name(front, client, conn, name, odd):
     assert await do(front.package.acquire_lock(conn, odd, 0))
 
 
-async def test_a_key_that_is_no_lock_is_told_and_left_alone(front, client, conn, name):
+async def test_key_with_other_data_is_reported_and_not_touched(front, client, conn, name):
     client.rpush(f"sys:lock:{name}", "x")
 
     with pytest.raises(Exception, match="WRONGTYPE"):

@@ -129,7 +129,7 @@ async def fence_of(front, lock):
 # Every way to tell a lock its options
 
 
-async def test_every_way_takes_hold_times_and_fencing(front, client, name, hold):
+async def test_every_form_accepts_hold_times_and_fencing(front, client, name, hold):
     async def client_state(lease):
         return lease.expire, lease.remaining(), lease.fence
 
@@ -143,7 +143,7 @@ async def test_every_way_takes_hold_times_and_fencing(front, client, name, hold)
     client.delete(f"sys:lock:{name}")
 
 
-async def test_every_way_takes_no_renewal_and_a_listener(front, client, hold):
+async def test_every_form_accepts_auto_renew_and_on_lost(front, client, hold):
     told = []
 
     async def outstay(lease):
@@ -161,7 +161,7 @@ async def test_every_way_takes_no_renewal_and_a_listener(front, client, hold):
     assert told == [(True, "its time ran out")]
 
 
-async def test_every_way_takes_replicas(front, client, name, hold):
+async def test_every_form_accepts_replicas(front, client, name, hold):
     async def never(lease):
         raise AssertionError("it must not run")
 
@@ -190,7 +190,7 @@ async def test_every_way_takes_replicas(front, client, name, hold):
     ],
     ids=str,
 )
-async def test_what_is_no_option_is_refused_before_anything_is_locked(front, conn, wrong):
+async def test_invalid_option_is_refused_before_anything_is_locked(front, conn, wrong):
     (option,) = wrong
 
     with pytest.raises(ConfigurationError, match=option):
@@ -206,7 +206,7 @@ async def test_what_is_no_option_is_refused_before_anything_is_locked(front, con
 # auto_renew
 
 
-async def test_a_lock_is_held_longer_than_its_expire(front, client, name, make):
+async def test_renewed_lock_is_held_longer_than_its_expire(front, client, name, make):
     async with front.held(make(expire=0.4)) as lease:
         first = lease.deadline
 
@@ -221,7 +221,7 @@ async def test_a_lock_is_held_longer_than_its_expire(front, client, name, make):
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_a_lock_without_renewal_ends_with_its_expire(front, client, name, make):
+async def test_lock_without_renewal_ends_with_its_expire(front, client, name, make):
     lock = make(expire=0.1, auto_renew=False, cancel_on_lost=False)
 
     with pytest.raises(LockLostError, match=r"time ran out|its key is gone"):
@@ -234,7 +234,7 @@ async def test_a_lock_without_renewal_ends_with_its_expire(front, client, name, 
                 lease.check()
 
 
-async def test_a_released_lock_is_not_renewed_any_more(front, client, name, make):
+async def test_released_lock_is_no_longer_renewed(front, client, name, make):
     lease = await do(make(expire=0.3).acquire())
     first = lease.deadline
     await until(front, lambda: lease.deadline > first)
@@ -249,7 +249,7 @@ async def test_a_released_lock_is_not_renewed_any_more(front, client, name, make
 # max_hold
 
 
-async def test_max_hold_ends_a_lease_that_was_renewed_until_then(front, client, name, make):
+async def test_max_hold_ends_a_renewed_lease(front, client, name, make):
     told = []
     lock = make(expire=0.6, max_hold=0.9, on_lost=lambda lease, why: told.append(why))
     started = time.monotonic()
@@ -265,7 +265,7 @@ async def test_max_hold_ends_a_lease_that_was_renewed_until_then(front, client, 
     await do(next_one.release())
 
 
-async def test_an_expire_longer_than_max_hold_is_cut(front, client, name, make):
+async def test_expire_is_limited_to_max_hold(front, client, name, make):
     before = time.monotonic()
 
     async with front.held(make(expire=60, max_hold=20)) as lease:
@@ -274,13 +274,13 @@ async def test_an_expire_longer_than_max_hold_is_cut(front, client, name, make):
         assert 19_000 < client.pttl(f"sys:lock:{name}") <= 20_000
 
 
-async def test_max_hold_longer_than_the_expire_leaves_it_alone(front, client, name, make):
+async def test_expire_shorter_than_max_hold_is_kept(front, client, name, make):
     async with front.held(make(expire=20, max_hold=60)) as lease:
         assert lease.expire == 20
         assert 19_000 < client.pttl(f"sys:lock:{name}") <= 20_000
 
 
-async def test_a_loss_before_max_hold_is_not_put_down_to_it(front, client, name, make):
+async def test_loss_before_max_hold_is_not_attributed_to_it(front, client, name, make):
     told = []
     options = {"auto_renew": False, "cancel_on_lost": False}
     lock = make(expire=0.05, max_hold=60, on_lost=lambda lease, why: told.append(why), **options)
@@ -296,7 +296,7 @@ async def test_a_loss_before_max_hold_is_not_put_down_to_it(front, client, name,
 # min_hold
 
 
-async def test_min_hold_lets_the_lock_stand_until_it_was_held_long_enough(front, client, make):
+async def test_min_hold_keeps_the_lock_after_a_short_block(front, client, make):
     started = time.monotonic()
 
     async with front.held(make(min_hold=0.15)):
@@ -316,14 +316,14 @@ async def test_min_hold_counts_from_the_acquisition(front, client, name, make):
     client.delete(f"sys:lock:{name}")
 
 
-async def test_after_min_hold_the_block_frees_at_once(front, client, name, make):
+async def test_block_longer_than_min_hold_releases_at_once(front, client, name, make):
     async with front.held(make(min_hold=0.05)):
         await front.sleep(0.06)
 
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_a_failed_body_frees_at_once_whatever_min_hold(front, client, name, make):
+async def test_failed_body_releases_at_once_despite_min_hold(front, client, name, make):
     with pytest.raises(ValueError, match="own"):
         async with front.held(make(min_hold=30)):
             raise ValueError("the body's own")
@@ -331,7 +331,7 @@ async def test_a_failed_body_frees_at_once_whatever_min_hold(front, client, name
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_nobody_holds_the_rest_of_min_hold(front, client, name, make):
+async def test_rest_of_min_hold_has_no_holder(front, client, name, make):
     lock, impatient = make(min_hold=30), make(acquire_time=0)
     lease = await do(lock.acquire())
     await do(lease.release())
@@ -349,9 +349,7 @@ async def test_nobody_holds_the_rest_of_min_hold(front, client, name, make):
     client.delete(f"sys:lock:{name}")
 
 
-async def test_the_rest_of_min_hold_cannot_be_let_go_by_the_old_identifier(
-    front, conn, client, name, make
-):
+async def test_old_identifier_cannot_release_the_rest_of_min_hold(front, conn, client, name, make):
     lease = await do(make(min_hold=30).acquire())
     identifier = lease.identifier
     await do(lease.release())
@@ -363,7 +361,7 @@ async def test_the_rest_of_min_hold_cannot_be_let_go_by_the_old_identifier(
     client.delete(f"sys:lock:{name}")
 
 
-async def test_min_hold_stands_for_every_name(front, client, name, make):
+async def test_min_hold_applies_to_every_name(front, client, name, make):
     names = [f"{name}:a", f"{name}:b"]
 
     async with front.held(make(names, min_hold=30)):
@@ -375,7 +373,7 @@ async def test_min_hold_stands_for_every_name(front, client, name, make):
 
 
 @pytest.mark.parametrize("method", ["script", "transaction"])
-async def test_min_hold_is_kept_by_release_method(front, client, name, make, topology, method):
+async def test_every_release_method_observes_min_hold(front, client, name, make, topology, method):
     if method == "transaction" and topology.is_cluster:
         pytest.skip("a cluster's client cannot WATCH")
     lock = make(min_hold=30, release_method=method)
@@ -391,7 +389,7 @@ async def test_min_hold_is_kept_by_release_method(front, client, name, make, top
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_min_hold_is_refused_where_the_release_only_deletes(front, conn):
+async def test_min_hold_is_refused_with_native_release(front, conn):
     for way in (Locks, redis_lock, front.package.RedisLock):
         with pytest.raises(ConfigurationError, match=r"min_hold.*native"):
             way(min_hold=1, release_method="native")
@@ -417,7 +415,7 @@ async def test_what_min_hold_keeps_is_said_to_be_kept(front, make, client, name)
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_a_decorated_function_runs_once_in_its_min_hold(front, conn, client, name):
+async def test_decorated_function_runs_once_in_its_min_hold(front, conn, client, name):
     runs = []
     decorate = redis_lock(name, client=conn, min_hold=30, acquire_time=0, on_busy="skip")
 
@@ -436,7 +434,7 @@ async def test_a_decorated_function_runs_once_in_its_min_hold(front, conn, clien
 
 
 @pytest.mark.parametrize(("taken_by", "why"), [(None, "its key is gone"), ("stranger", "stra")])
-async def test_on_lost_is_told_by_the_renewal_once(front, client, name, make, taken_by, why):
+async def test_renewal_calls_on_lost_once(front, client, name, make, taken_by, why):
     told = []
     lock = make(
         expire=0.3, on_lost=lambda *client_state: told.append(client_state), cancel_on_lost=False
@@ -456,7 +454,7 @@ async def test_on_lost_is_told_by_the_renewal_once(front, client, name, make, ta
     client.delete(f"sys:lock:{name}")
 
 
-async def test_on_lost_is_told_by_a_release_that_finds_it_once(front, client, name, make):
+async def test_release_that_finds_a_loss_calls_on_lost_once(front, client, name, make):
     told = []
     lease = await do(make(on_lost=lambda *client_state: told.append(client_state)).acquire())
     client.set(f"sys:lock:{name}", "stranger", px=60_000)
@@ -471,7 +469,7 @@ async def test_on_lost_is_told_by_a_release_that_finds_it_once(front, client, na
     client.delete(f"sys:lock:{name}")
 
 
-async def test_on_lost_is_not_told_of_a_release(front, client, make):
+async def test_release_does_not_call_on_lost(front, client, make):
     told = []
     lock = make(expire=0.5, on_lost=lambda *client_state: told.append(client_state))
 
@@ -488,7 +486,7 @@ async def test_on_lost_is_not_told_of_a_release(front, client, make):
     assert told == []
 
 
-async def test_an_on_lost_that_fails_is_logged(front, client, name, make, caplog):
+async def test_failing_on_lost_is_logged(front, client, name, make, caplog):
     def fail(lease, why):
         raise RuntimeError("the listener's own")
 
@@ -505,7 +503,7 @@ async def test_an_on_lost_that_fails_is_logged(front, client, name, make, caplog
 # fencing
 
 
-async def test_a_fence_grows_with_every_acquisition(front, client, make):
+async def test_fence_grows_with_every_acquisition(front, client, make):
     lock = make(fencing=True)
 
     fences = [await fence_of(front, lock) for _ in range(5)]
@@ -514,7 +512,7 @@ async def test_a_fence_grows_with_every_acquisition(front, client, make):
     assert all(one < other for one, other in itertools.pairwise(fences))
 
 
-async def test_a_fence_grows_across_fronts(front, client, name, make):
+async def test_fence_grows_across_fronts(front, client, name, make):
     blocking = redis_lock_decorators.RedisLock(name, client=client, fencing=True)
     fences = []
 
@@ -526,7 +524,7 @@ async def test_a_fence_grows_across_fronts(front, client, name, make):
     assert all(one < other for one, other in itertools.pairwise(fences))
 
 
-async def test_a_fence_grows_over_a_holder_that_never_let_go(front, client, make):
+async def test_fence_grows_after_a_holder_that_never_released(front, client, make):
     lock = make(fencing=True, expire=0.05, auto_renew=False)
     dead = await elsewhere(front, lock.acquire)
 
@@ -535,7 +533,7 @@ async def test_a_fence_grows_over_a_holder_that_never_let_go(front, client, make
     assert next_one > dead.fence
 
 
-async def test_a_fence_grows_though_the_server_lost_everything(front, client, make, topology):
+async def test_fence_grows_though_the_server_lost_all_data(front, client, make, topology):
     if topology.name not in ("valkey", "valkey-decoded", "redis"):
         pytest.skip("only a single server of the tests' own is emptied")
     lock = make(fencing=True)
@@ -545,7 +543,7 @@ async def test_a_fence_grows_though_the_server_lost_everything(front, client, ma
     assert await fence_of(front, lock) > before
 
 
-async def test_a_fence_grows_though_the_servers_clock_is_behind(front, client, name, make):
+async def test_fence_grows_though_the_server_clock_is_behind(front, client, name, make):
     client.hset(fence_key(name), "fence", 2**52)
 
     fences = [await fence_of(front, make(fencing=True)) for _ in range(2)]
@@ -553,7 +551,7 @@ async def test_a_fence_grows_though_the_servers_clock_is_behind(front, client, n
     assert fences == [2**52 + 1, 2**52 + 2]
 
 
-async def test_the_last_fence_is_kept_for_a_minute(front, client, name, make):
+async def test_last_fence_is_kept_for_a_minute(front, client, name, make):
     await fence_of(front, make(fencing=True))
 
     assert MINUTE / 2 < client.pttl(fence_key(name)) <= MINUTE
@@ -566,7 +564,7 @@ async def test_without_fencing_there_is_no_fence(front, client, name, make):
     assert not client.exists(fence_key(name))
 
 
-async def test_a_busy_lock_gives_no_fence_and_uses_none_up(front, client, name, make):
+async def test_busy_lock_does_not_consume_a_fence(front, client, name, make):
     lock = make(fencing=True)
     async with front.held(lock) as lease:
         assert await elsewhere(front, lambda: lock.acquire(blocking=False)) is None
@@ -576,7 +574,7 @@ async def test_a_busy_lock_gives_no_fence_and_uses_none_up(front, client, name, 
     assert int(kept) == lease.fence
 
 
-async def test_a_fence_stays_while_the_lease_is_extended_and_renewed(front, client, make):
+async def test_extension_and_renewal_keep_the_fence(front, client, make):
     async with front.held(make(fencing=True, expire=0.4)) as lease:
         fence, first = lease.fence, lease.deadline
         await do(lease.extend())
@@ -597,9 +595,7 @@ async def test_names_of_one_slot_share_one_fence(front, client, name, make):
     assert all(before < after for before, after in itertools.pairwise(fences))
 
 
-async def test_the_fence_of_several_names_is_greater_than_the_last_of_each(
-    front, client, name, make
-):
+async def test_fence_of_several_names_exceeds_the_last_of_each(front, client, name, make):
     one, other = f"{{{name}}}:a", f"{{{name}}}:b"
     client.hset(fence_key(one), "fence", 2**52)
     client.hset(fence_key(other), "fence", 2**52 + 7)
@@ -610,9 +606,7 @@ async def test_the_fence_of_several_names_is_greater_than_the_last_of_each(
     assert await fence_of(front, make(one, fencing=True)) == 2**52 + 9
 
 
-async def test_names_of_several_slots_have_one_fence_only_on_one_server(
-    front, client, name, make, topology
-):
+async def test_fence_over_several_slots_needs_a_single_server(front, client, name, make, topology):
     names = [f"{name}:a", f"{name}:b"]
     lock = make(names, fencing=True)
 
@@ -625,7 +619,7 @@ async def test_names_of_several_slots_have_one_fence_only_on_one_server(
     assert not any(client.exists(f"sys:lock:{each}") for each in names)
 
 
-async def test_fencing_costs_no_further_round_trip(front, proxy, name):
+async def test_fencing_adds_no_round_trip(front, proxy, name):
     lock = front.package.RedisLock(name, client=front.client(proxy), fencing=True)
     await fence_of(front, lock)  # connected, and the scripts are known
     proxy.clear()
@@ -636,7 +630,7 @@ async def test_fencing_costs_no_further_round_trip(front, proxy, name):
     await do(lease.release())
 
 
-async def test_a_fence_whose_reply_is_lost_is_asked_for_again(front, proxy, direct, name):
+async def test_lost_reply_with_a_fence_is_requested_again(front, proxy, direct, name):
     lock = front.package.RedisLock(name, client=front.client(proxy), fencing=True)
     await fence_of(front, lock)
     proxy.drop_reply(lambda command: command[0].startswith(b"EVAL"))
@@ -646,7 +640,7 @@ async def test_a_fence_whose_reply_is_lost_is_asked_for_again(front, proxy, dire
         assert direct.get(f"sys:lock:{name}").decode() == lease.identifier
 
 
-async def test_a_copy_of_the_request_that_arrives_late_changes_no_fence(front, proxy, direct, name):
+async def test_late_duplicate_request_changes_no_fence(front, proxy, direct, name):
     lock = front.package.RedisLock(name, client=front.client(proxy), fencing=True)
     await fence_of(front, lock)
     proxy.clear()
@@ -661,9 +655,7 @@ async def test_a_copy_of_the_request_that_arrives_late_changes_no_fence(front, p
 # replicas
 
 
-async def test_replicas_that_are_there_are_met_and_more_are_not(
-    front, client, name, make, topology
-):
+async def test_replicas_confirm_unless_more_are_required(front, client, name, make, topology):
     there = 0 if topology.is_cluster else client.info("replication")["connected_slaves"]
 
     async with front.held(make(replicas=there)) as lease:
@@ -736,7 +728,7 @@ async def test_on_busy_does_not_answer_for_replicas(front, pair, name, on_busy):
     assert not pair[0].client().exists(f"sys:lock:{name}")
 
 
-async def test_too_few_replicas_leave_a_holder_alone(front, pair, name, replicated):
+async def test_too_few_replicas_do_not_affect_another_holder(front, pair, name, replicated):
     async with front.held(replicated(expire=30)) as lease:
         greedy = replicated(replicas=2, acquire_time=0, expire=1)
 
@@ -752,9 +744,7 @@ async def test_too_few_replicas_leave_a_holder_alone(front, pair, name, replicat
         assert 20_000 < pair[0].client().pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_a_replica_that_hangs_confirms_nothing_until_it_is_back(
-    front, pair, name, replicated
-):
+async def test_paused_replica_confirms_nothing_until_resumed(front, pair, name, replicated):
     master, replica = pair
     replica.pause()
     try:

@@ -39,7 +39,7 @@ async def take_elsewhere(front, lock, **options):
     return taken
 
 
-async def test_the_block_holds_the_lock_and_frees_it(front, conn, client, name, lock, rival):
+async def test_block_acquires_and_releases_the_lock(front, conn, client, name, lock, rival):
     async with front.held(lock) as lease:
         assert await do(lock.locked())
         assert await do(lock.owner()) == lease.identifier
@@ -50,7 +50,7 @@ async def test_the_block_holds_the_lock_and_frees_it(front, conn, client, name, 
     assert not client.exists(f"sys:lock:{name}")
 
 
-async def test_a_lease_tells_its_facts(front, conn, client, name, lock):
+async def test_lease_has_its_attributes(front, conn, client, name, lock):
     before = time.monotonic()
 
     async with front.held(lock) as lease:
@@ -68,9 +68,7 @@ async def test_a_lease_tells_its_facts(front, conn, client, name, lock):
     assert not await do(lease.owned())
 
 
-async def test_a_busy_lock_raises_and_the_error_tells_by_whom_and_how_long(
-    front, conn, lock, rival
-):
+async def test_timeout_error_has_holder_and_remaining_time(front, conn, lock, rival):
     async with front.held(lock) as lease:
 
         async def enter():
@@ -98,7 +96,7 @@ async def test_acquire_returns_a_lease_or_none(front, conn, lock, rival):
     await do(taken.release())
 
 
-async def test_a_key_without_an_end_is_told(front, conn, client, name, lock, rival):
+async def test_timeout_error_reports_a_key_without_expiry(front, conn, client, name, lock, rival):
     client.set(f"sys:lock:{name}", "a-holder-that-forgot-its-ttl")
 
     with pytest.raises(LockTimeoutError, match=r"without an end.*delete the key") as caught:
@@ -108,7 +106,7 @@ async def test_a_key_without_an_end_is_told(front, conn, client, name, lock, riv
     assert caught.value.free_in == float("inf")
 
 
-async def test_blocking_false_neither_sleeps_nor_tries_twice(front, conn, lock, name, client):
+async def test_blocking_false_tries_once_without_sleeping(front, conn, lock, name, client):
     patient = front.package.RedisLock(name, client=conn, acquire_time=60, delta=3600)
     lease = await do(lock.acquire())
 
@@ -119,7 +117,7 @@ async def test_blocking_false_neither_sleeps_nor_tries_twice(front, conn, lock, 
     await do(lease.release())
 
 
-async def test_a_bare_false_is_told_to_be_blocking_false(front, conn, lock):
+async def test_positional_false_is_refused_with_a_hint(front, conn, lock):
     with pytest.raises(ConfigurationError, match="blocking=False"):
         await do(lock.acquire(False))
 
@@ -148,7 +146,7 @@ async def test_any_thread_or_task_may_release_a_lease(front, conn, lock):
 # Other tests' garbage is collected here too.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_a_lease_thrown_away_does_not_free_the_lock(front, conn, client, name, lock):
+async def test_dropped_lease_does_not_release_the_lock(front, conn, client, name, lock):
     lease = await do(lock.acquire())
 
     del lease
@@ -158,7 +156,7 @@ async def test_a_lease_thrown_away_does_not_free_the_lock(front, conn, client, n
     client.delete(f"sys:lock:{name}")
 
 
-async def test_a_lease_is_a_block_too(front, conn, lock):
+async def test_lease_is_a_context_manager(front, conn, lock):
     lease = await do(lock.acquire())
 
     async with front.held(lease) as same:
@@ -168,7 +166,7 @@ async def test_a_lease_is_a_block_too(front, conn, lock):
     assert not await do(lock.locked())
 
 
-async def test_a_lease_that_is_over_is_no_block(front, conn, client, name, lock):
+async def test_ended_lease_cannot_be_entered(front, conn, client, name, lock):
     released = await do(lock.acquire())
     await do(released.release())
     short = front.package.RedisLock(f"{name}:short", client=conn, expire=0.02, auto_renew=False)
@@ -198,7 +196,7 @@ async def test_extend_counts_from_now_and_never_shortens(front, conn, client, na
         assert 29_000 < client.pttl(f"sys:lock:{name}") <= 30_000
 
 
-async def test_the_body_error_passes_and_the_lock_is_freed(front, conn, lock):
+async def test_body_error_propagates_and_releases_the_lock(front, conn, lock):
     error = ValueError("the body's own")
 
     with pytest.raises(ValueError, match="own") as caught:
@@ -209,7 +207,7 @@ async def test_the_body_error_passes_and_the_lock_is_freed(front, conn, lock):
     assert not await do(lock.locked())
 
 
-async def test_a_lease_taken_over_is_told_when_the_body_succeeded(front, conn, client, name, lock):
+async def test_lost_lease_raises_after_a_successful_body(front, conn, client, name, lock):
     with pytest.raises(LockLostError, match="stra"):
         async with front.held(lock):
             client.set(f"sys:lock:{name}", "stranger")
@@ -217,9 +215,7 @@ async def test_a_lease_taken_over_is_told_when_the_body_succeeded(front, conn, c
     assert await do(lock.owner()) == "stranger"
 
 
-async def test_a_lost_lease_does_not_replace_the_body_error(
-    front, conn, client, name, lock, caplog
-):
+async def test_lost_lease_does_not_replace_the_body_error(front, conn, client, name, lock, caplog):
     with pytest.raises(ValueError, match="own"):
         async with front.held(lock):
             client.set(f"sys:lock:{name}", "stranger")
@@ -228,7 +224,7 @@ async def test_a_lost_lease_does_not_replace_the_body_error(
     assert "ended before the work did" in caplog.text
 
 
-async def test_work_longer_than_its_lease_is_told(front, conn, client, name):
+async def test_body_longer_than_its_lease_raises(front, conn, client, name):
     options = {"auto_renew": False, "cancel_on_lost": False}
     short = front.package.RedisLock(name, client=conn, expire=0.05, **options)
 
@@ -241,7 +237,7 @@ async def test_work_longer_than_its_lease_is_told(front, conn, client, name):
                 lease.check()
 
 
-async def test_extending_a_lost_lease_fails_and_takes_nothing(front, conn, client, name, lock):
+async def test_extending_a_lost_lease_fails_and_acquires_nothing(front, conn, client, name, lock):
     lease = await do(lock.acquire())
     client.delete(f"sys:lock:{name}")
 
@@ -252,7 +248,7 @@ async def test_extending_a_lost_lease_fails_and_takes_nothing(front, conn, clien
     assert not await do(lock.locked())
 
 
-async def test_taking_ones_own_lock_again_fails_at_once(front, conn, lock, client, name):
+async def test_reentrant_acquisition_fails_at_once(front, conn, lock, client, name):
     same = front.package.RedisLock(name, client=conn, acquire_time=None)
 
     async with front.held(lock):
@@ -265,7 +261,7 @@ async def test_taking_ones_own_lock_again_fails_at_once(front, conn, lock, clien
         pass
 
 
-async def test_a_dead_threads_lock_is_not_taken_for_ones_own(front, conn, lock, rival):
+async def test_lock_of_a_dead_thread_is_not_mistaken_for_reentrant(front, conn, lock, rival):
     lease = await take_elsewhere(front, lock)
 
     assert await do(rival.acquire()) is None
@@ -273,7 +269,7 @@ async def test_a_dead_threads_lock_is_not_taken_for_ones_own(front, conn, lock, 
     await do(lease.release())
 
 
-async def test_one_lock_object_serves_many_threads(front, conn, client, name, caplog):
+async def test_lock_object_is_shared_by_many_threads(front, conn, client, name, caplog):
     lock = front.package.RedisLock(name, client=conn, acquire_time=60, delta=0.002)
     inside, most = [], []
 
@@ -290,7 +286,7 @@ async def test_one_lock_object_serves_many_threads(front, conn, client, name, ca
     assert max(most) == 1
 
 
-async def test_a_failed_acquire_leaves_the_first_lease_whole(front, conn, lock):
+async def test_failed_acquire_leaves_the_first_lease_intact(front, conn, lock):
     lease = await do(lock.acquire())
 
     assert await do(lock.acquire(blocking=False)) is None
@@ -299,7 +295,7 @@ async def test_a_failed_acquire_leaves_the_first_lease_whole(front, conn, lock):
     await do(lease.release())
 
 
-async def test_several_names_are_held_all_or_none(front, conn, client, name):
+async def test_several_names_are_acquired_all_or_none(front, conn, client, name):
     first, second = f"{name}:a", f"{name}:b"
     both = front.package.RedisLock([second, first, first], client=conn, acquire_time=0)
     single = front.package.RedisLock(second, client=conn)
@@ -325,7 +321,7 @@ async def test_several_names_in_one_slot(front, conn, client, name):
     assert not await do(both.locked())
 
 
-async def test_crossed_pairs_do_not_block_each_other_for_ever(front, conn, client, name):
+async def test_crossed_pairs_do_not_deadlock(front, conn, client, name):
     names = [f"{name}:a", f"{name}:b"]
 
     def worker(order):
@@ -344,7 +340,7 @@ async def test_crossed_pairs_do_not_block_each_other_for_ever(front, conn, clien
 
 
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-async def test_every_release_method_frees(front, conn, client, name, topology, method):
+async def test_every_release_method_releases(front, conn, client, name, topology, method):
     if method == "native" and not topology.has_native_release:
         pytest.skip("this server lacks it")
     lock = front.package.RedisLock(name, client=conn, release_method=method)
@@ -359,7 +355,7 @@ async def test_every_release_method_frees(front, conn, client, name, topology, m
     assert not await do(lock.locked())
 
 
-async def test_scripts_flushed_away_are_sent_again(front, conn, client, lock, topology):
+async def test_flushed_scripts_are_sent_again(front, conn, client, lock, topology):
     if topology.is_cluster:
         pytest.skip("the same code; flushing every node is the client's matter")
     async with front.held(lock):
@@ -369,7 +365,7 @@ async def test_scripts_flushed_away_are_sent_again(front, conn, client, lock, to
         client.script_flush()
 
 
-async def test_call_names_the_lock_by_the_call(front, conn, client, name):
+async def test_call_names_the_lock_by_its_arguments(front, conn, client, name):
     by_argument = front.package.RedisLock(client=conn)
     by_rule = front.package.RedisLock(get_lock_name=lambda item: f"{item}:x", client=conn)
     by_name = front.package.RedisLock(f"{name}:fixed", client=conn)
@@ -387,9 +383,7 @@ async def test_call_names_the_lock_by_the_call(front, conn, client, name):
     assert await do(by_name.call(key, name)) == f"sys:lock:{name}:fixed"
 
 
-async def test_call_refuses_what_would_run_after_it_before_it_takes_the_lock(
-    front, conn, client, name
-):
+async def test_call_refuses_deferred_functions_before_acquiring(front, conn, client, name):
     def steps():
         yield 1
 
@@ -405,7 +399,7 @@ async def test_call_refuses_what_would_run_after_it_before_it_takes_the_lock(
             lock.call(later)
 
 
-async def test_a_block_without_a_name_is_refused(front, conn, client):
+async def test_block_without_a_name_is_refused(front, conn, client):
     with pytest.raises(LockNameError, match="no name"):
         async with front.held(front.package.RedisLock(client=conn)):
             pass

@@ -17,7 +17,7 @@ def spoil(client, key):
     client.rpush(key, "other data")
 
 
-async def test_release_lets_the_other_names_go(front, client, conn, name):
+async def test_release_frees_the_other_names(front, client, conn, name):
     names = [f"{name}:{{{name}}}:{place}" for place in "abc"]
     lease = await do(front.package.RedisLock(names, client=conn, expire=60).acquire())
     spoil(client, f"sys:lock:{names[0]}")
@@ -29,7 +29,7 @@ async def test_release_lets_the_other_names_go(front, client, conn, name):
     client.delete(f"sys:lock:{names[0]}")
 
 
-async def test_holder_is_told_what_became_of_its_key(front, client, conn, name):
+async def test_holder_is_notified_of_a_key_with_other_data(front, client, conn, name):
     told = []
     options = {"expire": 0.5, "on_lost": lambda lease, why: told.append(why)}
     lock = front.package.RedisLock(name, client=conn, cancel_on_lost=False, **options)
@@ -44,7 +44,7 @@ async def test_holder_is_told_what_became_of_its_key(front, client, conn, name):
     client.delete(f"sys:lock:{name}")
 
 
-async def test_extending_and_releasing_say_so(front, client, conn, name):
+async def test_extend_and_release_report_other_data(front, client, conn, name):
     lease = await do(front.package.RedisLock(name, client=conn, expire=60).acquire())
     identifier = await do(front.package.acquire_lock(conn, f"{name}:2", 60))
     for key in (name, f"{name}:2"):
@@ -58,7 +58,7 @@ async def test_extending_and_releasing_say_so(front, client, conn, name):
     client.delete(f"sys:lock:{name}", f"sys:lock:{name}:2")
 
 
-async def test_waiter_is_told_long_before_its_time_is_over(front, client, conn, name):
+async def test_waiter_fails_long_before_its_acquire_time(front, client, conn, name):
     lock = front.package.RedisLock(name, client=conn, expire=60, acquire_time=60)
     lease = await do(lock.acquire())
 

@@ -48,14 +48,14 @@ async def error_of(front, work):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_redis_py_takes_is_taken(front, method):
+def test_signatures_match_redis_py(front, method):
     theirs = inspect.signature(getattr(RedisPyLock, method)).parameters
     ours = inspect.signature(getattr(front.package.lock.Lock, method)).parameters
 
     assert set(theirs) <= set(ours)
 
 
-async def test_the_client_makes_it(front, conn, client, name):
+async def test_client_lock_creates_it(front, conn, client, name):
     lock = conn.lock(name, timeout=3, lock_class=front.package.lock.Lock)
 
     async with front.held(lock) as held:
@@ -68,7 +68,7 @@ async def test_the_client_makes_it(front, conn, client, name):
     assert lock.local.token is None
 
 
-async def test_without_a_timeout_it_has_no_end(front, client, name, make):
+async def test_lock_without_timeout_does_not_expire(front, client, name, make):
     lock = make()
 
     assert await do(lock.acquire()) is True
@@ -82,7 +82,7 @@ async def test_without_a_timeout_it_has_no_end(front, client, name, make):
 
 
 @pytest.mark.parametrize("kind", [str, bytes, memoryview, "binary", "number", "long"])
-async def test_the_name_is_the_key(front, conn, client, name, kind):
+async def test_name_is_the_key(front, conn, client, name, kind):
     names = {
         str: f"{name}:e\u0301",
         bytes: name.encode(),
@@ -100,13 +100,13 @@ async def test_the_name_is_the_key(front, conn, client, name, kind):
 
 
 @pytest.mark.parametrize("wrong", [None, "", b"", True, object(), ["a"]])
-async def test_what_is_no_name_is_refused(front, conn, client, wrong):
+async def test_invalid_name_is_refused(front, conn, client, wrong):
     with pytest.raises(LockNameError):
         front.package.lock.Lock(conn, wrong)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), True, False, "3", 10**12])
-async def test_what_is_no_timeout_is_refused(front, client, make, wrong):
+async def test_invalid_timeout_is_refused(front, client, make, wrong):
     with pytest.raises(ConfigurationError, match="timeout="):
         make(timeout=wrong)
     with pytest.raises(ConfigurationError, match="additional_time="):
@@ -126,7 +126,7 @@ async def test_what_is_no_timeout_is_refused(front, client, make, wrong):
     ],
     ids=str,
 )
-async def test_what_is_no_setting_is_refused(front, client, name, make, options):
+async def test_invalid_setting_is_refused(front, client, name, make, options):
     with pytest.raises(ConfigurationError):
         make(**options)
     with pytest.raises(ConfigurationError):
@@ -135,12 +135,12 @@ async def test_what_is_no_setting_is_refused(front, client, name, make, options)
 
 
 @pytest.mark.parametrize("wrong", ["", b"", 5, b"\xff"])
-async def test_what_is_no_token_is_refused(front, client, make, wrong):
+async def test_invalid_token_is_refused(front, client, make, wrong):
     with pytest.raises(ConfigurationError, match="token="):
         await do(make().acquire(token=wrong))
 
 
-async def test_auto_renew_holds_it_longer_than_its_timeout(front, client, name, make):
+async def test_auto_renew_holds_longer_than_the_timeout(front, client, name, make):
     lock = make(timeout=0.8, auto_renew=True)
     await do(lock.acquire())
 
@@ -159,7 +159,7 @@ async def test_auto_renew_without_a_timeout_ends_with_its_holder(front, client, 
     await do(lock.release())
 
 
-async def test_auto_renew_ends_when_the_token_is_given_away(front, client, name, make):
+async def test_auto_renew_ends_when_the_token_is_cleared(front, client, name, make):
     lock = make(timeout=0.2, auto_renew=True)
     await do(lock.acquire())
 
@@ -169,7 +169,7 @@ async def test_auto_renew_ends_when_the_token_is_given_away(front, client, name,
     assert not client.exists(name)
 
 
-async def test_the_place_of_sleep_is_told(front, client, make):
+async def test_misplaced_sleep_is_refused_with_a_hint(front, client, make):
     with pytest.raises(ConfigurationError, match="sleep="):
         await do(make().acquire(0.5))
 
@@ -188,7 +188,7 @@ async def test_one_positional_false_tries_once_without_sleeping(front, client, m
     await do(holder.release())
 
 
-async def test_it_waits_until_the_end_however_long_the_sleep(front, client, make):
+async def test_waits_until_its_timeout_despite_a_long_sleep(front, client, make):
     holder = make(timeout=0.25)
     assert await do(holder.acquire())
     started = time.monotonic()
@@ -200,7 +200,7 @@ async def test_it_waits_until_the_end_however_long_the_sleep(front, client, make
     assert 0.2 < time.monotonic() - started < 5
 
 
-async def test_without_a_blocking_timeout_it_waits_for_the_lock(front, client, make):
+async def test_waits_without_limit_without_blocking_timeout(front, client, make):
     holder, waiter = make(timeout=30), make(timeout=30, sleep=0.01)
     assert await do(holder.acquire())
 
@@ -226,7 +226,7 @@ async def test_without_a_blocking_timeout_it_waits_for_the_lock(front, client, m
     assert await front.elsewhere(wait, release) == [(True, None), None]
 
 
-async def test_a_busy_block_raises_and_the_body_does_not_run(front, client, make):
+async def test_busy_block_raises_and_the_body_does_not_run(front, client, make):
     holder = make(timeout=30)
     assert await do(holder.acquire())
 
@@ -238,7 +238,7 @@ async def test_a_busy_block_raises_and_the_body_does_not_run(front, client, make
     await do(holder.release())
 
 
-async def test_a_failed_second_acquire_keeps_the_first_token(front, client, make):
+async def test_failed_second_acquire_keeps_the_first_token(front, client, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
     token = lock.local.token
@@ -254,7 +254,7 @@ async def test_a_failed_second_acquire_keeps_the_first_token(front, client, make
 
 @pytest.mark.parametrize("timeout", [None, 30])
 @pytest.mark.parametrize("token", ["mine", b"mine", "möin"])
-async def test_a_token_of_ones_own_is_held_by_one_only(front, client, name, make, timeout, token):
+async def test_given_token_is_held_by_one_holder_only(front, client, name, make, timeout, token):
     lock, rival = make(timeout=timeout), make(timeout=timeout)
 
     assert await do(lock.acquire(token=token)) is True
@@ -269,7 +269,7 @@ async def test_a_token_of_ones_own_is_held_by_one_only(front, client, name, make
     assert not client.exists(name)
 
 
-async def test_a_token_that_was_handed_on_releases(front, client, name, make):
+async def test_token_that_was_passed_on_releases(front, client, name, make):
     first, second = make(timeout=30), make(timeout=30)
     assert await do(first.acquire())
 
@@ -282,7 +282,7 @@ async def test_a_token_that_was_handed_on_releases(front, client, name, make):
     assert not client.exists(name)
 
 
-async def test_a_token_that_is_not_the_holders_releases_nothing(front, client, name, make):
+async def test_wrong_token_releases_nothing(front, client, name, make):
     lock = make(timeout=30)
     client.set(name, "stranger")
 
@@ -319,7 +319,7 @@ async def test_each_thread_or_task_that_acquires_has_its_own_token(front, client
 
 @pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
 @pytest.mark.parametrize("timeout", [None, 30])
-async def test_a_task_lets_go_what_another_acquired(front, conn, client, name, make, timeout):
+async def test_task_releases_a_lock_acquired_by_another(front, conn, client, name, make, timeout):
     """As with redis-py's lock, where a token is its thread's."""
     if front.name != "asyncio":
         pytest.skip("a thread's token is its own, as with redis-py")
@@ -361,7 +361,7 @@ async def test_a_task_lets_go_what_another_acquired(front, conn, client, name, m
 
 
 @pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
-async def test_of_several_tasks_that_hold_none_is_let_go_by_another(front, client, name, make):
+async def test_task_releases_no_lock_of_several_other_tasks(front, client, name, make):
     if front.name != "asyncio":
         pytest.skip("a thread's token is its own")
     lock = make(timeout=30)
@@ -380,7 +380,7 @@ async def test_of_several_tasks_that_hold_none_is_let_go_by_another(front, clien
     client.delete(name)
 
 
-async def test_a_token_that_is_set_replaces_none_of_another(front, client, make):
+async def test_assigned_token_does_not_replace_anothers(front, client, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
     token = lock.local.token
@@ -394,7 +394,7 @@ async def test_a_token_that_is_set_replaces_none_of_another(front, client, make)
     await do(lock.release())
 
 
-async def test_a_shared_token_is_everybodys(front, client, make):
+async def test_shared_token_serves_all_threads_and_tasks(front, client, make):
     lock = make(timeout=30, thread_local=False)
     assert await do(lock.acquire())
     token = lock.local.token
@@ -410,7 +410,7 @@ async def test_a_shared_token_is_everybodys(front, client, make):
     assert not await do(lock.locked())
 
 
-async def test_what_is_not_locked_is_told_from_what_is_anothers(front, client, name, make):
+async def test_unlocked_and_not_owned_errors_differ(front, client, name, make):
     lock = make(timeout=30)
 
     for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
@@ -424,7 +424,7 @@ async def test_what_is_not_locked_is_told_from_what_is_anothers(front, client, n
         assert isinstance(caught.value, redis.exceptions.LockNotOwnedError)
 
 
-async def test_a_lock_taken_over_is_not_ours_to_touch(front, client, name, make):
+async def test_lock_taken_over_cannot_be_changed(front, client, name, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
     client.set(name, "stranger")
@@ -439,7 +439,7 @@ async def test_a_lock_taken_over_is_not_ours_to_touch(front, client, name, make)
     assert client.pttl(name) == -1
 
 
-async def test_a_lock_that_ran_out_is_told(front, client, make):
+async def test_expired_lock_raises(front, client, make):
     lock = make(timeout=0.03)
     assert await do(lock.acquire())
     await front.sleep(0.05)
@@ -468,7 +468,7 @@ async def test_extend_adds_or_replaces(front, client, name, make):
     assert not client.exists(name)
 
 
-async def test_an_extended_lock_is_released_after_its_first_end(front, client, name, make):
+async def test_extended_lock_is_released_after_its_first_timeout(front, client, name, make):
     lock = make(timeout=0.05)
     assert await do(lock.acquire())
     await do(lock.extend(30))
@@ -480,7 +480,7 @@ async def test_an_extended_lock_is_released_after_its_first_end(front, client, n
     assert not client.exists(name)
 
 
-async def test_without_a_timeout_there_is_nothing_to_extend(front, client, name, make):
+async def test_lock_without_timeout_cannot_be_extended(front, client, name, make):
     lock = make()
     assert await do(lock.acquire())
 
@@ -492,7 +492,7 @@ async def test_without_a_timeout_there_is_nothing_to_extend(front, client, name,
     await do(lock.release())
 
 
-async def test_a_lock_whose_end_was_taken_away_is_told(front, client, name, make):
+async def test_persisted_lock_cannot_be_extended(front, client, name, make):
     lock = make(timeout=10)
     assert await do(lock.acquire())
     client.persist(name)
@@ -503,7 +503,7 @@ async def test_a_lock_whose_end_was_taken_away_is_told(front, client, name, make
     await do(lock.release())
 
 
-async def test_the_body_error_is_never_replaced(front, client, name, make, caplog):
+async def test_body_error_is_never_replaced(front, client, name, make, caplog):
     error = ValueError("the body's own")
 
     with pytest.raises(ValueError, match="own") as caught:
@@ -515,7 +515,7 @@ async def test_the_body_error_is_never_replaced(front, client, name, make, caplo
     assert "was not released" in caplog.text
 
 
-async def test_a_lock_lost_in_its_block_is_told_or_logged(front, client, name, make, caplog):
+async def test_lock_lost_in_its_block_raises_or_is_logged(front, client, name, make, caplog):
     with pytest.raises(LockNotOwnedError):
         async with front.held(make(timeout=30)):
             client.set(name, "stranger")
@@ -533,7 +533,7 @@ async def test_a_lock_lost_in_its_block_is_told_or_logged(front, client, name, m
     assert "was not released" in caplog.text
 
 
-async def test_it_and_redis_pys_own_exclude_each_other(front, conn, client, name, make):
+async def test_drop_in_and_redis_py_lock_exclude_each_other(front, conn, client, name, make):
     theirs, ours = conn.lock(name, timeout=30), make(timeout=30)
 
     assert await do(theirs.acquire())
@@ -544,7 +544,7 @@ async def test_it_and_redis_pys_own_exclude_each_other(front, conn, client, name
     await do(ours.release())
 
 
-async def test_a_block_within_the_wait_of_another_runs_one_at_a_time(front, client, name, conn):
+async def test_waiting_blocks_run_one_at_a_time(front, client, name, conn):
     inside = []
 
     async def work():
@@ -584,7 +584,7 @@ async def test_tokens_of_ended_tasks_and_threads_are_forgotten(front, client, ma
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_does_not_release_its_parents_lock(client, name):
+def test_forked_child_does_not_release_its_parents_lock(client, name):
     lock = redis_lock_decorators.lock.Lock(client, name, timeout=30)
     assert lock.acquire()
 
@@ -606,7 +606,7 @@ def test_a_forked_child_does_not_release_its_parents_lock(client, name):
 
 
 @pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
-async def test_a_call_belongs_to_the_task_that_makes_it(front, client, make):
+async def test_call_belongs_to_the_task_that_makes_it(front, client, make):
     if front.name != "asyncio":
         pytest.skip("threads have no such thing")
     lock = make(timeout=30)

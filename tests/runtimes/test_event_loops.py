@@ -26,7 +26,7 @@ RUNS = pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asynci
 
 
 @RUNS
-def test_tasks_hold_wait_renew_and_are_told_of_losses(frail, name, run):
+def test_tasks_hold_wait_renew_and_are_notified_of_losses(frail, name, run):
     run(everyday.in_tasks(frail.port, name))
 
 

@@ -48,9 +48,7 @@ def context(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize(("method", "when"), WAYS)
-def test_children_take_turns_with_a_parent_that_goes_on_renewing(
-    frail, looking, name, method, when
-):
+def test_children_and_parent_exclude_each_other(frail, looking, name, method, when):
     client, context = frail.client(), multiprocessing.get_context(method)
     told: list[str] = []
     if when == "after":
@@ -79,7 +77,7 @@ def test_children_take_turns_with_a_parent_that_goes_on_renewing(
     assert lasting(looking, "sys:lock:*") == []
 
 
-def test_workers_of_a_pool_hold_and_renew_while_the_parent_does(frail, looking, name, context):
+def test_pool_workers_and_parent_hold_and_renew(frail, looking, name, context):
     client = frail.client()
     with RedisLock("of the parent", client=client, expire=LONGER) as lease:
         with context.Pool(3) as pool:
@@ -89,7 +87,7 @@ def test_workers_of_a_pool_hold_and_renew_while_the_parent_does(frail, looking, 
     assert lasting(looking, "sys:lock:*") == []
 
 
-def test_workers_of_an_executor_are_given_locks_by_pickle(frail, looking, name, context):
+def test_locks_are_pickled_for_executor_workers(frail, looking, name, context):
     lock = RedisLock(name, get_redis_connection=children.connect, expire=EXPIRE, acquire_time=60)
     with (
         RedisLock("of the parent", client=frail.client(), expire=LONGER) as lease,
@@ -104,7 +102,7 @@ def test_workers_of_an_executor_are_given_locks_by_pickle(frail, looking, name, 
     assert lasting(looking, "sys:lock:*") == []
 
 
-def test_a_child_of_a_child_owns_nothing_of_either(frail, name):
+def test_grandchild_owns_no_lock_of_parent_or_child(frail, name):
     client = frail.client()
 
     def work() -> Any:
@@ -118,7 +116,7 @@ def test_a_child_of_a_child_owns_nothing_of_either(frail, name):
         assert lease.owned()
 
 
-def test_a_child_that_waits_is_told_when_its_parent_lets_go(frail, looking, name):
+def test_waiting_child_is_notified_of_its_parents_release(frail, looking, name):
     client = frail.client()
 
     def work() -> bool:
@@ -140,7 +138,7 @@ def test_a_child_that_waits_is_told_when_its_parent_lets_go(frail, looking, name
 
 
 @pytest.mark.slow
-def test_a_parent_that_forks_all_the_time_loses_nothing(frail, name):
+def test_parent_that_forks_repeatedly_loses_nothing(frail, name):
     client = frail.client()
     with RedisLock(name, client=client, expire=EXPIRE) as lease:
         for _ in range(100):
@@ -149,5 +147,5 @@ def test_a_parent_that_forks_all_the_time_loses_nothing(frail, name):
         assert (lease.lost, lease.owned()) == (False, True)
 
 
-def test_the_tests_know_all_ways_to_start_children():
+def test_all_start_methods_are_tested():
     assert set(multiprocessing.get_all_start_methods()) <= set(METHODS), sys.platform

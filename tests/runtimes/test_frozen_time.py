@@ -72,7 +72,7 @@ def run(main: Any) -> Any:
     return results[0]
 
 
-def test_a_lock_is_held_and_renewed_while_time_is_frozen(server, direct, name, frozen):
+def test_lock_is_held_and_renewed_while_time_is_frozen(server, direct, name, frozen):
     with frozen, RedisLock(name, client=direct, expire=0.9) as lease:
         lease.check()
         assert (lease.lost, lease.owned()) == (False, True)
@@ -85,7 +85,7 @@ def test_a_lock_is_held_and_renewed_while_time_is_frozen(server, direct, name, f
     lease.release()
 
 
-def test_a_lock_taken_before_is_held_while_time_is_frozen(server, direct, name, frozen):
+def test_lock_acquired_before_is_held_while_time_is_frozen(server, direct, name, frozen):
     with RedisLock(name, client=direct, expire=0.9) as lease:
         with frozen:
             time.sleep(1.2)
@@ -117,7 +117,7 @@ def test_real_seconds_end_a_lease_while_time_is_frozen(server, direct, name, fro
     assert len(told) == 1
 
 
-def test_a_thread_waits_real_seconds_while_time_is_frozen(server, direct, name, frozen):
+def test_thread_waits_real_seconds_while_time_is_frozen(server, direct, name, frozen):
     with frozen, RedisLock(name, client=direct) as lease:
         assert RedisLock(name, client=server.client(), acquire_time=0.3).acquire() is None
 
@@ -127,7 +127,7 @@ def test_a_thread_waits_real_seconds_while_time_is_frozen(server, direct, name, 
         later.release()
 
 
-def test_a_drop_in_is_held_while_time_is_frozen(server, direct, name, frozen):
+def test_drop_in_is_held_while_time_is_frozen(server, direct, name, frozen):
     with frozen, direct.lock(name, timeout=0.9, lock_class=Lock) as lock:
         assert lock.owned()
         lock.extend(5)
@@ -135,7 +135,7 @@ def test_a_drop_in_is_held_while_time_is_frozen(server, direct, name, frozen):
         lock.reacquire()
 
 
-def test_a_task_holds_a_lock_while_time_is_frozen(server, name, frozen_on_loops):
+def test_task_holds_a_lock_while_time_is_frozen(server, name, frozen_on_loops):
     from redis.asyncio import Redis
 
     async def main() -> tuple[bool, bool]:
@@ -169,7 +169,7 @@ def test_tasks_wait_and_renew_while_time_is_frozen(server, name, frozen_but_time
     assert run(main()) == [None, False, True, True]
 
 
-def test_an_alarm_that_a_frozen_clock_never_rings_is_set_anew(server, name):
+def test_renewal_recovers_from_a_timer_set_on_a_frozen_clock(server, name):
     from redis.asyncio import Redis
 
     async def main() -> bool:
@@ -186,7 +186,7 @@ def test_an_alarm_that_a_frozen_clock_never_rings_is_set_anew(server, name):
 
 
 @pytest.mark.parametrize("library", ["freezegun", "time_machine"])
-def test_the_package_may_be_imported_while_time_is_frozen(server, name, library):
+def test_import_works_while_time_is_frozen(server, name, library):
     code = f"""
 import time, redis, freezegun, time_machine
 real = [time.monotonic]
@@ -216,7 +216,7 @@ FROZEN = {
 }
 
 
-def test_the_package_has_one_clock():
+def test_package_reads_a_single_clock():
     """What reads another one works by half of the frozen time."""
     clocks = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
     read = [

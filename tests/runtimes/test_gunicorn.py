@@ -130,7 +130,7 @@ def web(kind: str, frail: Any, tmp_path: pathlib.Path) -> Iterator[Web]:
             web.process.wait()
 
 
-def test_workers_hold_locks_one_at_a_time_and_the_server_its_own(web, frail):
+def test_workers_exclude_each_other_and_master_keeps_its_lock(web, frail):
     looking = frail.client()
     with ThreadPoolExecutor(16) as crowd:
         held = crowd.submit(web.ask, "hold", 2.0)
@@ -151,7 +151,7 @@ def test_workers_hold_locks_one_at_a_time_and_the_server_its_own(web, frail):
         pytest.param(signal.SIGTERM, id="stop", marks=pytest.mark.slow),
     ],
 )
-def test_what_a_worker_holds_is_renewed_and_let_go_while_it_is_to_end(web, frail, order):
+def test_worker_renews_and_releases_during_graceful_shutdown(web, frail, order):
     looking = frail.client()
     with ThreadPoolExecutor(1) as crowd:
         held = crowd.submit(web.ask, "hold", 3.0)
@@ -168,7 +168,7 @@ def test_what_a_worker_holds_is_renewed_and_let_go_while_it_is_to_end(web, frail
 
 
 @pytest.mark.parametrize("kind", ["sync"], indirect=True)
-def test_a_worker_that_is_to_end_at_once_lets_go_what_it_holds(web, frail):
+def test_worker_releases_its_lock_on_immediate_shutdown(web, frail):
     looking = frail.client()
     with ThreadPoolExecutor(1) as crowd:
         held = crowd.submit(web.ask, "long", 30.0)

@@ -43,7 +43,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return path
 
 
-def test_the_package_works_out_of_an_archive(server, archive):
+def test_package_works_from_a_zip_archive(server, archive):
     printed = ran(server.port, path=archive)
 
     assert f"imported from {archive}" in printed
@@ -58,5 +58,5 @@ def test_the_package_works_out_of_an_archive(server, archive):
         pytest.param(["-OO"], id="without docstrings", marks=pytest.mark.slow),
     ],
 )
-def test_the_package_works_with_options_of_python(server, options):
+def test_package_works_with_interpreter_options(server, options):
     assert ran(server.port, *options).endswith("all done\n")

@@ -21,7 +21,6 @@ from typing import Any
 
 from redis_lock_decorators import LockLostError, RedisLock
 from support.connecting import connect
-from support.locker_processes import LockerProcesses, keys_left
 from support.history import (
     Allowed,
     Diary,
@@ -34,6 +33,7 @@ from support.history import (
     starved,
     untold,
 )
+from support.locker_processes import LockerProcesses, keys_left
 from support.plans import LONG, LONGEST_BLOCK, LockerPlan
 
 LEASE = 2.0

@@ -24,7 +24,7 @@ def is_inside(folder, process):
     )
 
 
-def test_a_holder_that_was_stopped_goes_on_beside_another(tmp_path, record_property):
+def test_redis_py_lock_overlaps_after_a_stopped_holder(tmp_path, record_property):
     kinds, locks = ("redis-py", "redis-py"), {"x": ("poll",)}
     plan = {"kinds": kinds, "locks": locks, "long": 1.0, "threads": 2, "patiences": (LONG,)}
     with LocalServer() as server, Scene(tmp_path, to_server(server.port), **plan) as scene:

@@ -13,7 +13,7 @@ from redis_lock_decorators.testing import LocalAddress
 
 
 @pytest.mark.parametrize("old_connections", ["kept", "cut"])
-def test_one_address_whose_server_changes(tmp_path, rounds, record_property, old_connections):
+def test_failover_behind_one_address(tmp_path, rounds, record_property, old_connections):
     """As behind a virtual IP, a DNS name or a proxy."""
     with (
         Pair() as pair,
@@ -32,7 +32,7 @@ def test_one_address_whose_server_changes(tmp_path, rounds, record_property, old
         scene.finish([pair.master], record_property, scene.slow())
 
 
-def test_clients_that_ask_where_the_master_is(tmp_path, rounds, record_property):
+def test_failover_with_master_discovery(tmp_path, rounds, record_property):
     """Connections to the old master stay, and what listens there stays too."""
     path = tmp_path / "port"
     with Pair() as pair:

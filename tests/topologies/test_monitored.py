@@ -24,7 +24,7 @@ def processes_in(client, name):
 
 @pytest.mark.parametrize("way", ["queue-fenced", "mixed"])
 @pytest.mark.parametrize("pattern", ["*", "other:*"])
-def test_killed_waiters_cost_no_turns(tmp_path, rounds, record_property, way, pattern):
+def test_killed_waiters_do_not_delay_others(tmp_path, rounds, record_property, way, pattern):
     with (
         LocalServer() as server,
         server.client() as client,

@@ -53,7 +53,7 @@ def test_failover(tmp_path, rounds, record_property, sentinels):
         scene.finish([watched.master], record_property, allowed)
 
 
-def test_one_client_knows_one_master(tmp_path, record_property, sentinels):
+def test_all_connections_of_a_client_use_one_master(tmp_path, record_property, sentinels):
     """New connections reach the new master, and none stays with the old one, which lives on."""
     watched = Watched(sentinels)
     plan = {"kinds": ("threads",), "threads": 14, "later": 12, "patiences": (0.0,), "rest": 0.02}

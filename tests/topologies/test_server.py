@@ -20,7 +20,7 @@ def server():
         yield server
 
 
-def test_restarted_empty(tmp_path, rounds, record_property, server):
+def test_restart_without_data(tmp_path, rounds, record_property, server):
     allowed = []
     with Scene(tmp_path, to_server(server.port), moment=0.4, lease=2 * LEASE) as scene:
         for _ in rounds:
@@ -34,7 +34,7 @@ def test_restarted_empty(tmp_path, rounds, record_property, server):
         scene.finish([server], record_property, allowed)
 
 
-def test_stopped_for_longer_than_a_lease(tmp_path, rounds, record_property, server):
+def test_server_stopped_for_longer_than_a_lease(tmp_path, rounds, record_property, server):
     allowed = []
     with Scene(tmp_path, to_server(server.port)) as scene:
         for _ in rounds:
@@ -48,7 +48,7 @@ def test_stopped_for_longer_than_a_lease(tmp_path, rounds, record_property, serv
 
 
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
-def test_paused_by_its_operator(tmp_path, rounds, record_property, server, mode):
+def test_client_pause(tmp_path, rounds, record_property, server, mode):
     with Scene(tmp_path, to_server(server.port)) as scene, server.client() as client:
         for _ in rounds:
             with scene.holding(), scene.fault(lasting=0.4 * LEASE):

@@ -44,7 +44,7 @@ def mover(nodes, how):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_slots_that_move(tmp_path, rounds, record_property, cluster, nodes, how):
+def test_slot_migration(tmp_path, rounds, record_property, cluster, nodes, how):
     move = mover(nodes, how)
     with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way)) as scene:
         for turn in rounds:
@@ -58,7 +58,7 @@ def test_slots_that_move(tmp_path, rounds, record_property, cluster, nodes, how)
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_the_old_node_is_out_of_reach_for_a_moment_after_slots_moved(
+def test_subscriptions_cut_at_the_old_node_after_migration(
     tmp_path, rounds, record_property, cluster, nodes, how
 ):
     """Another lock stays there, so that its messages are still listened to."""
