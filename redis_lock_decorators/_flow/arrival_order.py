@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.waiter import Signal, Waiter
+from redis_lock_decorators._rules.interruptions import CHANGED, is_said
 
 
 class ArrivalOrder:
@@ -62,10 +63,12 @@ def _first(claims: dict[Claim, Waiter | None]) -> tuple[Claim | None, Waiter | N
     """Who began first, and whom to tell. Forgets those who were interrupted when they left."""
     while claims:
         try:
-            first, waiter = next(iter(claims.items()))
-        except (RuntimeError, StopIteration):  # another thread came or left this moment
-            continue
-        if not first.ended:
-            return first, waiter
-        claims.pop(first, None)
+            found = next(iter(claims.items()), None)
+        except RuntimeError as error:
+            if not is_said(error, CHANGED):
+                raise
+            continue  # another thread came or left this moment
+        if found is None or not found[0].ended:
+            return found or (None, None)
+        claims.pop(found[0], None)
     return None, None

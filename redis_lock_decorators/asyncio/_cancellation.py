@@ -8,6 +8,7 @@ import traceback
 from weakref import ref
 
 from redis_lock_decorators._io.background.supervised import works
+from redis_lock_decorators._rules.interruptions import NO_LOOP, is_said
 
 #: What the cancellation by a loss says.
 LOST = "the lease of a lock was lost"
@@ -99,6 +100,8 @@ def running() -> Runner | None:
     """The running task, as claims name their owner; None outside tasks."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:
+    except RuntimeError as error:
+        if not is_said(error, NO_LOOP):
+            raise
         return None
     return None if task is None else ref(task)

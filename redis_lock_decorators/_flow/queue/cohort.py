@@ -19,6 +19,7 @@ from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Own
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
+from redis_lock_decorators._rules.interruptions import CHANGED, is_said
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
@@ -92,8 +93,10 @@ class Cohort:
         """Whether it is one of the first."""
         try:
             return local in islice(self._waiting, FEW)
-        except RuntimeError:  # another thread came or left this moment
-            return True
+        except RuntimeError as error:
+            if not is_said(error, CHANGED):
+                raise
+            return True  # another thread came or left this moment
 
     def go(self, local: Local) -> bool:
         """Wait no more; False if the lock was passed to it."""
@@ -116,8 +119,10 @@ class Cohort:
                         break
                 else:
                     return None
-            except RuntimeError:  # another thread came or left this moment
-                continue
+            except RuntimeError as error:
+                if not is_said(error, CHANGED):
+                    raise
+                continue  # another thread came or left this moment
             if not first.claim.ended:
                 return first
             self.go(first)  # it was interrupted when it left

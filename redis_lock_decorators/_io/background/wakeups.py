@@ -12,6 +12,7 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.alarm import AGAIN
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._rules.interruptions import RELEASED, is_said
 
 #: Seconds from which on a task waits without a timer: very many may wait so.
 FOREVER = threading.TIMEOUT_MAX
@@ -35,8 +36,9 @@ class Gate:
         try:
             if self._lock.locked():
                 self._lock.release()
-        except RuntimeError:  # another has opened it
-            return
+        except RuntimeError as error:
+            if not is_said(error, RELEASED):  # by another, which has opened it
+                raise
 
     def wait(self, seconds: float) -> None:
         """Wait until it is opened, for so many seconds at most."""

@@ -1,0 +1,127 @@
+"""A RuntimeError of a signal handler is not taken for one of the interpreter's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from support.simulation import new_claim
+
+from redis_lock_decorators._flow.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._io.background.wakeups import Gate
+
+KEY = b"a"
+
+
+class Interrupted(RuntimeError):
+    """What a signal handler raises."""
+
+
+#: Errors that are no reason to look once more.
+FOREIGN = [Interrupted("during iteration"), RuntimeError("time is up"), RecursionError("too deep")]
+foreign = pytest.mark.parametrize("error", FOREIGN, ids=lambda error: type(error).__name__)
+
+
+class Changing(OrderedDict[Any, Any]):
+    """What another thread changes, or a signal handler interrupts, at the first look."""
+
+    error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return super().__iter__()
+
+    def items(self) -> Any:
+        iter(self)
+        return super().items()
+
+
+def changing(error: Exception, item: Any) -> Changing:
+    found = Changing({item: None})
+    found.error = error
+    return found
+
+
+@foreign
+def test_what_interrupts_a_look_at_arrivals_is_raised(error: Exception) -> None:
+    arrivals, claim = ArrivalOrder(), new_claim("a")
+    arrivals._claims[KEY] = changing(error, claim)
+
+    with pytest.raises(type(error)):
+        arrivals.is_first(KEY, claim)
+
+
+def test_arrivals_that_another_thread_changes_are_looked_at_again() -> None:
+    arrivals, claim = ArrivalOrder(), new_claim("a")
+    changed = RuntimeError("OrderedDict mutated during iteration")
+    arrivals._claims[KEY] = changing(changed, claim)
+
+    assert arrivals.is_first(KEY, claim)
+
+
+@foreign
+def test_what_interrupts_a_look_at_a_cohort_is_raised(error: Exception) -> None:
+    cohort, local = Cohort(), object()
+    waiting: Any = changing(error, local)
+    cohort._waiting = waiting
+    with pytest.raises(type(error)):
+        cohort._first(1000.0)
+
+    waiting.error = error
+    with pytest.raises(type(error)):
+        cohort.is_near(local)  # type: ignore[arg-type]
+
+
+class Taken:
+    """A lock whose release is interrupted, or comes after another's."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def locked(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        raise self.error
+
+
+@foreign
+def test_what_interrupts_the_opening_of_a_gate_is_raised(error: Exception) -> None:
+    gate = Gate()
+    gate._lock = Taken(error)  # type: ignore[assignment]
+
+    with pytest.raises(type(error)):
+        gate.open()
+
+
+def test_gate_that_another_opens_meanwhile_is_open() -> None:
+    gate = Gate()
+    gate._lock = Taken(RuntimeError("release unlocked lock"))  # type: ignore[assignment]
+
+    gate.open()
+
+
+@pytest.mark.skipif(int(redis.__version__.partition(".")[0]) < 4, reason="has no asyncio")
+@foreign
+def test_what_interrupts_a_look_for_the_running_task_is_raised(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis_lock_decorators.asyncio._cancellation import running
+    from redis_lock_decorators.asyncio._task_tokens import runner
+
+    assert running() is None
+
+    def interrupted() -> None:
+        raise error
+
+    monkeypatch.setattr(asyncio, "current_task", interrupted)
+    for look in (running, runner):
+        with pytest.raises(type(error)):
+            look()
