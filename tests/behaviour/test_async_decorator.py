@@ -22,7 +22,7 @@ FRONTS = [AsyncioFront()]
 
 @pytest.fixture
 def locks(conn, name):
-    """A project of its own; its keys start with the test's name."""
+    """A separate Locks; its keys start with the test's name."""
     return Locks(get_async_redis_connection=lambda: conn, prefix=f"{name}:")
 
 
@@ -205,13 +205,13 @@ async def test_error_names_the_missing_async_hook(front, conn, client):
     blocking_only = Locks(get_redis_connection=lambda: client)
     wrong = Locks(get_async_redis_connection=lambda: client)
 
-    for locks, told in ((blocking_only, "get_async_redis_connection"), (wrong, "asyncio")):
+    for locks, named in ((blocking_only, "get_async_redis_connection"), (wrong, "asyncio")):
 
         @locks.redis_lock("x")
         async def work():
             raise AssertionError("it must not run")
 
-        with pytest.raises(ConfigurationError, match=told):
+        with pytest.raises(ConfigurationError, match=named):
             await work()
 
 

@@ -21,13 +21,13 @@ from redis_lock_decorators._shared import lease_base as lease_base
 
 @pytest.fixture
 def locks(client, name):
-    """A project of its own; its keys start with the test's name."""
+    """A separate Locks; its keys start with the test's name."""
     return Locks(lambda: client, prefix=f"{name}:")
 
 
 @pytest.fixture
 def key_of(name):
-    """The part of the current lease's key that the call decided."""
+    """The part of the current lease's key that depends on the call."""
     return lambda: current_lease().key.removeprefix(f"{name}:")
 
 
@@ -260,9 +260,9 @@ def test_result_and_errors_of_the_function_propagate(locks):
 
 @pytest.fixture
 def busy(locks):
-    """A lock named "busy" that another holds for the length of the test."""
+    """A lock named "busy" that is held during the test."""
     lease = locks.lock("busy").acquire()
-    lease._claim.owner = None  # held by somebody else, as far as this thread knows
+    lease._claim.owner = None  # this thread takes it for another holder's
     yield lease
     lease.release()
 

@@ -1,4 +1,4 @@
-"""A lock is let go by somebody else than its holder, on every topology."""
+"""A lock is released by another process than its holder, on every topology."""
 
 from __future__ import annotations
 

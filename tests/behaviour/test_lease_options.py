@@ -1,4 +1,4 @@
-"""What a lease can be told: renewal, most and least time, loss, fences and replicas."""
+"""Options of a lease: auto_renew, max_hold, min_hold, on_lost, fencing and replicas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fresh_settings(monkeypatch):
 
 @pytest.fixture(params=["RedisLock", "@redis_lock", "Locks", "Locks.redis_lock", "configure"])
 def hold(front, conn, name, request):
-    """Runs a body with the lease of a lock that is told its options in one of the ways."""
+    """Runs a body with the lease of a lock whose options are given in one of the forms."""
 
     async def hold(body, **options):
         return await holder(front, conn, name, request.param, options)(body)
@@ -100,7 +100,7 @@ def in_function(front, decorate):
 
 
 async def until(front, is_so, seconds=10):
-    """Wait for something that comes by itself."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not await do(is_so()):
         assert time.monotonic() < end, "it did not come"
@@ -108,7 +108,7 @@ async def until(front, is_so, seconds=10):
 
 
 async def elsewhere(front, work):
-    """What a call gives another thread or task."""
+    """The result of a call in another thread or task."""
 
     async def call():
         return await do(work())
@@ -126,14 +126,14 @@ async def fence_of(front, lock):
         return lease.fence
 
 
-# Every way to tell a lock its options
+# Every form of giving options to a lock
 
 
 async def test_every_form_accepts_hold_times_and_fencing(front, client, name, hold):
-    async def client_state(lease):
+    async def observe(lease):
         return lease.expire, lease.remaining(), lease.fence
 
-    found = await hold(client_state, expire=90, max_hold=70, min_hold=50, fencing=True)
+    found = await hold(observe, expire=90, max_hold=70, min_hold=50, fencing=True)
 
     expire, remaining, fence = found
     assert expire == 70
@@ -144,10 +144,10 @@ async def test_every_form_accepts_hold_times_and_fencing(front, client, name, ho
 
 
 async def test_every_form_accepts_auto_renew_and_on_lost(front, client, hold):
-    told = []
+    lost = []
 
     async def outstay(lease):
-        await until(front, lambda: told)
+        await until(front, lambda: lost)
 
     with pytest.raises(LockLostError, match="time ran out"):
         await hold(
@@ -155,10 +155,10 @@ async def test_every_form_accepts_auto_renew_and_on_lost(front, client, hold):
             expire=0.05,
             auto_renew=False,
             cancel_on_lost=False,
-            on_lost=lambda lease, why: told.append((lease.lost, why)),
+            on_lost=lambda lease, why: lost.append((lease.lost, why)),
         )
 
-    assert told == [(True, "its time ran out")]
+    assert lost == [(True, "its time ran out")]
 
 
 async def test_every_form_accepts_replicas(front, client, name, hold):
@@ -250,17 +250,17 @@ async def test_released_lock_is_no_longer_renewed(front, client, name, make):
 
 
 async def test_max_hold_ends_a_renewed_lease(front, client, name, make):
-    told = []
-    lock = make(expire=0.6, max_hold=0.9, on_lost=lambda lease, why: told.append(why))
+    lost = []
+    lock = make(expire=0.6, max_hold=0.9, on_lost=lambda lease, why: lost.append(why))
     started = time.monotonic()
 
     with pytest.raises(LockLostError, match=r"max_hold of 0\.9 s is over"):
         async with front.held(lock) as lease:
             entered = time.monotonic()
-            await until(front, lambda: told)
+            await until(front, lambda: lost)
 
     assert started + 0.8 < lease.deadline < entered + 0.9
-    assert told == ["its max_hold of 0.9 s is over"]
+    assert lost == ["its max_hold of 0.9 s is over"]
     next_one = await do(make(acquire_time=10).acquire())
     await do(next_one.release())
 
@@ -281,15 +281,15 @@ async def test_expire_shorter_than_max_hold_is_kept(front, client, name, make):
 
 
 async def test_loss_before_max_hold_is_not_attributed_to_it(front, client, name, make):
-    told = []
+    lost = []
     options = {"auto_renew": False, "cancel_on_lost": False}
-    lock = make(expire=0.05, max_hold=60, on_lost=lambda lease, why: told.append(why), **options)
+    lock = make(expire=0.05, max_hold=60, on_lost=lambda lease, why: lost.append(why), **options)
 
     with pytest.raises(LockLostError) as caught:
         async with front.held(lock):
-            await until(front, lambda: told)
+            await until(front, lambda: lost)
 
-    assert told == ["its time ran out"]
+    assert lost == ["its time ran out"]
     assert "max_hold" not in str(caught.value)
 
 
@@ -435,43 +435,41 @@ async def test_decorated_function_runs_once_in_its_min_hold(front, conn, client,
 
 @pytest.mark.parametrize(("taken_by", "why"), [(None, "its key is gone"), ("stranger", "stra")])
 async def test_renewal_calls_on_lost_once(front, client, name, make, taken_by, why):
-    told = []
-    lock = make(
-        expire=0.3, on_lost=lambda *client_state: told.append(client_state), cancel_on_lost=False
-    )
+    lost = []
+    lock = make(expire=0.3, on_lost=lambda *arguments: lost.append(arguments), cancel_on_lost=False)
 
     with pytest.raises(LockLostError, match=why):
         async with front.held(lock) as lease:
             client.delete(f"sys:lock:{name}")
             if taken_by is not None:
                 client.set(f"sys:lock:{name}", taken_by, px=60_000)
-            await until(front, lambda: told)
+            await until(front, lambda: lost)
             assert lease.lost
 
-    ((told_lease, told_why),) = told
-    assert told_lease is lease
-    assert why in told_why
+    ((lost_lease, reason),) = lost
+    assert lost_lease is lease
+    assert why in reason
     client.delete(f"sys:lock:{name}")
 
 
 async def test_release_that_finds_a_loss_calls_on_lost_once(front, client, name, make):
-    told = []
-    lease = await do(make(on_lost=lambda *client_state: told.append(client_state)).acquire())
+    lost = []
+    lease = await do(make(on_lost=lambda *arguments: lost.append(arguments)).acquire())
     client.set(f"sys:lock:{name}", "stranger", px=60_000)
 
     with pytest.raises(LockLostError, match="stra"):
         await do(lease.release())
     await do(lease.release())
 
-    ((told_lease, told_why),) = told
-    assert told_lease is lease
-    assert "stra" in told_why
+    ((lost_lease, reason),) = lost
+    assert lost_lease is lease
+    assert "stra" in reason
     client.delete(f"sys:lock:{name}")
 
 
 async def test_release_does_not_call_on_lost(front, client, make):
-    told = []
-    lock = make(expire=0.5, on_lost=lambda *client_state: told.append(client_state))
+    lost = []
+    lock = make(expire=0.5, on_lost=lambda *arguments: lost.append(arguments))
 
     async with front.held(lock):
         pass
@@ -483,7 +481,7 @@ async def test_release_does_not_call_on_lost(front, client, make):
     await do(lease.release())
     await front.sleep(0.55)
 
-    assert told == []
+    assert lost == []
 
 
 async def test_failing_on_lost_is_logged(front, client, name, make, caplog):

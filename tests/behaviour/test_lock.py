@@ -25,12 +25,12 @@ def lock(front, conn, name):
 
 @pytest.fixture
 def rival(front, conn, name):
-    """Another description of the same lock, impatient."""
+    """Another RedisLock of the same name, with a short acquire_time."""
     return front.package.RedisLock(name, client=conn, acquire_time=0)
 
 
 async def take_elsewhere(front, lock, **options):
-    """What acquire gives another thread or task."""
+    """The result of acquire in another thread or task."""
 
     async def take():
         return await do(lock.acquire(**options))
@@ -282,7 +282,7 @@ async def test_lock_object_is_shared_by_many_threads(front, conn, client, name, 
 
     assert await front.elsewhere(*[work] * 50) == [None] * 50
     ours = [said for said in caplog.records if said.name == "redis_lock_decorators"]
-    assert ours == []  # they were told, not left to look by themselves
+    assert ours == []  # they were notified and did not need a recheck
     assert max(most) == 1
 
 

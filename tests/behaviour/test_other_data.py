@@ -1,4 +1,4 @@
-"""Something else was put into the key of a lock: that is said, and is the trouble of no other."""
+"""The key of a lock contains other data: that is reported, and other locks are not affected."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ async def test_release_frees_the_other_names(front, client, conn, name):
 
 
 async def test_holder_is_notified_of_a_key_with_other_data(front, client, conn, name):
-    told = []
-    options = {"expire": 0.5, "on_lost": lambda lease, why: told.append(why)}
+    losses = []
+    options = {"expire": 0.5, "on_lost": lambda lease, why: losses.append(why)}
     lock = front.package.RedisLock(name, client=conn, cancel_on_lost=False, **options)
 
     with pytest.raises(LockLostError, match=SAID):
         async with front.held(lock):
             spoil(client, f"sys:lock:{name}")
-            await until(front, lambda: told)
+            await until(front, lambda: losses)
 
-    assert len(told) == 1
-    assert SAID in told[0]
+    assert len(losses) == 1
+    assert SAID in losses[0]
     client.delete(f"sys:lock:{name}")
 
 

@@ -1,4 +1,4 @@
-"""The stand-ins for redis-py's Lock, on every topology."""
+"""The drop-ins for redis-py's Lock, on every topology."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ async def test_wrong_token_releases_nothing(front, client, name, make):
     lock = make(timeout=30)
     client.set(name, "stranger")
 
-    lock.local.token = "forged"  # noqa: S105  # what a lock is known by is no password
+    lock.local.token = "forged"  # noqa: S105  # a lock's token is no password
     with pytest.raises(LockNotOwnedError, match="stra"):
         await do(lock.release())
 
@@ -320,7 +320,7 @@ async def test_each_thread_or_task_that_acquires_has_its_own_token(front, client
 @pytest.mark.skipif(len(FRONTS) < 2, reason="redis-py 3.5 has no asyncio")
 @pytest.mark.parametrize("timeout", [None, 30])
 async def test_task_releases_a_lock_acquired_by_another(front, conn, client, name, make, timeout):
-    """As with redis-py's lock, where a token is its thread's."""
+    """As with redis-py's lock, whose token is thread-local."""
     if front.name != "asyncio":
         pytest.skip("a thread's token is its own, as with redis-py")
     lock = make(timeout=timeout)
@@ -386,7 +386,7 @@ async def test_assigned_token_does_not_replace_anothers(front, client, make):
     token = lock.local.token
 
     async def put():
-        lock.local.token = "another"  # noqa: S105  # what a lock is known by is no password
+        lock.local.token = "another"  # noqa: S105  # a lock's token is no password
         return lock.local.token
 
     assert await front.elsewhere(put) == [b"another"]
@@ -570,7 +570,7 @@ async def test_tokens_of_ended_tasks_and_threads_are_forgotten(front, client, ma
         return
 
     assert await front.elsewhere(take) == [None]
-    await front.sleep(0.06)  # for it to run out, and for the event loop to let go of the task
+    await front.sleep(0.06)  # until it expires and the event loop drops its reference to the task
     lock.local.token = None
     gc.collect()
 
