@@ -1,4 +1,4 @@
-"""Event loops other than asyncio's own, and several of them in several threads."""
+"""Event loops other than asyncio's, and several event loops in several threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_tasks_hold_wait_renew_and_are_notified_of_losses(frail, name, run):
 
 @RUNS
 def test_loops_in_several_threads_share_a_lock_with_threads(frail, name, run):
-    """Loops come and go meanwhile, each with clients and a keeper of its own."""
+    """Loops start and end meanwhile, each with its own clients and renewer."""
     from redis.asyncio import Redis
 
     inside: list[int] = []
@@ -66,16 +66,16 @@ def test_loops_in_several_threads_share_a_lock_with_threads(frail, name, run):
     assert met == [0] * (4 * 9 + 2 * 9)
 
 
-def in_threads(works: list[Callable[[], None]], failed: list[BaseException]) -> None:
-    """Do works at the same time."""
+def in_threads(functions: list[Callable[[], None]], failed: list[BaseException]) -> None:
+    """Run functions concurrently, each in a thread."""
 
-    def guarded(work: Callable[[], None]) -> None:
+    def guarded(function: Callable[[], None]) -> None:
         try:
-            work()
+            function()
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:

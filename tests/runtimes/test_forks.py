@@ -1,4 +1,4 @@
-"""Children made before and after their parent used a lock, and while it holds one."""
+"""Child processes started before and after their parent used a lock, and while it holds one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = [
 ]
 
 METHODS = ["fork", "forkserver", "spawn"]
-#: Seconds of a lease: shorter than what is done under it.
+#: Seconds of a lease: shorter than the work done under it.
 EXPIRE = 0.9
-#: The same for a parent whose children need much of the machine for their imports.
+#: The same for a parent whose children compete for CPU while they import.
 LONGER = 2.5
-#: What is done in each of these ways; in the others by the slow tests.
+#: When a child is started; the combinations in RARE are left to the slow tests.
 WHEN = ["before its first use", "after", "while it holds"]
 RARE = {(method, when) for method in ("forkserver", "spawn") for when in WHEN[:2]}
 RARE |= {("spawn", "while it holds")}
@@ -50,12 +50,12 @@ def context(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize(("method", "when"), WAYS)
 def test_children_and_parent_exclude_each_other(frail, looking, name, method, when):
     client, context = frail.client(), multiprocessing.get_context(method)
-    told: list[str] = []
+    losses: list[str] = []
     if when == "after":
         with RedisLock(name, client=client, expire=EXPIRE):
-            time.sleep(0.4)  # its thread is there
+            time.sleep(0.4)  # its background thread has started
     held = RedisLock(
-        "of the parent", client=client, expire=LONGER, on_lost=lambda _, why: told.append(why)
+        "of the parent", client=client, expire=LONGER, on_lost=lambda _, why: losses.append(why)
     )
     lease = held.acquire() if when == "while it holds" else None
     workers = [
@@ -72,7 +72,7 @@ def test_children_and_parent_exclude_each_other(frail, looking, name, method, wh
     assert looking.get(f"count:{name}") == b"20"
     if lease is not None:
         time.sleep(LONGER)
-        assert (lease.lost, lease.owned(), told) == (False, True, [])
+        assert (lease.lost, lease.owned(), losses) == (False, True, [])
         lease.release()
     assert lasting(looking, "sys:lock:*") == []
 

@@ -1,4 +1,4 @@
-"""While a test has frozen time, leases go on by real time: Redis knows no other."""
+"""While a test freezes time, leases use real time, as Redis does."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 
 THEN = "2024-01-01"
 PACKAGE = pathlib.Path(redis_lock_decorators.__file__).parent
-#: How time may have been frozen; by those with a tick it goes on from another time.
+#: Ways to freeze time; with a tick it continues from another time.
 FREEZERS = {
     "freezegun": lambda: freezegun.freeze_time(THEN),
     "freezegun with a tick": lambda: freezegun.freeze_time(THEN, tick=True),
-    "freezegun by leaps": lambda: freezegun.freeze_time(THEN, auto_tick_seconds=60),
+    "freezegun in steps": lambda: freezegun.freeze_time(THEN, auto_tick_seconds=60),
     "freezegun with real asyncio": lambda: freezegun.freeze_time(THEN, real_asyncio=True),
     "time-machine": lambda: time_machine.travel(THEN, tick=False),
     "time-machine with a tick": lambda: time_machine.travel(THEN, tick=True),
 }
-LEAPS = "freezegun by leaps"
-#: Event loops have no timers.
+STEPS = "freezegun in steps"
+#: Timers of event loops never fire.
 TIMELESS = "freezegun"
 
 
 def kinds(*left_out: str, slow: tuple[str, ...]) -> Any:
-    """A fixture of the ways to freeze time, but those left out."""
+    """A fixture of the ways to freeze time, without those left out."""
 
     def freezer(request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
         return FREEZERS[request.param]()  # type: ignore[no-any-return]
@@ -57,18 +57,18 @@ def kinds(*left_out: str, slow: tuple[str, ...]) -> Any:
 frozen = kinds(
     slow=("freezegun with a tick", "freezegun with real asyncio", "time-machine with a tick")
 )
-# By leaps redis-py's own time-outs of connecting are over at once.
-frozen_on_loops = kinds(LEAPS, slow=("time-machine with a tick",))
-frozen_but_timed = kinds(LEAPS, TIMELESS, slow=())
+# In steps, redis-py's connect timeouts are over at once.
+frozen_on_loops = kinds(STEPS, slow=("time-machine with a tick",))
+frozen_but_timed = kinds(STEPS, TIMELESS, slow=())
 
 
 def run(main: Any) -> Any:
-    """As ``asyncio.run``, with a time-out that no frozen clock holds up."""
+    """Like ``asyncio.run``, with a timeout that does not depend on a frozen clock."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(asyncio.run(main)), daemon=True)
     thread.start()
     thread.join(30)
-    assert results, "it hangs or fails"
+    assert results, "the coroutine hangs or failed"
     return results[0]
 
 
@@ -95,14 +95,14 @@ def test_lock_acquired_before_is_held_while_time_is_frozen(server, direct, name,
 
 
 def test_real_seconds_end_a_lease_while_time_is_frozen(server, direct, name, frozen):
-    told: list[str] = []
+    losses: list[str] = []
     with frozen:
         lock = RedisLock(
             name,
             client=direct,
             expire=0.3,
             auto_renew=False,
-            on_lost=lambda _, why: told.append(why),
+            on_lost=lambda _, why: losses.append(why),
         )
         lease = lock.acquire()
         time.sleep(0.5)
@@ -112,9 +112,9 @@ def test_real_seconds_end_a_lease_while_time_is_frozen(server, direct, name, fro
         with pytest.raises(LockLostError):
             lease.check()
         end = time.process_time() + 20
-        while not told and time.process_time() < end:
+        while not losses and time.process_time() < end:
             time.sleep(0.01)
-    assert len(told) == 1
+    assert len(losses) == 1
 
 
 def test_thread_waits_real_seconds_while_time_is_frozen(server, direct, name, frozen):
@@ -177,7 +177,7 @@ def test_renewal_recovers_from_a_timer_set_on_a_frozen_clock(server, name):
             with freezegun.freeze_time(THEN):
                 async with AsyncRedisLock(name, client=client, expire=0.9):
                     pass
-            await asyncio.sleep(0.5)  # the alarm of that lease is overdue, in 50 years
+            await asyncio.sleep(0.5)  # the timer of that lease would fire in 50 years
             async with AsyncRedisLock(name, client=client, expire=0.9) as lease:
                 await asyncio.sleep(1.2)
                 return lease.lost
@@ -193,13 +193,13 @@ real = [time.monotonic]
 frozen = {FROZEN[library]}
 with frozen:
     from redis_lock_decorators import RedisLock
-    def shown(lock):
+    def observed(lock):
         with lock as lease:
             time.sleep(1.2)
             return lease.lost, lease.owned(), abs(lease.deadline - real[0]()) < 2
     lock = RedisLock({name!r}, client=redis.Redis(port={server.port}), expire=0.9)
-    print(shown(lock))
-print(shown(lock))
+    print(observed(lock))
+print(observed(lock))
 """
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 
@@ -217,7 +217,7 @@ FROZEN = {
 
 
 def test_package_reads_a_single_clock():
-    """What reads another one works by half of the frozen time."""
+    """Code that read another clock would mix real and frozen time."""
     clocks = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
     read = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"

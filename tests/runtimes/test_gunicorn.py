@@ -1,4 +1,4 @@
-"""Locks in the workers of a real web server that has used them before it forked."""
+"""Locks in the workers of a real web server that used locks before it forked."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to t
 
 TESTS = pathlib.Path(__file__).parents[1]
 PATIENCE = 40.0
-#: Kinds of workers, with what they need; each server has two of them.
+#: Kinds of workers with their options; each server has two workers.
 KINDS = {
     "sync": ["--worker-class", "sync"],
     "gthread": ["--worker-class", "gthread", "--threads", "8"],
     "gevent": ["--worker-class", "gevent"],
 }
 
-
-#: Run by the server: notes who heeds signals, which are lost on workers that are younger.
+#: Loaded by the server: records the workers that are ready for signals; earlier ones are lost.
 READY = """
 def post_worker_init(worker):
     open(f"ready-{worker.pid}", "w").close()
@@ -52,11 +51,11 @@ class Connection(http.client.HTTPConnection):
 class Web:
     """A running server."""
 
-    def __init__(self, place: pathlib.Path, port: int, kind: str) -> None:
-        self.queue_entry = place
-        self.address = str(place / "web")
-        self.log = place / "log"
-        (place / "settings.py").write_text(READY)
+    def __init__(self, folder: pathlib.Path, port: int, kind: str) -> None:
+        self.folder = folder
+        self.address = str(folder / "web")
+        self.log = folder / "log"
+        (folder / "settings.py").write_text(READY)
         paths = [str(redis_lock_decorators.__path__[0]) + "/..", str(TESTS)]
         self.process = subprocess.Popen(
             [
@@ -64,9 +63,9 @@ class Web:
                 *("--graceful-timeout", "30", "--bind", f"unix:{self.address}"),
                 *(
                     "--worker-tmp-dir",
-                    str(place),
+                    str(folder),
                     "--config",
-                    str(place / "settings.py"),
+                    str(folder / "settings.py"),
                     "--log-file",
                     str(self.log),
                     *KINDS[kind],
@@ -77,13 +76,13 @@ class Web:
                 **os.environ,
                 "REDIS_PORT": str(port),
                 "PYTHONPATH": os.pathsep.join(paths),
-                "HOME": str(place),  # for a socket of its own
+                "HOME": str(folder),  # for the server's own control socket
             },
-            cwd=place,
+            cwd=folder,
         )
 
     def ask(self, work: str, seconds: float = 0.0) -> Any:
-        """What a work returns that a worker does."""
+        """Request a path of the program; returns its result."""
         connection = Connection(self.address)
         try:
             connection.request("GET", f"/{work}?seconds={seconds}")
@@ -95,16 +94,16 @@ class Web:
         return ast.literal_eval(body)
 
     def has_begun(self, workers: int) -> bool:
-        """Whether so many workers have come up."""
+        """Whether this many workers are ready."""
         assert self.process.poll() is None, self.log.read_text()
-        return len(list(self.queue_entry.glob("ready-*"))) >= workers
+        return len(list(self.folder.glob("ready-*"))) >= workers
 
 
-def until(true: Callable[[], object]) -> None:
-    """Wait for what must come about."""
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
     end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it never came"
+    while not condition():
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.05)
 
 

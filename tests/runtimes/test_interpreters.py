@@ -1,4 +1,4 @@
-"""Ways in which Python runs programs: out of an archive, with fewer checks, with more."""
+"""Ways to run Python: from a zip archive, without assertions, with all checks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 import redis_lock_decorators
 
 PACKAGE = pathlib.Path(redis_lock_decorators.__file__).parent
-#: Every way to take a lock, in threads and on an event loop; waits, renewals and losses.
+#: Uses every kind of lock, in threads and on an event loop, with waits, renewals and losses.
 PROGRAM = pathlib.Path(__file__).parents[1] / "support" / "everyday.py"
 
 
 def ran(
     port: int, *options: str, path: object = PACKAGE.parent, executable: str = sys.executable
 ) -> str:
-    """What the program prints; a failure of it is one of the test."""
+    """The output of the program; fails unless it succeeds."""
     done = subprocess.run(
         [executable, *options, str(PROGRAM), str(port), f"everyday-{os.getpid()}"],
         env={**os.environ, "PYTHONPATH": str(path)},

@@ -1,4 +1,4 @@
-"""Subinterpreters: with threads all works, without them what needs one is refused at the door."""
+"""Subinterpreters: where threads are not allowed, locks that need one are refused at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.fronts import LEGACY
 import redis_lock_decorators
 
 pytestmark = [
-    pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 made them of use"),
-    pytest.mark.skipif(LEGACY, reason="redis-py 3.5 knows nothing of them"),
+    pytest.mark.skipif(sys.version_info < (3, 12), reason="subinterpreters need Python 3.12"),
+    pytest.mark.skipif(LEGACY, reason="redis-py 3.5 does not support them"),
 ]
 
-#: Runs the text TEXT in an interpreter of the kind KIND, with the port PORT.
+#: Runs source text in a subinterpreter of a kind; arguments: port, kind, text.
 PROGRAM = """
 import os, sys
 port, kind, text = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -34,8 +34,8 @@ failed = interpreters.run_string(number, text)
 if failed is not None:
     raise SystemExit(str(failed))
 interpreters.destroy(number)
-print("left in peace", flush=True)
-os._exit(0)  # after an isolated one that imported ssl, Python 3.12.1 crashes in what follows
+print("destroyed", flush=True)
+os._exit(0)  # Python 3.12.1 crashes at exit after an isolated interpreter that imported ssl
 """
 
 COMMON = """
@@ -50,7 +50,7 @@ RENEWED = (
 with RedisLock("renewed", client=client, expire=0.9) as lease:
     time.sleep(1.2)
     assert lease.owned()
-time.sleep(1.5)  # the background thread ends when it has had nothing to do for a second
+time.sleep(1.5)  # the background thread ends after a second without work
 """
 )
 
@@ -87,4 +87,4 @@ def ran(port: int, kind: str, text: str) -> subprocess.CompletedProcess[str]:
 def test_locks_in_a_subinterpreter(server, kind, text):
     done = ran(server.port, kind, text)
 
-    assert (done.returncode, done.stdout) == (0, "left in peace\n"), done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (0, "destroyed\n"), done.stdout + done.stderr
