@@ -1,6 +1,6 @@
-"""Processes that fight for locks while they are harmed, and a check of what they say happened.
+"""Processes that compete for locks while faults are injected, and a check of their histories.
 
-``python tests/chaos/run.py --seconds 60`` prints a line and ends with 1 if something was wrong.
+``python tests/chaos/run.py --seconds 60`` prints a summary; the exit status is 1 on any violation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from support.plans import LockerPlan
 from redis_lock_decorators.testing import LocalServer
 
 LEASE = 1.0
-#: Seconds after the last harm in which everybody must have been served or refused.
+#: Seconds after the last fault in which every attempt must have been granted or refused.
 HEALING = LEASE + 5
-#: Seconds by which a refusal may be late on a machine that is busy.
+#: Seconds by which a refusal may be late on a busy machine.
 LATENESS = 2.0
-#: How each lock is waited for; where there are several, each attempt chooses.
+#: The ways to wait for each lock; each attempt chooses one at random.
 LOCKS = {
     "chaos:queue": ("queue",),
     "chaos:cohort": ("cohort",),
@@ -38,8 +38,8 @@ LOCKS = {
 }
 
 
-class Ring:
-    """The processes, and what is done to them."""
+class Chaos:
+    """The processes, and the faults injected into them."""
 
     def __init__(self, kinds: list[str], server: Any, folder: pathlib.Path, seed: int) -> None:
         self.server = server
@@ -49,21 +49,21 @@ class Ring:
         self.stopped: dict[str, float] = {}
         self.is_control = kinds[0] == "redis-py"
         self.lockers = LockerProcesses(folder, LockerPlan(to_server(server.port), LOCKS, LEASE))
-        for place, kind in enumerate(kinds):
-            self.lockers.start(f"{kind}.{place}.0")
+        for number, kind in enumerate(kinds):
+            self.lockers.start(f"{kind}.{number}.0")
 
-    def harm(self, seconds: float) -> None:
-        """Do harm for so long, then heal."""
-        deeds = [self._kill, self._stop, self._stop, self._cut, self._cut_words, self._flush]
+    def inject(self, seconds: float) -> None:
+        """Inject faults for this long, then end them all."""
+        faults = [self._kill, self._stop, self._stop, self._cut, self._cut_pubsub, self._flush]
         if not self.is_control:
-            deeds.append(self._stop_server)
+            faults.append(self._stop_server)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(self.random.uniform(0.02, 0.4))
             self._continue(time.monotonic())
-            deed = self.random.choice(deeds)
-            self.done[deed.__name__.strip("_")] += 1
-            deed()
+            fault = self.random.choice(faults)
+            self.done[fault.__name__.strip("_")] += 1
+            fault()
         self._continue(float("inf"))
         self.lockers.stop()
 
@@ -74,15 +74,15 @@ class Ring:
             self.stopped.pop(name)
             stops = self.lockers.harms[name].stops
             stops[-1] = (stops[-1][0], time.monotonic())
-        kind, place, life = name.split(".")
-        self.lockers.start(f"{kind}.{place}.{int(life) + 1}")
+        kind, number, life = name.split(".")
+        self.lockers.start(f"{kind}.{number}.{int(life) + 1}")
 
     def _stop(self) -> None:
         name = self.random.choice(list(self.lockers.processes))
         if name not in self.stopped:
             now = time.monotonic()
             self.lockers.processes[name].send_signal(signal.SIGSTOP)
-            # The control is only shown to break: each of its stops is longer than a lease.
+            # The control must fail: each of its stops is longer than a lease.
             shortest = 1.2 * LEASE if self.is_control else 0.0
             self.stopped[name] = now + self.random.uniform(shortest, shortest + 1.5 * LEASE)
             self.lockers.harms[name].stops.append((now, float("inf")))
@@ -98,7 +98,7 @@ class Ring:
     def _cut(self) -> None:
         self.client.client_kill_filter(_type="normal", skipme=True)
 
-    def _cut_words(self) -> None:
+    def _cut_pubsub(self) -> None:
         self.client.client_kill_filter(_type="pubsub", skipme=True)
 
     def _flush(self) -> None:
@@ -111,16 +111,16 @@ class Ring:
 
 
 def run(seconds: float, seed: int, kinds: list[str]) -> tuple[str, list[str], list[str]]:
-    """A line about it, what was wrong, and what only the negative control may show."""
-    with tempfile.TemporaryDirectory() as place, LocalServer() as server:
-        folder = pathlib.Path(place)
-        ring = Ring(kinds, server, folder, seed)
-        with ring.lockers as lockers:
-            ring.harm(seconds)
+    """A summary, the violations, and the overlaps and losses that the control must show."""
+    with tempfile.TemporaryDirectory() as path, LocalServer() as server:
+        folder = pathlib.Path(path)
+        chaos = Chaos(kinds, server, folder, seed)
+        with chaos.lockers as lockers:
+            chaos.inject(seconds)
             healed = time.monotonic()
             late = lockers.end(HEALING + LATENESS)
         history = attempts(folder)
-        twice = overlaps(history, lockers.harms)
+        overlapping = overlaps(history, lockers.harms)
         wrong = [
             *fences(history, lockers.harms),
             *starved(history, lockers.harms, healed, HEALING + LATENESS),
@@ -128,21 +128,22 @@ def run(seconds: float, seed: int, kinds: list[str]) -> tuple[str, list[str], li
             *[f"failed: {one}" for one in history if one.get("outcome") in ("wrong", "error")],
             *lockers.complaints(),
         ]
-        if not ring.is_control:
+        if not chaos.is_control:
             wrong += untold(history)
             wrong += delays(history, lockers.harms, LATENESS)
             wrong += keys_left([server.client()], LEASE + 2)
     outcomes = Counter(one.get("outcome", "killed") for one in history)
     waits = [one["granted"] - one["invoked"] for one in history if "granted" in one]
     lost = [f"lost: {one}" for one in history if one.get("outcome") == "lost"]
-    said = " ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    harms = " ".join(f"{count} {deed}" for deed, count in sorted(ring.done.items()))
+    summary = " ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    faults = " ".join(f"{count} {fault}" for fault, count in sorted(chaos.done.items()))
     line = (
-        f"chaos {'+'.join(kinds)} seed {seed}, {seconds:.0f} s: {len(history)} attempts ({said}), "
-        f"harms ({harms}), longest wait {max(waits, default=0):.2f} s, "
-        f"{len(twice)} overlaps, {len(wrong)} other problems"
+        f"chaos {'+'.join(kinds)} seed {seed}, {seconds:.0f} s: "
+        f"{len(history)} attempts ({summary}), "
+        f"faults ({faults}), longest wait {max(waits, default=0):.2f} s, "
+        f"{len(overlapping)} overlaps, {len(wrong)} other problems"
     )
-    return line, wrong if ring.is_control else twice + wrong, twice + lost
+    return line, wrong if chaos.is_control else overlapping + wrong, overlapping + lost
 
 
 def main() -> int:
@@ -159,7 +160,7 @@ def main() -> int:
     line, _, seen = run(max(10.0, options.seconds / 4), seed, ["redis-py"] * 3)
     print(line)
     if not seen:
-        print("void: the same harms did nothing to a lock that is known to break under them")
+        print("void: the same faults did not break a lock that is known to fail under them")
     return 1 if wrong or not seen else 0
 
 

@@ -1,4 +1,4 @@
-"""Processes killed, stopped and cut off at random: one holder at a time, nobody forgotten."""
+"""Processes are killed, stopped and disconnected at random: locks stay exclusive and live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN = pathlib.Path(__file__).with_name("run.py")
 
 pytestmark = [
     pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio"),
-    pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process"),
+    pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="the system has no SIGSTOP"),
     pytest.mark.timeout(90 + 2 * SECONDS),
 ]
 

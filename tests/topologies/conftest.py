@@ -1,4 +1,4 @@
-"""What the scenes have in common: a short form for every run, and a long one under ``slow``."""
+"""Fixtures of the scenes: a short form for every run, and a long one marked ``slow``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from support.fronts import LEGACY
 
-#: Files of this folder that cannot even be imported with redis-py 3.5, which has no asyncio.
+#: Files of this folder that cannot be imported with redis-py 3.5, which has no asyncio.
 collect_ignore_glob = ["test_*.py"] if LEGACY or not hasattr(signal, "SIGSTOP") else []
 
 
 @pytest.fixture(params=[1, pytest.param(8, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 def rounds(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The rounds of a scene's faults: one, or in the long form several."""
+    """The rounds of a scene's faults: one, or eight in the long form."""
     return range(request.param)

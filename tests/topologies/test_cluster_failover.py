@@ -1,4 +1,4 @@
-"""A cluster's replica takes its master's place while locks are held and waited for."""
+"""A cluster's replica replaces its master while locks are held and awaited."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.scene import Scene
 
 from redis_lock_decorators.testing import LocalCluster
 
-NOT_RECEIVED = "a replica need not have received the last leases of a master that died"
+NOT_RECEIVED = "a replica may lack the last leases of a master that crashed"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The checks find what a lock does that does not know when its lease ends: redis-py's own."""
+"""The checks detect the overlap of redis-py's lock, which does not know when its lease ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis_lock_decorators.testing import LocalServer
 
 
 def is_inside(folder, process):
-    """Whether a process is in a block now."""
+    """Whether a process is inside a block now."""
     return any(
         "granted" in one and "releasing" not in one
         for one in attempts(folder)

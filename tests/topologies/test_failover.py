@@ -1,4 +1,4 @@
-"""A master and its replica change places, lossless, while locks are held and waited for."""
+"""A master and its replica swap roles without data loss while locks are held and awaited."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redis_lock_decorators.testing import LocalAddress
 
 @pytest.mark.parametrize("old_connections", ["kept", "cut"])
 def test_failover_behind_one_address(tmp_path, rounds, record_property, old_connections):
-    """As behind a virtual IP, a DNS name or a proxy."""
+    """As with a virtual IP, a DNS name or a proxy."""
     with (
         Pair() as pair,
         LocalAddress(pair.master) as address,
@@ -33,7 +33,7 @@ def test_failover_behind_one_address(tmp_path, rounds, record_property, old_conn
 
 
 def test_failover_with_master_discovery(tmp_path, rounds, record_property):
-    """Connections to the old master stay, and what listens there stays too."""
+    """Connections to the old master stay open, including subscriptions."""
     path = tmp_path / "port"
     with Pair() as pair:
         path.write_text(str(pair.master.port))

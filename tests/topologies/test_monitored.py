@@ -1,4 +1,4 @@
-"""Waiters are killed while a monitor listens to everything."""
+"""Waiters are killed while a monitor subscribes to all channels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.scene import LEASE, LOCKS, Scene
 
 from redis_lock_decorators.testing import LocalServer
 
-#: Processes that wait and are killed, with so many waiters each.
+#: The number of waiting processes that are killed, and of waiters in each.
 VICTIMS, WAITERS = 3, 2
 
 
 def processes_in(client, name):
-    """The channels of those who wait for a lock."""
-    return {place.partition(b"|")[0] for place in client.zrange(queue_of(name), 0, -1)}
+    """The channels of the processes that wait for a lock."""
+    return {entry.partition(b"|")[0] for entry in client.zrange(queue_of(name), 0, -1)}
 
 
 @pytest.mark.parametrize("way", ["queue-fenced", "mixed"])

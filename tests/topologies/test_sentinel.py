@@ -1,4 +1,4 @@
-"""Sentinel changes the master while locks are held and waited for."""
+"""Sentinel changes the master while locks are held and awaited."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from support.scene import LEASE, Scene
 
 from redis_lock_decorators.testing import LocalSentinel
 
-NOT_RECEIVED = "a replica need not have received the last leases of a master that died"
-TWO_MASTERS = "until the old master is told, clients that know of it and others have one each"
+NOT_RECEIVED = "a replica may lack the last leases of a master that crashed"
+TWO_MASTERS = "until the old master is demoted, clients may use different masters"
 
 
 @pytest.fixture
 def sentinels():
-    # What is not down must not be taken for it: a second failover would lose what the first kept.
+    # A live server must not be considered down: a second failover would lose data.
     with LocalSentinel(down_after=10) as sentinels:
         yield sentinels
 
@@ -27,7 +27,7 @@ def test_coordinated_failover(tmp_path, rounds, record_property, sentinels):
     with sentinels.sentinel_nodes[0].client() as client:
         version = client.info("server").get("valkey_version", "0")
     if int(version.partition(".")[0]) < 9:
-        pytest.skip("only Valkey 9 and later know COORDINATED")
+        pytest.skip("COORDINATED needs Valkey 9")
     with Scene(tmp_path, to_sentinels(sentinels)) as scene:
         for _ in rounds:
             with scene.holding():
@@ -54,7 +54,7 @@ def test_failover(tmp_path, rounds, record_property, sentinels):
 
 
 def test_all_connections_of_a_client_use_one_master(tmp_path, record_property, sentinels):
-    """New connections reach the new master, and none stays with the old one, which lives on."""
+    """New connections reach the new master, and none stays at the old one, which keeps running."""
     watched = Watched(sentinels)
     plan = {"kinds": ("threads",), "threads": 14, "later": 12, "patiences": (0.0,), "rest": 0.02}
     with Scene(tmp_path, to_sentinels(sentinels), locks={"x": ("poll",)}, **plan) as scene:
@@ -62,7 +62,7 @@ def test_all_connections_of_a_client_use_one_master(tmp_path, record_property, s
             watched.fail_over()
         with scene.fault(lasting=0.5):
             scene.lockers.begin_later()
-        allowed = [scene.two_masters("until it connects anew, a client knows the old master only")]
+        allowed = [scene.two_masters("until it reconnects, a client uses the old master only")]
         time.sleep(2 * LEASE)
         scene.finish([watched.master], record_property, allowed)
 

@@ -1,4 +1,4 @@
-"""One server fails and comes back while locks are held and waited for."""
+"""A single server fails and comes back while locks are held and awaited."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from support.scene import LEASE, Scene
 
 from redis_lock_decorators.testing import LocalServer
 
-EMPTY = "a server without persistence forgets its locks when it starts again"
-SILENT = "nobody can renew what the server does not answer for"
+EMPTY = "a server without persistence loses its locks when it restarts"
+SILENT = "leases cannot be renewed while the server does not answer"
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_restart_without_data(tmp_path, rounds, record_property, server):
     allowed = []
     with Scene(tmp_path, to_server(server.port), moment=0.4, lease=2 * LEASE) as scene:
         for _ in rounds:
-            # Whoever polls takes the lock at once, and its holder only asks when it leaves.
+            # A polling waiter acquires the lock at once, and the holder notices only on release.
             with scene.holding("poll", auto_renew=False):
                 with scene.fault():
                     server.restart()

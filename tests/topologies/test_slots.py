@@ -1,4 +1,4 @@
-"""A slot moves to another node of a cluster while its locks are held and waited for."""
+"""A slot moves to another node of a cluster while its locks are held and awaited."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def nodes(cluster):
 
 
 def mover(nodes, how):
-    """What moves a key's slot."""
+    """The function that moves a key's slot."""
     if how == "classic":
         return nodes.move
     try:
         nodes.clients[0].execute_command("CLUSTER", "GETSLOTMIGRATIONS")
     except redis.ResponseError:
-        pytest.skip("only Valkey 9 and later move slots by themselves")
+        pytest.skip("atomic slot migration needs Valkey 9")
     return nodes.migrate
 
 
@@ -61,10 +61,12 @@ def test_slot_migration(tmp_path, rounds, record_property, cluster, nodes, how):
 def test_subscriptions_cut_at_the_old_node_after_migration(
     tmp_path, rounds, record_property, cluster, nodes, how
 ):
-    """Another lock stays there, so that its messages are still listened to."""
+    """Another lock stays at the old node, so its channel is still subscribed there."""
     move, moved = mover(nodes, how), [f"moved-{place}" for place in range(6)]
     plan = {"patiences": (LONG,), "lease": 10.0, "threads": 8, "tasks": 8, "moment": 0.3}
-    plan["long"] = 0.0  # a block of one and a half leases is longer than anybody may wait here
+    plan["long"] = (
+        0.0  # a block of one and a half leases would exceed the longest wait allowed here
+    )
     locks = dict.fromkeys(("stays", *moved), ("queue",))
     with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way), locks, **plan) as scene:
         keys = [f"sys:lock:{scene.locks[label]}".encode() for label in moved]
