@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import owned, prepared
+from redis_lock_decorators._shared.function_args import owned, prepared, refuse_none
 from redis_lock_decorators._shared.settings import DEFAULT
 
 
@@ -67,6 +67,7 @@ def acquire_lock(
         LockNameError, ConfigurationError: an argument is not usable.
         redis.exceptions.ConnectionError: the server cannot be reached.
     """
+    refuse_none(conn)
     port = DEFAULT.port(conn, None)
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     try:
@@ -100,8 +101,9 @@ def release_lock(
         ConfigurationError: the client or the server lacks the method.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
+    refuse_none(conn)
     port = DEFAULT.port(conn, None)
-    way = None if method is None else checked_method(method)
+    way = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
     return run(functions.release_lock(port, claim, way))
 
@@ -122,6 +124,7 @@ def extend_lock(
     Raises:
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
+    refuse_none(conn)
     port = DEFAULT.port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
     return run(functions.extend_lock(port, claim))

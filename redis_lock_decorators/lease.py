@@ -53,7 +53,7 @@ class Lease(LeaseBase):
             LockLostError: Redis says that the lock is not ours any more.
             redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
         """
-        seconds = self._claim.expire if seconds is None else checked_expire(seconds)
+        seconds = self._claim.expire if seconds is None else checked_expire(seconds, "seconds")
         try:
             with self._alone():
                 run(extend(self._port, self._claim, seconds))

@@ -11,6 +11,7 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators._rules.durations import checked_acquire_time
+from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.function_args import checked_identifier
@@ -105,6 +106,7 @@ class RedisLock(LockBase[BlockingClient]):
         wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
+        checked_switch("blocking", blocking)
         lease = unheld(self._plan, self._own_names())
         try:
             refused = lease._acquire(wait if blocking else 0.0)

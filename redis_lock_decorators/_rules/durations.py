@@ -14,12 +14,12 @@ SHORTEST_EXPIRE = 0.001
 SHORTEST_LEASE = 0.01
 
 
-def checked_expire(expire: object) -> float:
+def checked_expire(expire: object, option: str = "expire") -> float:
     """How long a lease lives: a number of seconds, more than 0 and at most a year."""
-    seconds = _number("expire", expire)
+    seconds = _number(option, expire)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
-            f"expire={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s "
+            f"{option}={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s "
             "(is this in milliseconds, by mistake?)"
         )
     return max(seconds, SHORTEST_EXPIRE)

@@ -99,9 +99,9 @@ def checked_prefix(prefix: object) -> str:
         raise ConfigurationError(f"prefix={prefix!a}: it cannot be written as UTF-8") from None
 
 
-def checked_method(method: object) -> ReleaseMethod:
+def checked_method(method: object, option: str = "release_method") -> ReleaseMethod:
     """How a lock is let go: one of the names in ``ReleaseMethod``."""
-    return _one_of(get_args(ReleaseMethod), method, "{!r} is no release method: {}")
+    return _one_of(get_args(ReleaseMethod), method, option)
 
 
 def checked_switch(option: str, switch: object) -> bool:
@@ -122,11 +122,13 @@ def checked_replicas(replicas: object) -> int:
 
 def checked_wait(wait: object) -> Wait:
     """How a busy lock is waited for: one of the names in ``Wait``."""
-    return _one_of(get_args(Wait), wait, "wait={!r:.80}: give one of {}")
+    return _one_of(get_args(Wait), wait, "wait")
 
 
-def _one_of(names: tuple[T, ...], name: object, problem: str) -> T:
+def _one_of(names: tuple[T, ...], name: object, option: str) -> T:
     for known in names:
         if name == known:
             return known
-    raise ConfigurationError(problem.format(name, names))
+    raise ConfigurationError(
+        f"{option}={name!r:.80}: give one of {', '.join([repr(known) for known in names])}"
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from redis_lock_decorators.errors import ConfigurationError
+
 #: What the channels of listeners begin with.
 CHANNEL = "redis-lock:"
 
@@ -34,7 +36,18 @@ _SPECIAL = re.compile(r"([\\*?\[\]])")
 
 
 def commands(uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
-    """The commands of some uses and of every lock, each once."""
+    """The commands of some uses and of every lock, each once.
+
+    Raises:
+        ConfigurationError: there is no such use, or a text was given where a list belongs.
+    """
+    known = ", ".join(map(repr, RIGHTS))
+    if isinstance(uses, str):
+        raise ConfigurationError(f"uses={uses!r:.80}: give a list of {known}")
+    uses = list(uses)
+    for use in uses:
+        if use not in RIGHTS:
+            raise ConfigurationError(f"uses: there is no {use!r:.80}: give some of {known}")
     return list(dict.fromkeys(one for use in ("every lock", *uses) for one in RIGHTS[use]))
 
 

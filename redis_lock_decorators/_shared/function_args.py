@@ -11,6 +11,18 @@ from redis_lock_decorators._rules.options import checked_prefix
 from redis_lock_decorators.errors import ConfigurationError
 
 
+def refuse_none(conn: object) -> None:
+    """Refuse to take no client for the default one: what gave it has probably failed.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if conn is None:
+        raise ConfigurationError(
+            "conn=None: give a Redis client (RedisLock is what uses the configured one by itself)"
+        )
+
+
 def prepared(
     lock_name: str,
     acquire_time: float | None,

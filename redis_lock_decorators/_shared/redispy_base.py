@@ -277,7 +277,7 @@ def checked_blocking(blocking: object) -> bool:
 
 def checked_timeout(seconds: object, word: str = "timeout") -> float:
     """More than 0 and at most what a lease may last."""
-    number = checked_seconds(word, seconds)
+    number = _number(word, seconds)
     if not 0 < number <= durations.LONGEST_EXPIRE:
         raise ConfigurationError(
             f"{word}={seconds!r}: give more than 0 and at most {durations.LONGEST_EXPIRE:.0f} s"
@@ -287,7 +287,7 @@ def checked_timeout(seconds: object, word: str = "timeout") -> float:
 
 def checked_sleep(seconds: object) -> float:
     """More than 0 seconds, at most an hour."""
-    number = checked_seconds("sleep", seconds)
+    number = _number("sleep", seconds)
     if not 0 < number <= 3600:
         raise ConfigurationError(f"sleep={seconds!r}: give more than 0 and at most 3600 s")
     return number
@@ -295,6 +295,16 @@ def checked_sleep(seconds: object) -> float:
 
 def checked_seconds(word: str, seconds: object) -> float:
     """A number of seconds, 0 or more."""
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0:
-        return math.inf if seconds > 1e300 else float(seconds)
+    number = _number(word, seconds)
+    if not number >= 0:
+        raise ConfigurationError(f"{word}={seconds!r:.80}: give 0 s or more")
+    return number
+
+
+def _number(word: str, seconds: object) -> float:
+    """A number, which may be infinite or none."""
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+        if abs(seconds) > 1e300:
+            return math.copysign(math.inf, seconds)
+        return float(seconds)
     raise ConfigurationError(f"{word}={seconds!r:.80}: give a number of seconds")

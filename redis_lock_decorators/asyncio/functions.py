@@ -8,7 +8,7 @@ from redis_lock_decorators._flow import functions as functions
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.naming import LockName
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import owned, prepared
+from redis_lock_decorators._shared.function_args import owned, prepared, refuse_none
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
 from redis_lock_decorators.asyncio.redislock import RedisLock
 
@@ -56,6 +56,7 @@ async def acquire_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.acquire_lock``.
     """
+    refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
     claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
     taken = await functions.acquire_lock(port, claim, wait, pause)
@@ -74,8 +75,9 @@ async def release_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.release_lock``.
     """
+    refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
-    way = None if method is None else checked_method(method)
+    way = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
     return await functions.release_lock(port, claim, way)
 
@@ -87,6 +89,7 @@ async def extend_lock(
 
     The arguments, results and errors of ``redis_lock_decorators.extend_lock``.
     """
+    refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
     return await functions.extend_lock(port, claim)

@@ -11,6 +11,7 @@ from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators._rules.durations import checked_acquire_time
+from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
@@ -107,6 +108,7 @@ class RedisLock(LockBase[AsyncClient]):
         wait = self._plan.options.patience
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
+        checked_switch("blocking", blocking)
         lease = unheld(self._plan, self._own_names())
         try:
             refused = lease._begin(await lease._acquire(wait if blocking else 0.0))

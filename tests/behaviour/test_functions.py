@@ -178,6 +178,16 @@ async def test_invalid_delta_is_refused(front, client, conn, name, delta):
         await do(front.package.acquire_lock(conn, name, delta=delta))
 
 
+async def test_no_client_is_not_taken_for_the_default_one(front, name):
+    given = front.package.acquire_lock, (name, 0)
+    held = front.package.release_lock, (name, "mine")
+    extended = front.package.extend_lock, (name, "mine", 5)
+
+    for function, arguments in (given, held, extended):
+        with pytest.raises(ConfigurationError, match="conn=None: give a Redis client"):
+            await do(function(None, *arguments))
+
+
 async def test_false_from_acquire_lock_is_refused_as_identifier(front, client, conn, name):
     with pytest.raises(ConfigurationError, match="not acquired"):
         await do(front.package.release_lock(conn, name, False))

@@ -399,6 +399,16 @@ async def test_call_refuses_deferred_functions_before_acquiring(front, conn, cli
             lock.call(later)
 
 
+async def test_arguments_of_methods_are_refused_by_their_own_names(front, conn, name):
+    lock = front.package.RedisLock(name, client=conn)
+
+    with pytest.raises(ConfigurationError, match="blocking='x': give True or False"):
+        await do(lock.acquire(blocking="x"))
+    async with front.held(lock) as lease:
+        with pytest.raises(ConfigurationError, match="seconds=0: a lease lives more than 0 s"):
+            await do(lease.extend(0))
+
+
 async def test_block_without_a_name_is_refused(front, conn, client):
     with pytest.raises(LockNameError, match="no name"):
         async with front.held(front.package.RedisLock(client=conn)):

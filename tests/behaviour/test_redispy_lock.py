@@ -114,6 +114,22 @@ async def test_invalid_timeout_is_refused(front, client, make, wrong):
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"timeout": -1}, "timeout=-1: give more than 0"),
+        ({"sleep": -1}, "sleep=-1: give more than 0"),
+        ({"blocking_timeout": -1}, "blocking_timeout=-1: give 0 s or more"),
+        ({"timeout": float("nan")}, "timeout=nan: give more than 0"),
+        ({"timeout": "3"}, "timeout='3': give a number of seconds"),
+    ],
+    ids=str,
+)
+async def test_numbers_that_do_not_fit_are_told_from_what_is_none(make, option, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make(**option)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"sleep": 0},

@@ -143,3 +143,13 @@ def test_long_wrong_value_is_not_repeated_whole() -> None:
         Options(on_lost="x" * 10_000)  # type: ignore[arg-type]
 
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("option", ["release_method", "wait"])
+def test_word_that_is_none_of_a_few_is_shown_shortened_beside_its_option(option: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Options(**{option: "x" * 200})
+
+    assert str(caught.value).startswith(f"{option}='xxx")
+    assert "give one of '" in str(caught.value)
+    assert len(str(caught.value)) < 160
