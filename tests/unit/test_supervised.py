@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -157,6 +161,55 @@ def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
 
         assert begun[0].cancelled(), loop.lost
         assert seconds < 5 + LONGEST
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a task does not count cancellations")
+def test_work_that_was_lost_is_cancelled_as_often_as_its_task(losing: Any) -> None:
+    async def stubborn(told: list[float]) -> None:
+        for _ in range(3):
+            with contextlib.suppress(asyncio.CancelledError):
+                await alarm.sleep(60)
+            told.append(asyncio.get_running_loop().time() - 1000)
+
+    for at in range(1, 20):
+        loop, told = losing(at), list[float]()
+        begun: list[asyncio.Future[object]] = []
+
+        def begin(
+            begun: list[asyncio.Future[object]] = begun,
+            loop: Any = loop,
+            told: list[float] = told,
+        ) -> None:
+            begun.append(supervised.start(stubborn(told)))
+            cancel = begun[0].cancel
+            loop.mine.add(cancel)
+            for moment in (5, 10, 15):
+                loop.call_later(moment, cancel)
+
+        seconds = done_after(loop, begin, lambda begun=begun: begun[0].done())
+
+        assert seconds < 15 + LONGEST, loop.lost
+        assert [round(moment) // 5 for moment in told] == [1, 2, 3], loop.lost
+
+
+def test_work_that_was_lost_goes_on_in_its_context(losing: Any) -> None:
+    variable = contextvars.ContextVar("variable", default="")
+
+    async def looking(seen: list[str]) -> None:
+        await asyncio.sleep(0)
+        await alarm.sleep(0.1)
+        seen.append(variable.get())
+
+    def begin(seen: list[str]) -> None:
+        variable.set("set where it was begun")
+        supervised.start(looking(seen))
+
+    for at in range(1, 10):
+        loop, seen = losing(at), list[str]()
+
+        done_after(loop, partial(begin, seen), lambda seen=seen: bool(seen))
+
+        assert seen == ["set where it was begun"], loop.lost
 
 
 def ended_at(losing: Any, work: Callable[[], Any], is_counted: Any = None) -> int:

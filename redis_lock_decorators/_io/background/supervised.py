@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -33,19 +33,23 @@ class Work:
         driver: who takes its steps.
     """
 
-    __slots__ = ("_is_cancelled", "driver", "ended", "task")
+    __slots__ = ("_context", "_passed", "driver", "ended", "task")
 
     def __init__(self, task: asyncio.Future[Any], ended: Callable[[], object] | None) -> None:
         self.task = self.driver = task
         self.ended = ended
-        self._is_cancelled = False
+        self._context = copy_context()  # the task was begun in this one
+        self._passed = 0  # cancellations of the task that who carries it on was told
 
     def carry_on(self) -> object:
         """Have another task take the steps from where the driver stands; returns that."""
         former: Any = self.driver
         work = partial(asyncio.Task, former.get_coro(), loop=former.get_loop())
-        self.driver = driver = Context().run(work)
+        context = former.get_context() if hasattr(former, "get_context") else self._context
+        self.driver = driver = context.run(work)
         former._log_destroy_pending = False
+        if former is self.task:
+            self._passed = _cancellations(former)
         if former._must_cancel:
             driver.cancel()
         driver.add_done_callback(lambda _: self.settle(), context=Context())
@@ -65,10 +69,11 @@ class Work:
             asyncio.Future.set_result(task, driver.result())
 
     def pass_cancellation(self) -> None:
-        """Cancel who carries it on, if the task was cancelled."""
-        is_asked = self.driver is not self.task and getattr(self.task, "_must_cancel", False)
-        if is_asked and not self._is_cancelled:
-            self._is_cancelled = True
+        """Cancel who carries it on, if the task was cancelled since it was told."""
+        if self.driver is self.task:
+            return
+        passed, self._passed = self._passed, _cancellations(self.task)
+        if self._passed > passed:
             self.driver.cancel()
 
     def halt(self) -> object:
@@ -223,6 +228,11 @@ def halt(task: Any) -> object:
     if inspect.iscoroutine(work):
         return _innermost(work)  # it has not begun, or lets others go first
     return None
+
+
+def _cancellations(task: Any) -> int:
+    """How often a task was cancelled; before Python 3.11 whether it is yet to be told so."""
+    return int(task.cancelling() if hasattr(task, "cancelling") else task._must_cancel)
 
 
 def _innermost(work: Any) -> object:
