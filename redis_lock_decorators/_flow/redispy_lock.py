@@ -14,6 +14,7 @@ from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import (
+    EXHAUSTED,
     OUTAGE,
     Refusal,
     ask,
@@ -212,8 +213,14 @@ async def _unsettle(
     # Others may use the token too: by it only while the lock must be this claim's.
     if request.token is not None and (request.endless or port.now() < claim.deadline):
         names.append(request.token)
-    for claim.identifier in names:
-        await lease.undo(port, claim, cause)
+    exhausted: BaseException | None = None
+    for claim.identifier in names:  # the last is what another thread undoes if there is no room
+        try:
+            await lease.undo(port, claim, cause)
+        except EXHAUSTED as error:
+            exhausted = error
+    if exhausted is not None:
+        raise exhausted
     claim.releasing, claim.asking, claim.doubtful = False, False, ()
 
 

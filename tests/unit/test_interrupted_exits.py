@@ -177,3 +177,27 @@ def test_entry_without_room_to_undo_has_another_thread_do_it(scene: Scene, way: 
     scene.release_beside()
 
     assert not scene.is_held()
+
+
+def test_endless_lock_of_a_given_token_is_undone_though_there_is_no_room(scene: Scene) -> None:
+    def no_room_after(request: Request) -> Any:
+        if is_settled():
+            raise RecursionError
+        reply = request.execute()
+        if is_settled():
+            raise RecursionError
+        return scene.port.received(reply)
+
+    def is_settled() -> bool:
+        return bool(scene.port.server.value(KEY) == name)
+
+    name = "T"
+    scene.port.usual = no_room_after
+    with pytest.raises(RecursionError):
+        redis_lock_decorators.lock.Lock(redis.Redis(), KEY).acquire(token=name)
+    assert is_settled()
+
+    scene.port.usual = delivered
+    scene.release_beside()
+
+    assert not scene.is_held()
