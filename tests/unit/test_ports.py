@@ -9,9 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 
+from redis_lock_decorators._io.background.loops import background_loop
+from redis_lock_decorators._io.blocking_port import BlockingPort
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport import background_ports as background_ports
 from redis_lock_decorators._io.transport.background_ports import LOOK, UNUSED, BackgroundPorts
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 
 class Client:
@@ -24,6 +29,9 @@ class Known(background_ports.BackgroundPort):
     def __init__(self, port: Any) -> None:
         self.client = port.client
         self.is_closed = False
+
+    def follow(self, client: Any) -> None:
+        pass
 
     def close(self) -> None:
         self.is_closed = True
@@ -59,6 +67,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def blocking_ports(count: int) -> list[Any]:
     return [SimpleNamespace(client=Client()) for _ in range(count)]
+
+
+def test_a_port_follows_a_client_that_is_given_another_pool() -> None:
+    client = redis.Redis(port=1)
+    client_state = ClientState(client, PrivatePool(), background_loop())
+    port = BlockingPort(client, client_state)
+    there = BackgroundPorts(Time().later)
+
+    async def use() -> Any:
+        first = there.beside(port)
+        assert first._carrier.pool is client.connection_pool  # type: ignore[attr-defined]
+        client.connection_pool = redis.ConnectionPool(port=2)
+        assert there.beside(port) is first
+        return first._carrier.pool  # type: ignore[attr-defined]
+
+    assert asyncio.run(use()) is client.connection_pool
 
 
 def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
