@@ -88,7 +88,7 @@ class LockTimeoutError(LockError, TimeoutError):
     def _sentence(self, lock_name: str, why: str) -> str:
         tried = f"within {self.waited:.3g} s" if self.waited >= 0.01 else "at the one try"
         held = why or (f"held by {self.holder}" if self.holder else "held by another")
-        cure = "wait longer (acquire_time=…), or choose what a busy call does (on_busy=… of @redis_lock)"
+        cure = "wait longer (acquire_time=…), or in @redis_lock choose another way (on_busy=…)"
         if self.free_in == math.inf:
             held += " without an end"
             cure = "if its holder is dead, delete the key"

@@ -44,6 +44,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
 
 def _hint(unknown: str, known: tuple[str, ...]) -> str:
     problem = f"unknown option {unknown}"
+    if unknown == "on_busy":
+        return f"{problem} here: only @redis_lock takes it, as it has a call to answer"
     if unknown in _BESIDE:
         return f"{problem}: it cannot be given here"
     close = difflib.get_close_matches(unknown, known, 1)

@@ -204,8 +204,7 @@ class OwnError(LockTimeoutError):
         (
             LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
             "lock 'report' was not free within 3 s: held by 01234567… for at most 1.5 s unless "
-            "renewed; wait longer (acquire_time=…), or choose what a busy call does (on_busy=… of "
-            "@redis_lock)",
+            "renewed; wait longer (acquire_time=…), or in @redis_lock choose another way (on_busy=…)",
         ),
         (
             LockLostError("report", holder=IDENTIFIER),

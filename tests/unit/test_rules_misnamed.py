@@ -51,7 +51,11 @@ def test_several_are_told_at_once_beside_those_that_are_known() -> None:
 
 
 def test_what_belongs_elsewhere_is_said_so() -> None:
-    assert "unknown option on_busy: it cannot be given here" in problem("on_busy")
+    assert "unknown option client: it cannot be given here" in problem("client")
+
+
+def test_what_only_the_decorator_takes_is_said_so() -> None:
+    assert "unknown option on_busy here: only @redis_lock takes it" in problem("on_busy")
 
 
 @pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
