@@ -145,7 +145,8 @@ class LockLostError(LockNotOwnedError):
         lost = why or self._now()
         cures = [cure for reason, cure in _CURES.items() if lost.startswith(reason)][:1]
         if not cures and (lost == KEY_GONE or self.holder or lost.endswith(HOLDS)):
-            lost = f"{lost} (the key was deleted, evicted, or lost by the server, or it expired)"
+            gone = "deleted, evicted, released by force, or lost by the server"
+            lost = f"{lost} (the key was {gone}, or it expired)"
         cure = ", and ".join([*cures, "check what the protected code did meanwhile"])
         return f"the lease of lock {shown(lock_name)} ended before the work did: {lost}; {cure}"
 

@@ -7,10 +7,10 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import end, ran_out, release, why_refused
+from redis_lock_decorators._flow.release import end, ran_out, release, told_lost, why_refused
 from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal, is_unknown
 from redis_lock_decorators._rules.options import ReleaseMethod
-from redis_lock_decorators.errors import LockLostError, LockNotOwnedError, shown
+from redis_lock_decorators.errors import LockNotOwnedError, shown
 
 #: What helps against a release that was refused, by what is missing.
 CURES = {
@@ -55,7 +55,7 @@ async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, fa
     if why is not None:
         claim.lost_to = claim.lost_to or why
         if not failed:
-            raise LockLostError(claim.lock_name, why=claim.lost_to) from error
+            raise told_lost(claim) from error
     return True
 
 

@@ -109,6 +109,7 @@ class Claim:
         freed: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
         lost_to: why it was told lost; None if it was not.
+        lost_holder: the identifier of who holds it instead, as Redis said then; None if not known.
         unrenewed: what became of renewals since one succeeded; None if none was sent.
         clock: what is known of the server's clock; None if nobody wants to know.
         strays: ends from which a request without an answer may yet move the lock.
@@ -138,6 +139,7 @@ class Claim:
         "lasts",
         "local",
         "lock_names",
+        "lost_holder",
         "lost_to",
         "owner",
         "passes",
@@ -201,6 +203,7 @@ class Claim:
         self.freed: tuple[bytes, ...] = ()
         self.ended = False
         self.lost_to: str | None = None
+        self.lost_holder: str | None = None
         self.unrenewed: Unrenewed | None = None
         self.ends = LeaseEnds()
         self.clock: Clock | None = None

@@ -81,7 +81,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         raise
     end(port, claim)
     if claim.lost_to is not None:
-        raise LockLostError(claim.lock_name, why=claim.lost_to)
+        raise told_lost(claim)
     if refusal is not None and not _is_explained(port, claim, method, refusal):
         raise lost(port, claim, refusal)
 
@@ -225,7 +225,8 @@ def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refu
         return True
     if refusal.is_taken and claim.doubtful:
         why = f"{refused(refusal)}, and whether it was let go before is not known"
-        claim.lost_to = claim.lost_to or why
+        if claim.lost_to is None:
+            claim.lost_to, claim.lost_holder = why, refusal.holder
     return False
 
 
@@ -250,15 +251,20 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     forget(port, claim)
     why = claim.lost_to or why_refused(claim, refusal, port.now())
     if claim.unique:
-        claim.lost_to = why
+        claim.lost_to, claim.lost_holder = why, refusal.holder
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
+
+
+def told_lost(claim: Claim) -> LockLostError:
+    """The error for a lease of which it is known that it is lost."""
+    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=claim.lost_to or "")
 
 
 def run_out(port: Port, claim: Claim) -> LockLostError:
     """The error for a lease whose deadline has passed, which is remembered."""
     forget(port, claim)
     claim.lost_to = claim.lost_to or ran_out(claim)
-    return LockLostError(claim.lock_name, why=claim.lost_to)
+    return told_lost(claim)
 
 
 def ran_out(claim: Claim) -> str:
@@ -285,7 +291,7 @@ def refused(refusal: Refusal) -> str:
 def refuse_over(claim: Claim) -> None:
     """Refuse a claim that was let go, or that is known to be lost."""
     if claim.lost_to is not None:
-        raise LockLostError(claim.lock_name, why=claim.lost_to)
+        raise told_lost(claim)
     if claim.ended or claim.releasing:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 

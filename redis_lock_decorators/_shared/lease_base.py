@@ -178,7 +178,7 @@ def loss(lease: LeaseBase) -> LockLostError:
     why = claim.lost_to or (ran_out(claim) if lease._tracked is None else lease._tracked.why_over())
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
-    return LockLostError(claim.lock_name, why=why)
+    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=why)
 
 
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:

@@ -43,6 +43,19 @@ async def test_forced_release_hands_the_lock_to_a_waiter(front, client, name, lo
     await do(taken.release())
 
 
+async def test_every_error_of_a_lost_lease_tells_who_holds_the_lock(front, client, name, lock):
+    lease = await do(lock.acquire())
+    client.set(f"sys:lock:{name}", "0123456789abcdef", px=60_000)
+
+    for ask in (lease.extend, lease.check, lease.release, lease.extend):
+        with pytest.raises(LockLostError, match=r"01234567… holds it.*released by force") as caught:
+            value = ask()
+            if value is not None:
+                await do(value)
+        assert caught.value.holder == "01234567…"
+    client.delete(f"sys:lock:{name}")
+
+
 async def test_free_lock_is_not_touched(lock):
     assert not await do(lock.force_release())
 

@@ -204,13 +204,14 @@ class OwnError(LockTimeoutError):
         (
             LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
             "lock 'report' was not free within 3 s: held by 01234567… for at most 1.5 s unless "
-            "renewed; wait longer (acquire_time=…), or in @redis_lock choose another way (on_busy=…)",
+            "renewed; wait longer (acquire_time=…), or in @redis_lock choose another way "
+            "(on_busy=…)",
         ),
         (
             LockLostError("report", holder=IDENTIFIER),
             "the lease of lock 'report' ended before the work did: it is held by 01234567… (the "
-            "key was deleted, evicted, or lost by the server, or it expired); check what the "
-            "protected code did meanwhile",
+            "key was deleted, evicted, released by force, or lost by the server, or it expired); "
+            "check what the protected code did meanwhile",
         ),
         (
             LockNotOwnedError("report", why="this lease of it was released"),
@@ -230,7 +231,7 @@ def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, senten
         (LockNotOwnedError("r"), ["it is not locked"]),
         (LockNotOwnedError("r", holder="abc"), ["it is held by"]),
         (LockLostError("r"), ["ended before the work did"]),
-        (LockLostError("r", why=KEY_GONE), ["deleted, evicted, or lost by the server", "check"]),
+        (LockLostError("r", why=KEY_GONE), ["deleted, evicted, released by force", "check"]),
     ],
 )
 def test_sentence_says_what_is_known(error: LockError, words: list[str]) -> None:

@@ -226,6 +226,7 @@ class Renewer:
     ) -> None:
         claim, now = tracked.claim, self._lease_loop.now()
         if isinstance(outcome, Refusal):
+            claim.lost_holder = outcome.holder
             self._lose(tracked, why_refused(claim, outcome, now))
             return
         if outcome is not None:
