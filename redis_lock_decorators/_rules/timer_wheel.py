@@ -13,7 +13,8 @@ class TimerWheel(Generic[T]):
     """Things by the time at which they are due; what is due at about the same time is due together.
 
     An exception from outside (a Ctrl-C) may come between any two lines: a time is in the heap
-    before anything is due at it, and may be there without anything.
+    before anything is due at it, and may be there without anything. What is taken is there until
+    its taker has it.
 
     Args:
         phase: from where times are rounded, so that not all processes of a machine act at once.
@@ -45,11 +46,11 @@ class TimerWheel(Generic[T]):
         if rim is not None:
             rim.discard(thing)
 
-    def take(self, now: float) -> list[T]:
-        """Take away what is due."""
-        taken: list[T] = []
+    def take(self, now: float, taken: list[T]) -> list[T]:
+        """Take away what is due, and add it to what was taken; twice, if this is interrupted."""
         while self._heap and self._heap[0] <= now:
-            taken += self._rims.pop(self._heap[0], ())
+            taken += self._rims.get(self._heap[0], ())
+            self._rims.pop(self._heap[0], None)
             heapq.heappop(self._heap)
         return taken
 

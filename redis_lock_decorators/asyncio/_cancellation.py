@@ -34,13 +34,13 @@ class Holder:
             self._cancels = found.cancelling()
 
     def cancel(self) -> None:
-        """Cancel the task, once, unless it is over or runs this.
+        """Cancel the task, once, unless it is over or runs this; called again if it is cut short.
 
         While a task runs, a moment later: the holder may stand further up, where it began that
         task at once. Then it is in a step of its own, which Python before 3.13 ends by a
         cancellation though that was taken back meanwhile.
         """
-        if not self.is_due and self._found() is not None:
+        if not self._cut and self._found() is not None:
             self.is_due = True
             if running() is None:
                 self._cancel()
@@ -55,8 +55,7 @@ class Holder:
     def _cancel(self) -> None:
         task = self._found()
         if self.is_due and not self._cut and task is not None:
-            self._cut = True
-            task.cancel(LOST)
+            self._cut = task.cancel(LOST) is not False
 
     def take_back(self, error: object) -> bool:
         """Take the cancellation back; whether ``error`` is it.

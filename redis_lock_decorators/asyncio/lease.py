@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 from collections.abc import Awaitable
@@ -25,6 +26,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import Holder, Runner, running
+from redis_lock_decorators.asyncio._reached import is_from_within
 from redis_lock_decorators.errors import LockTimeoutError, shown
 
 
@@ -34,12 +36,13 @@ class Lease(LeaseBase):
     Safe to use from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_asked", "_holder", "_port")
+    __slots__ = ("_asked", "_holder", "_is_telling", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
         self._holder: Holder | None = None
+        self._is_telling = False  # ``on_lost`` is being called
         self._asked = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
@@ -165,11 +168,37 @@ class Lease(LeaseBase):
 
     def _tell_soon(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
-        context = self._untold_loss()
-        if context is not None:
-            answer = context.run(self._call_on_lost)
+        untold = self._untold
+        if untold and self._claim.lost_to is not None and not self._is_telling:
+            context = untold[0]
+            try:
+                self._is_telling = True
+                answer = context.run(self._call_on_lost)
+            finally:
+                self._is_telling = False
             if inspect.isawaitable(answer):
                 context.run(start, self._follow(answer))
+
+    def _call_on_lost(self) -> object:
+        """What ``on_lost`` returns; its failure is logged.
+
+        It is due until it was reached: an exception from outside may come before that.
+        """
+        on_lost, why, answer = self._options.on_lost, self._claim.lost_to or "", None
+        for is_last in (False, True):
+            try:
+                answer = on_lost(self, why) if on_lost is not None else None
+            except (Exception, asyncio.CancelledError) as error:
+                if not is_last and not is_from_within(error, on_lost):
+                    continue
+                log.exception("on_lost of lock %s failed", shown(self.lock_name))
+            except BaseException as error:
+                if is_from_within(error, on_lost):
+                    self._untold = None
+                raise
+            break
+        self._untold = None
+        return answer
 
     async def _follow(self, answer: Awaitable[object]) -> None:
         try:

@@ -14,7 +14,7 @@ from redis_lock_decorators._io.background import alarm as alarms
 from redis_lock_decorators._io.background.alarm import LoopAlarm
 
 #: More lines than the ring of an alarm has.
-MOST = 12
+MOST = 25
 
 
 class Limit(Exception):
@@ -33,11 +33,12 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 class Interrupting:
     """Raises at a line of the alarm's; line 0 is the entry of what its timer calls."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, codes: Any = (LoopAlarm._go.__code__,)) -> None:
         self.at, self.count, self.raised = at, 0, False
+        self.codes = codes
 
     def call(self, frame: Any, event: str, _: object) -> Any:
-        if frame.f_code is LoopAlarm._go.__code__:
+        if frame.f_code in self.codes:
             self.step("line")
             return lambda frame, event, _: self.step(event)
         return None
@@ -86,6 +87,32 @@ def test_ring_that_is_interrupted_at_any_line_is_made_up_for(loop: VirtualLoop) 
     assert raised > 3
 
 
+def test_alarm_rings_though_it_is_interrupted_when_it_is_set_anew(loop: VirtualLoop) -> None:
+    lines = {LoopAlarm.set.__code__, LoopAlarm._timers_after.__code__}
+    for at in range(1, MOST):
+        times: list[float] = []
+        interrupting = Interrupting(at, lines)
+
+        async def wait(times: list[float] = times, interrupting: Any = interrupting) -> None:
+            alarm = LoopAlarm(lambda: times.append(loop.now))
+            alarm.set(loop.now + 5)
+            sys.settrace(interrupting.call)
+            try:
+                alarm.set(loop.now + 1)
+            except Limit:
+                assert interrupting.raised
+            finally:
+                sys.settrace(None)
+            await asyncio.sleep(6)
+
+        start = loop.now
+        loop.run_until_complete(wait())
+
+        assert times, f"it does not ring when line {at} is interrupted"
+        assert times[0] - start <= 5
+    assert not interrupting.raised, "there are more lines"
+
+
 def test_ring_that_nothing_interrupts_comes_in_time(loop: VirtualLoop) -> None:
     start = loop.now
 
@@ -117,7 +144,7 @@ def test_overdue_alarm_is_set_anew_by_who_asks_next(loop: VirtualLoop) -> None:
 
     async def wait() -> None:
         alarm.set(loop.now + 1)
-        alarm._cancel()  # as an interrupt between two lines would leave it
+        alarm._timers.cancel()  # as an interrupt between two lines would leave it
         await asyncio.sleep(2)
         alarm.set(loop.now + 100)
         await asyncio.sleep(1)

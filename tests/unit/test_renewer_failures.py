@@ -11,7 +11,7 @@ from support.faults import delivered, paused, request_lost
 from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
-from redis_lock_decorators._flow.renewal.renewer import Renewer, TrackedLease
+from redis_lock_decorators._flow.renewal.renewer import MOST_TELLS, Renewer, TrackedLease
 from redis_lock_decorators.errors import LockLostError
 
 HOUR = 3600.0
@@ -20,13 +20,16 @@ log = logging.getLogger("redis_lock_decorators")
 
 
 class Failing(Kept):
-    """One whose telling fails."""
+    """One whose telling fails, at first."""
 
     error: BaseException = RuntimeError()
+    failures = 1
 
     def notify(self) -> None:
         super().notify()
-        raise self.error
+        self.failures -= 1
+        if self.failures >= 0:
+            raise self.error
 
 
 def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
@@ -121,7 +124,7 @@ def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
     port.clock.advance(HOUR)
 
     lost = leases.pop(place)
-    assert len(lost.told) == 1
+    assert len(lost.told) == 2
     assert all(lease.is_live() for lease in [*leases, later])
 
 
@@ -137,10 +140,21 @@ def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
     later = Kept(port, "later", expire=1)
     port.clock.advance(60)
 
-    assert [len(end.told) for end in ends] == [1, 1, 1]
+    assert [len(end.told) for end in ends] == [2, 2, 2]
     assert lease.is_live()
     assert later.is_live()
     assert len(lease_loop.renewer) == 2
+
+
+def test_loss_that_can_never_be_told_is_given_up() -> None:
+    lease_loop, port = new_bell()
+    end = failing(port, "a", RuntimeError("no thread"), expire=10, auto_renew=False)
+    end.failures = 1000
+
+    port.clock.advance(HOUR)
+
+    assert len(end.told) == MOST_TELLS
+    assert len(lease_loop.renewer) == 0
 
 
 @pytest.mark.usefixtures("failing_log")
@@ -154,7 +168,7 @@ def test_others_are_renewed_though_logging_fails() -> None:
     port.faults = [request_lost] * 3
     port.clock.advance(HOUR)
 
-    assert len(lost.told) == 1
+    assert len(lost.told) == 2
     assert all(lease.is_live() for lease in leases)
 
 
@@ -238,7 +252,7 @@ def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
         port.clock.advance(5)
     port.clock.advance(HOUR)
 
-    assert len(end.told) == 1
+    assert len(end.told) == 2
     assert all(lease.is_live() for lease in leases)
 
 

@@ -17,7 +17,7 @@ def test_empty_wheel_has_nothing_due_ever() -> None:
     wheel = TimerWheel[str]()
 
     assert wheel.next() == math.inf
-    assert wheel.take(1e9) == []
+    assert wheel.take(1e9, []) == []
     assert len(wheel) == 0
 
 
@@ -26,9 +26,9 @@ def test_thing_is_taken_once_it_is_due_and_only_once() -> None:
     due = wheel.put("a", 10.3, 0.5)
 
     assert due == wheel.next() == 10.0
-    assert wheel.take(9.99) == []
-    assert wheel.take(10.0) == ["a"]
-    assert wheel.take(11.0) == []
+    assert wheel.take(9.99, []) == []
+    assert wheel.take(10.0, []) == ["a"]
+    assert wheel.take(11.0, []) == []
     assert (len(wheel), wheel.next()) == (0, math.inf)
 
 
@@ -39,7 +39,7 @@ def test_things_due_within_a_grain_are_due_together() -> None:
 
     first = wheel.next()
 
-    assert sorted(wheel.take(first)) == list(range(1000))
+    assert sorted(wheel.take(first, [])) == list(range(1000))
 
 
 def test_coarse_and_fine_grains_meet() -> None:
@@ -48,7 +48,7 @@ def test_coarse_and_fine_grains_meet() -> None:
     fine = wheel.put("fine", 16.4, 0.25)
 
     assert fine == wheel.next()
-    assert sorted(wheel.take(fine)) == ["coarse", "fine"]
+    assert sorted(wheel.take(fine, [])) == ["coarse", "fine"]
 
 
 def test_wheels_of_different_phase_do_not_act_at_once() -> None:
@@ -67,7 +67,7 @@ def test_dropped_thing_is_not_taken_and_rings_for_nothing() -> None:
     wheel.drop("a", due)
 
     assert (len(wheel), wheel.next()) == (1, 20.0)
-    assert wheel.take(15.0) == []
+    assert wheel.take(15.0, []) == []
 
 
 def test_what_is_not_there_can_be_dropped() -> None:
@@ -78,7 +78,7 @@ def test_what_is_not_there_can_be_dropped() -> None:
     wheel.drop("a", due + 1)
     wheel.drop("a", -math.inf)
 
-    assert wheel.take(10.0) == ["a"]
+    assert wheel.take(10.0, []) == ["a"]
 
 
 def test_time_that_was_emptied_can_be_filled_again() -> None:
@@ -89,7 +89,7 @@ def test_time_that_was_emptied_can_be_filled_again() -> None:
     wheel.put("b", 10.0, 0.5)
 
     assert emptied == math.inf
-    assert wheel.take(10.0) == ["b"]
+    assert wheel.take(10.0, []) == ["b"]
 
 
 @given(phase=PHASES, when=TIMES, width=GRAINS)
@@ -126,7 +126,7 @@ def test_everything_is_taken_when_it_is_due(
         assert wheel.next() == min(left.values(), default=math.inf)
         assert len(wheel) == len(left)
         due = {number for number, when in left.items() if when <= now}
-        assert sorted(wheel.take(now)) == sorted(due)
+        assert sorted(wheel.take(now, [])) == sorted(due)
         left = {number: when for number, when in left.items() if number not in due}
 
     assert (len(wheel), wheel.next()) == (0, math.inf)

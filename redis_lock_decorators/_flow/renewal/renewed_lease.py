@@ -36,6 +36,7 @@ class TrackedLease:
         trip: the leases that it is being renewed with; None while it is not.
         pauses: between the tries of a renewal whose outcome is not known.
         outage: the outage that keeps it from being renewed, if there is one.
+        untold: how often it is tried yet to tell its loss; 0 if there is nothing to tell.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class TrackedLease:
         "outage",
         "pauses",
         "port",
+        "untold",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class TrackedLease:
         self.pauses: Iterator[float] | None = None
         self.outage: Outage | None = None
         self.options = options
+        self.untold = 0
         self._last = math.inf
         if options.max_hold is not None:  # which counts from when the holder could begin
             self._last = max(claim.entered, claim.since) + options.max_hold
@@ -123,7 +126,8 @@ class TrackedLease:
 
     def is_over(self) -> bool:
         """Whether there is nothing left to look after."""
-        return not self.kept or self.claim.is_over() or self.lease() is None
+        is_over = self.claim.is_over() and not self.untold
+        return not self.kept or is_over or self.lease() is None
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis did not say."""
@@ -141,9 +145,11 @@ class TrackedLease:
 class Alone:
     """What one lease raises in this block is logged, and keeps nothing from the others.
 
+    A KeyboardInterrupt or SystemExit goes on to who runs the event loop.
+
     Args:
         watch: the lease.
-        after: called with it then, to look at it again.
+        after: called with it in both cases, to look at it again.
     """
 
     __slots__ = ("_after", "_watch")
@@ -156,9 +162,11 @@ class Alone:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
+        if error is None:
             return False
         self._after(self._watch)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return False
         note(self._watch, error)
         return True
 

@@ -33,6 +33,8 @@ __all__ = ["Bell", "Renewer", "TrackedLease"]
 MOST_GONE = 256
 #: The least pause, in seconds, before what was cut short is begun again.
 CUT = 0.02
+#: So often it is tried to tell a loss, where that is cut short.
+MOST_TELLS = 10
 
 
 class Bell(Loop, Protocol):
@@ -56,7 +58,8 @@ class Renewer:
 
     Every rule of it is in ``tick`` and what that calls; it runs on the event loop alone. Other
     threads only hand leases in and take them back, without a lock: an exception may come between
-    any two lines.
+    any two lines. So a lease is never taken from one place before it is in another, and what was
+    begun for it is noted as done after it was.
 
     Only the event loop sets its alarm and writes down when that rings. Another thread first hands
     in, then reads that time, and asks for an earlier alarm if it is too late; the event loop, after
@@ -69,12 +72,16 @@ class Renewer:
         self._new: set[TrackedLease] = set()
         self._gone: set[TrackedLease] = set()
         self._wheel: TimerWheel[TrackedLease] = TimerWheel(lease_loop.phase)
+        # What is being done, and goes on in the next tick if this one is cut short.
+        self._due: list[TrackedLease] = []
+        self._batches: dict[int, list[TrackedLease]] = {}
         self._wakes_at = math.inf
         self._outages = Outages()
 
     def __len__(self) -> int:
         # What is only to be forgotten counts if it is all: nobody else would come to do it.
-        return len(self._new) + len(self._wheel) or len(self._gone)
+        held = len(self._new) + len(self._wheel) + len(self._due) + len(self._batches)
+        return held or len(self._gone)
 
     def keep(self, tracked: TrackedLease) -> None:
         """Look after a lease from now on, or anew if its end was moved; from any thread."""
@@ -110,20 +117,18 @@ class Renewer:
         What one lease raises is logged and keeps nothing from the others. After a KeyboardInterrupt
         or SystemExit the next tick goes on where this one ended.
         """
-        due: list[TrackedLease] = []
-        batches: dict[int, list[TrackedLease]] = {}
+        due, batches = self._due, self._batches
         try:
             self._absorb()
             now = self._lease_loop.now()
-            due += self._wheel.take(now)
+            self._wheel.take(now, due)
             while due:
-                self._look(due[-1], now, batches)
+                self._look(due[-1], now)
                 due.pop()
             while batches:
                 self._send(next(iter(batches.values())))
                 del batches[next(iter(batches))]
         finally:
-            self._new.update(due, *batches.values())
             self._arm()
 
     def _wake_at(self, when: float) -> None:
@@ -134,43 +139,52 @@ class Renewer:
 
     def _arm(self) -> None:
         """Have the bell ring for what is next; only here is the alarm put off."""
-        self._wakes_at = self._wheel.next()
+        self._wakes_at = self._next()
         while self._absorb():  # who handed in before that trusted that this bell rings earlier
-            self._wakes_at = self._wheel.next()
+            self._wakes_at = self._next()
         self._lease_loop.wake_at(self._wakes_at)
+
+    def _next(self) -> float:
+        """When something is to be done next."""
+        when = self._wheel.next()
+        if self._due or self._batches:  # a tick was cut short
+            return min(when, self._lease_loop.now() + CUT)
+        return when
 
     def _absorb(self) -> bool:
         """Take in what was handed in and taken back; whether anything was handed in."""
         while (tracked := popped(self._gone)) is not None:
             if not tracked.kept:
                 self._take_off(tracked)
-        came = False
-        while (tracked := popped(self._new)) is not None:
-            came = True
+        came = list(self._new)
+        self._due += came
+        self._new.difference_update(came)
+        for tracked in reversed(came):
             with Alone(tracked, self._put_soon):
                 self._put(tracked, *tracked.next_look())
-        return came
+            self._due.pop()
+        return bool(came)
 
-    def _look(
-        self, tracked: TrackedLease, now: float, batches: dict[int, list[TrackedLease]]
-    ) -> None:
+    def _look(self, tracked: TrackedLease, now: float) -> None:
         """Do what is due, or add it to the leases that its client renews now."""
         end = tracked.claim.deadline
         with Alone(tracked, self._put_soon):
             if tracked.is_over():
                 self._take_off(tracked)
+            elif tracked.untold:
+                self._tell(tracked)
             elif now >= end - EARLY:
                 self._lose(tracked, tracked.why_over())
             elif tracked.is_due(now):
                 self._put(tracked, end, EARLY)  # told lost in time though a renewal hangs
-                batches.setdefault(id(tracked.port.client), []).append(tracked)
+                batch = self._batches.setdefault(id(tracked.port.client), [])
+                batch.append(tracked)
+                tracked.batch = batch
             else:
                 self._put(tracked, *tracked.next_look())
 
     def _send(self, batch: list[TrackedLease]) -> None:
         """Renew leases of one client in the background."""
-        for tracked in batch:
-            tracked.batch = batch
         work = self._renew(batch)
         try:
             self._lease_loop.start(work, lambda: self._land(batch))
@@ -185,8 +199,8 @@ class Renewer:
         """Renew once more what a trip that is over, perhaps cut short, leaves unknown."""
         for tracked in batch:
             if tracked.batch is batch:
-                tracked.batch = None
                 self._put_soon(tracked)
+                tracked.batch = None  # last: what is cut short here is called once more
 
     async def _prepare(self, tracked: TrackedLease) -> None:
         """Have a connection, and the script on the server, before the first renewal is due."""
@@ -214,9 +228,9 @@ class Renewer:
             note_asked(timely, sent)
             outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
         for tracked, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
-            tracked.batch = None
             with Alone(tracked, self._put_soon):
-                if not tracked.is_over():
+                tracked.batch = None
+                if not tracked.is_over() and not tracked.untold:
                     self._conclude(tracked, renewal, outcome, sent)
             if tracked.is_over():
                 self._take_off(tracked)
@@ -243,26 +257,37 @@ class Renewer:
             self._put(tracked, min(now + next(tracked.pauses), claim.deadline), EARLY)
 
     def _lose(self, tracked: TrackedLease, why: str) -> None:
+        tracked.untold = tracked.untold or MOST_TELLS
         tracked.claim.lost_to = why
-        self._take_off(tracked)
+        self._tell(tracked)
+
+    def _tell(self, tracked: TrackedLease) -> None:
+        """Tell its holder that a lease is lost; it is looked after until that has succeeded."""
+        tracked.untold -= 1
         forget(tracked.port, tracked.claim)
         lease = tracked.lease()
         if lease is not None:
             tracked.notify(lease)
+        tracked.untold = 0
+        self._take_off(tracked)
 
     def _put_soon(self, tracked: TrackedLease) -> None:
         """Look again, after what was begun for a lease was cut short."""
         if not tracked.is_over():
             tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
-            pause = max(CUT, next(tracked.pauses))
-            self._put(tracked, min(self._lease_loop.now() + pause, tracked.claim.deadline), EARLY)
+            when = self._lease_loop.now() + max(CUT, next(tracked.pauses))
+            if not tracked.untold:
+                when = min(when, tracked.claim.deadline)
+            self._put(tracked, when, EARLY)
 
     def _put(self, tracked: TrackedLease, when: float, grain: float) -> None:
         """Put a lease on the wheel, or elsewhere on it, unless it was taken back."""
-        self._wheel.drop(tracked, tracked.due)
+        before = tracked.due
         tracked.due = self._wheel.put(
             tracked, *lease_times.look(self._lease_loop.now(), when, grain)
         )
+        if before != tracked.due:
+            self._wheel.drop(tracked, before)
         if not tracked.kept:  # either who takes it back sees that it is there, or it is seen here
             self._wheel.drop(tracked, tracked.due)
         elif tracked.due < self._wakes_at:

@@ -6,12 +6,24 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 
 from redis_lock_decorators._io.clock import monotonic
 
 #: Seconds after which what an interrupted ring has left is done.
 AGAIN = 0.25
+
+
+class Timers:
+    """Those that stand for one ring; they are given it, and a list would show them without end."""
+
+    __slots__ = ("handles",)
+
+    def __init__(self) -> None:
+        self.handles: list[asyncio.TimerHandle] = []
+
+    def cancel(self) -> None:
+        for handle in self.handles:
+            handle.cancel()
 
 
 class LoopAlarm:
@@ -26,7 +38,7 @@ class LoopAlarm:
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._wake_at = ring
-        self._timers: tuple[asyncio.TimerHandle, ...] = ()
+        self._timers = Timers()
         self._at = math.inf
 
     def set(self, when: float) -> None:
@@ -34,25 +46,22 @@ class LoopAlarm:
         now = monotonic()
         # One that is overdue may never come: the clock of a program's event loop may be frozen.
         if when < self._at or self._at < now:
-            first = min(when, self._at)
-            self._at = math.inf  # if this is interrupted, the next who asks sets it
-            self._cancel()
-            self._call_after(max(0.0, first - now))
-            self._at = first
+            first, former = min(when, self._at), self._timers
+            # The former are there until the new ones are: this may be interrupted at any line.
+            self._timers, self._at = self._timers_after(max(0.0, first - now)), first
+            former.cancel()
 
-    def _call_after(self, delay: float) -> None:
-        after = partial(asyncio.get_running_loop().call_later, context=Context())
-        self._timers = after(delay + AGAIN, self._go), after(delay, self._go)
+    def _timers_after(self, delay: float) -> Timers:
+        timers, after = Timers(), asyncio.get_running_loop().call_later
+        timers.handles.append(after(delay + AGAIN, self._go, timers, context=Context()))
+        timers.handles.append(after(delay, self._go, timers, context=Context()))
+        return timers
 
-    def _cancel(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-
-    def _go(self) -> None:
-        timers, self._at = self._timers, math.inf
-        self._wake_at()
+    def _go(self, timers: Timers) -> None:
         if self._timers is timers:
-            self._cancel()
+            self._at = math.inf
+        self._wake_at()
+        timers.cancel()
 
 
 async def sleep(seconds: float) -> None:

@@ -21,6 +21,8 @@ from redis_lock_decorators._io.clock import monotonic
 
 #: Seconds between two looks whether work goes on.
 LOOK = 0.25
+#: So often a function is called that does not return: an exception from outside may have ended it.
+MOST_CALLS = 3
 #: Seconds in which all that was ready has had its turn, on any kind of event loop.
 GRANTED = 0.02
 
@@ -81,6 +83,20 @@ class Work:
         return halt(self.driver)
 
 
+class Call:
+    """A function that is to be called.
+
+    Attributes:
+        left: how often it may yet be called.
+    """
+
+    __slots__ = ("function", "left")
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.function = function
+        self.left = MOST_CALLS
+
+
 class Works:
     """The work in the background of one event loop.
 
@@ -92,7 +108,7 @@ class Works:
         self._loop = loop
         self._works: dict[asyncio.Future[Any], Work] = {}
         self._begun: dict[object, asyncio.Future[Any]] = {}  # by who carries it on
-        self._calls: deque[Callable[[], object]] = deque()
+        self._calls: deque[Call] = deque()
         self._alarm = LoopAlarm(self._look)
         self._halted: dict[asyncio.Future[Any], object] = {}
 
@@ -103,8 +119,8 @@ class Works:
         task.add_done_callback(self._end, context=Context())
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function soon, maybe twice."""
-        self._calls.append(function)
+        """Call a function soon, and once more where an exception ends it."""
+        self._calls.append(Call(function))
         self._alarm.set(monotonic() + LOOK)
         self._loop.call_soon(self._catch_up, context=Context())
 
@@ -132,10 +148,11 @@ class Works:
 
     def _catch_up(self) -> None:
         while self._calls:
-            try:
-                self._calls[0]()
-            finally:
-                self._calls.popleft()
+            call = self._calls[0]
+            call.left -= 1
+            if call.left >= 0:
+                call.function()
+            self._calls.popleft()  # last: an exception from outside must lose none
 
     def _look(self) -> None:
         halted = {}
