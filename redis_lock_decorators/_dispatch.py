@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Literal, TypeVar, cast
 
 import six
@@ -105,6 +105,21 @@ def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
         )
 
 
+def _answer(busy: Callable[..., Any], function: Callable[..., Any], answer: Any) -> Any:
+    """What ``on_busy`` gave, unless that is a coroutine, which nobody here would run.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    if not isinstance(answer, Coroutine):
+        return answer
+    answer.close()
+    raise ConfigurationError(
+        f"on_busy={full_name(busy)} returned a coroutine, but callers of {full_name(function)}, "
+        "which is not async, would not run it: give a function that returns the answer itself"
+    )
+
+
 def _lock_for(
     function: Callable[..., Any], plan: LockConfig, namer: naming.Namer, kind: type[D]
 ) -> Callable[..., D]:
@@ -144,7 +159,7 @@ def _plain(
             abandon(attempt.lease)
             raise
         if busy is not None:
-            return busy(*args, **kwargs)
+            return _answer(busy, function, busy(*args, **kwargs))
         try:
             raise refused
         finally:
@@ -169,7 +184,7 @@ def _generator(
             abandon(attempt.lease)
             raise
         if busy is not None:
-            return (yield from busy(*args, **kwargs) or ())
+            return (yield from _answer(busy, function, busy(*args, **kwargs)) or ())
         try:
             raise refused
         finally:

@@ -191,7 +191,7 @@ def async_from_environment() -> Any:
 def _from_environment(library: str) -> Any:
     named = os.environ.get("REDIS_LOCK_CONNECTION")
     if named:
-        return _imported(named)()
+        return _checked(_imported(named)(), named, library == "redis.asyncio")
     try:
         redis = importlib.import_module(library)
         return redis.Redis.from_url(os.environ.get("REDIS_URL") or DEFAULT_URL)
@@ -201,6 +201,18 @@ def _from_environment(library: str) -> Any:
             "REDIS_URL is no Redis address such as redis://localhost:6379/0 "
             "(it is not shown: it may hold a password)"
         ) from None
+
+
+def _checked(client: Any, named: str, awaited: bool) -> Any:
+    """The client that the environment's function gave, if it can be used."""
+    try:
+        refuse_unfit(client, awaited)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"REDIS_LOCK_CONNECTION={named!r}: {error}; its function serves threads or asyncio "
+            "(REDIS_URL alone serves both; or configure what serves the other)"
+        ) from None
+    return client
 
 
 def _imported(named: str) -> ConnectionFactory:

@@ -289,6 +289,23 @@ def test_busy_call_may_be_skipped_or_return_a_default(locks, busy):
     assert answered(n=21) == 42
 
 
+def test_busy_answer_that_nobody_would_run_is_refused(locks, busy):
+    async def later(n):
+        raise AssertionError("it must not run")
+
+    @locks.redis_lock("busy", acquire_time=0, on_busy=lambda n: later(n))
+    def work(n):
+        raise AssertionError("it must not run")
+
+    @locks.redis_lock("busy", acquire_time=0, on_busy=lambda n: later(n))
+    def steps(n):
+        yield n
+
+    for call in (lambda: work(1), lambda: list(steps(1))):
+        with pytest.raises(ConfigurationError, match=r"on_busy=.* returned a coroutine"):
+            call()
+
+
 def test_timeout_in_the_body_is_not_mistaken_for_a_busy_lock(locks, busy):
     @locks.redis_lock("outer", on_busy="skip")
     def work():

@@ -15,6 +15,7 @@ import redis
 import redis_lock_decorators
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_lease, redis_lock
 from redis_lock_decorators._shared.settings import DEFAULT, Settings
+from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 
 #: Other tests' garbage is collected too.
 collects_garbage = pytest.mark.filterwarnings(
@@ -118,6 +119,20 @@ def test_the_factory_of_the_environment_comes_first(server, name, monkeypatch):
 
     with RedisLock(name) as lease:
         assert server.client().exists(lease.key)
+
+
+def test_factory_of_the_environment_for_the_other_world_is_told(server, monkeypatch):
+    module = types.ModuleType("a_project")
+    module.connect = lambda: server.client()
+    monkeypatch.setitem(sys.modules, "a_project", module)
+    monkeypatch.setenv("REDIS_LOCK_CONNECTION", "a_project:connect")
+    said = r"REDIS_LOCK_CONNECTION='a_project:connect': .* blocking client.*threads or asyncio"
+
+    async def work():
+        await AsyncRedisLock("x").acquire()
+
+    with pytest.raises(ConfigurationError, match=said):
+        asyncio.run(work())
 
 
 @pytest.mark.parametrize(
