@@ -109,8 +109,7 @@ class QueueEntries:
 
     def __init__(self) -> None:
         self._turns: dict[bytes, QueuedWaiter] = {}
-        # What of them stands where is known to the event loop alone, some time later. Who leaves
-        # before that is in neither: most wait for no moment where a lock is free.
+        # Which key they wait for is known to the event loop alone, later; who left is in neither.
         self._joined: dict[bytes, QueuedWaiter] = {}
         self._by_key: dict[bytes, dict[bytes, QueuedWaiter]] = {}
         self._indexed = 0
