@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -969,3 +971,25 @@ def test_who_gives_up_without_having_asked_sends_nothing(world: World) -> None:
     assert waiting.claim.ended
     assert holder.is_live
     assert process.port.log == []
+
+
+@pytest.mark.parametrize("passes", [0, MOST_HAND_OFFS], ids=["passed on", "let go in Redis"])
+def test_those_whom_nobody_waits_for_are_woken_when_the_lock_is_let_go(
+    world: World, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their timers may be lost, so that they would sleep beside a free lock."""
+    holder, waiters = held_with(world)
+    holder.claim.passes = passes
+    woken: list[int] = []
+    for number, waiter in enumerate(waiters):
+        local = waiter.claim.local
+        assert local is not None
+        local.acted = -math.inf
+        monkeypatch.setattr(
+            local, "wakeup", SimpleNamespace(notify=lambda _, number=number: woken.append(number))
+        )
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert set(woken) == {0, 1}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
@@ -81,9 +81,19 @@ class Cohort:
         """Have the first who waits lead, if somebody must."""
         if self._is_held(now) or self._is_led(now):
             return
+        self.wake_silent(now)
         first = self._first(now)
         if first is not None:
             first.wakeup.notify(Signal.AGAIN)
+
+    def wake_silent(self, now: float) -> None:
+        """Have those look by themselves whom nobody waits for: their timers may be lost."""
+        try:
+            silent = list(takewhile(lambda local: local.is_silent(now), self._waiting))
+        except RuntimeError:  # another thread came or left this moment
+            return
+        for local in silent:
+            local.wakeup.notify(Signal.AGAIN)
 
     def stand(self, local: Local) -> None:
         """Wait behind the others."""
@@ -192,6 +202,7 @@ def hand_off(port: Port, claim: Claim) -> bool:
             return True
         if gift.queue_record is not None:
             gift.queue_record.pass_to(claim, now)
+    cohort.wake_silent(now)
     return False
 
 
