@@ -299,6 +299,34 @@ def test_command_that_fails_its_load_fails_alone(
     assert results == [("GET", b"%d" % number) for number in range(50)]
 
 
+class Surprised(SlowCarrier):
+    """Its first trip of the background is ended by what a signal handler raises."""
+
+    def __init__(self, loop: VirtualLoop, error: Exception) -> None:
+        super().__init__(loop, 0.01)
+        self.errors = [error]
+
+    async def send_batch(self, commands: Any, until: float) -> list[Any]:
+        if len(self.sent) and self.errors:
+            raise self.errors.pop()
+        return await super().send_batch(commands, until)
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("error", [LookupError(), client_errors.unsent(LookupError())])
+def test_exception_from_outside_that_ends_a_trip_fails_no_request(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, size: int, error: Exception
+) -> None:
+    monkeypatch.setattr(batcher, "BATCH_SIZE", size)
+    transport = Surprised(loop, error)
+
+    results = fifty_and_one(loop, transport, ("GET", b"more"))
+
+    assert results.pop(25) == ("GET", b"more")
+    assert results == [("GET", b"%d" % number) for number in range(50)]
+    assert transport.errors == []
+
+
 def test_command_that_cannot_be_written_travels_with_no_other(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

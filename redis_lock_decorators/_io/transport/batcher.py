@@ -412,12 +412,8 @@ class RequestBatcher:
             replies = await transport.send_batch([one.command for one in batch], _until(batch, now))
             self._heard()
         except Exception as error:
-            if (
-                len(batch) > 1
-                and client_errors.was_sent(error)
-                and not client_errors.is_unknown(error)
-            ):
-                self._put_back(batch, alone=True)  # it is the fault of one of them
+            if _is_of_one(error, batch):
+                self._put_back(batch, alone=True)
                 return
             self._turns_to_repeat = TURNS
             replies = [client_errors.own_copy(error) for _ in batch]
@@ -451,6 +447,17 @@ async def _tell_too(exchange: Coroutine[Any, Any, Any], request: Request) -> Non
     """Tell a reply; what fails is left to the first way."""
     with suppress(Exception):
         request.notify(await exchange)
+
+
+def _is_of_one(error: Exception, batch: list[Request]) -> bool:
+    """Whether an error may be the fault of one request of a load, or of none.
+
+    What a signal handler raises is nobody's: each is tried once more.
+    """
+    if not client_errors.is_outcome(error):
+        return not batch[0].alone
+    is_known = client_errors.was_sent(error) and not client_errors.is_unknown(error)
+    return is_known and len(batch) > 1
 
 
 def _until(batch: list[Request], now: float) -> float:
