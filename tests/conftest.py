@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import os
@@ -52,6 +53,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for kind, said in report.user_properties:
                 if kind == "found":
                     terminalreporter.write_line(str(said))
+
+
+@pytest.fixture(autouse=True)
+def left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves open on purpose is collected while its warnings are ignored.
+
+    Else it is when a later test collects, which fails by these warnings.
+    """
+    yield
+    marks = request.node.iter_markers("filterwarnings")
+    ignored = " ".join([text for mark in marks for text in mark.args])
+    if "ResourceWarning" in ignored or "Unraisable" in ignored:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
