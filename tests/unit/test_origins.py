@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-import weakref
 from typing import Any
 from unittest import mock
 
@@ -63,15 +63,16 @@ def test_two_pools_are_never_the_same() -> None:
     )
 
 
-def test_what_is_noted_keeps_no_pool() -> None:
-    kept = redis.ConnectionPool(protocol=2)  # with RESP3 it refers to itself
-    origin(kept)
-    alive, drop = weakref.ref(kept), kept.disconnect
+def test_a_client_that_is_collected_in_a_circle_closes_its_connections() -> None:
+    client, connection = redis.Redis(), mock.Mock()
+    origin(client.connection_pool)
+    client.connection_pool._available_connections.append(connection)
+    client.itself = client  # type: ignore[attr-defined]
 
-    del kept
+    del client
+    gc.collect()
 
-    assert alive() is None
-    drop()  # as at the exit of a program: its connections are gone
+    connection.disconnect.assert_called_with()
 
 
 def test_what_is_noted_looks_as_before(pool: Any) -> None:

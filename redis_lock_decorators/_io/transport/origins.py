@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import wraps
 from typing import Any
-from weakref import ref
 
 #: A pool since it last dropped its connections, and the address that it connects to.
 Origin = tuple[object, ...]
@@ -67,17 +66,17 @@ def _watched(pool: Any) -> object:
 
 
 def _noted(pool: Any, name: str, watch: _Watch) -> Any:
-    """A pool's method whose calls are noted. It does not refer to the pool that it is kept in."""
-    given, usual = vars(pool).get(name), getattr(type(pool), name)
-    alive = ref(pool)
+    """A pool's method whose calls are noted.
 
-    @wraps(given or usual)
+    It refers to its pool, as bound methods do: a client may call it when both are being collected,
+    and nothing that is weak leads anywhere then.
+    """
+    usual = getattr(pool, name)
+
+    @wraps(usual)
     def noted(*args: Any, **options: Any) -> Any:
         watch.era = object()
-        if given is not None:
-            return given(*args, **options)
-        found = alive()
-        return None if found is None else usual(found, *args, **options)
+        return usual(*args, **options)
 
     found: Any = noted
     found.lock_watch = watch
