@@ -1,4 +1,4 @@
-"""An event loop in virtual time that cancels the tasks of the package at one of its turns."""
+"""An event loop in virtual time that cancels tasks of the package at a chosen iteration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from support.virtual_loop import VirtualLoop
 
 
 class CancellingLoop(VirtualLoop):
-    """Cancels the tasks that ``chosen`` picks, before one turn: so at one of their awaits.
+    """Cancels the tasks that ``chosen`` picks before one iteration: at one of their awaits.
 
     Args:
-        at: the number of the turn.
+        at: the number of the iteration.
     """
 
     def __init__(self, at: int, chosen: Callable[[set[asyncio.Task[Any]]], Any]) -> None:
@@ -32,7 +32,7 @@ class CancellingLoop(VirtualLoop):
 
 
 def of_the_package(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
-    """Those that a courier started."""
+    """The tasks that a batcher started."""
     return [task for task in tasks if batcher.__file__ == code_of(task.get_coro()).co_filename]
 
 

@@ -1,4 +1,4 @@
-"""What may become of one request to a simulated server."""
+"""Faults that may happen to one request to a simulated server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Request:
-    """A command on its way; ``end`` is when its sender stops waiting for the reply."""
+    """A command in flight; ``end`` is when its sender stops waiting for the reply."""
 
     port: SimulatedPort
     command: tuple[Any, ...]
@@ -35,26 +35,26 @@ class Request:
             raise
 
     def travel(self, share: float = 1.0) -> None:
-        """Let a share of the round trip's time pass."""
+        """Let a share of the round-trip time pass."""
         self.port.clock.advance(self.port.latency * share)
 
     def cut(self, sentence: str) -> Disconnected:
-        """The error of a connection that broke, and is gone with what was unread on it."""
+        """The error of a broken connection, whose unread replies are lost."""
         self.port.unread.clear()
         return Disconnected(sentence)
 
 
-#: What becomes of one request: gives its reply or raises.
+#: What happens to one request: returns its reply or raises.
 Fate = Callable[[Request], Any]
 
 
 def delivered(request: Request) -> Any:
-    """Run it half a latency from now, reply after the other half, unless that is too late."""
+    """It runs after half the latency, the reply arrives after the other half, if in time."""
     return slow(0.0)(request)
 
 
 def slow(seconds: float) -> Fate:
-    """It takes that much longer on its way to the server."""
+    """It takes that much longer to reach the server."""
 
     def fate(request: Request) -> Any:
         clock, half = request.port.clock, request.port.latency / 2
@@ -70,7 +70,7 @@ def slow(seconds: float) -> Fate:
 
 
 def unsent(request: Request) -> Any:
-    """It waits behind others for as long as its sender would wait for a reply."""
+    """It is queued behind other requests until its sender stops waiting."""
     clock = request.port.clock
     clock.advance(max(0.0, request.end - clock.now))
     raise NeverSent("others were before it")
@@ -99,16 +99,16 @@ def reply_lost(request: Request) -> Any:
 
 
 def timed_out(request: Request) -> Any:
-    """The server runs it half a latency from now, but the sender waits in vain."""
+    """The server runs it after half the latency, but no reply arrives."""
     port = request.port
     port.clock.at(port.clock.now + port.latency / 2, request.execute)
     return swallowed(request)
 
 
 def swallowed(request: Request) -> Any:
-    """Nobody answers and nothing is run: a black hole."""
+    """It is not run and not answered: a black hole."""
     clock = request.port.clock
-    assert request.end < math.inf, "the flow would wait for a reply for ever"
+    assert request.end < math.inf, "the flow would wait for a reply without limit"
     clock.advance(max(0.0, request.end - clock.now))
     request.port.unread.clear()
     raise TimedOut("no reply in time")
@@ -136,7 +136,7 @@ def raising(error: BaseException) -> Fate:
 
 
 def paused(seconds: float) -> Fate:
-    """It is run, then the process stands still before it reads the reply."""
+    """It is run, then the process is paused before it reads the reply."""
 
     def fate(request: Request) -> Any:
         request.travel(0.5)
@@ -160,7 +160,7 @@ def interrupted(error: BaseException, *, reply_left: bool = False) -> Fate:
 
 
 def misheard(*replies: Any) -> Fate:
-    """Replies to commands of others are still unread on the connection."""
+    """Replies to other commands are still unread on the connection."""
 
     def fate(request: Request) -> Any:
         request.port.unread.extend(replies)

@@ -1,4 +1,4 @@
-"""An exception from outside, as a signal handler raises it, at a line of our code."""
+"""An exception at a chosen line of our code, as if a signal handler had raised it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises."""
+    """Raised by the signal handler."""
 
 
 class Limited(Exception):
-    """What it raises where it ends work that takes too long."""
+    """Raised by a signal handler that limits how long work takes."""
 
 
 class Interruption:
     """Raises at the n-th line that runs in the package, once.
 
     Attributes:
-        kind: what it raises.
+        kind: the class of the exception.
+        queue_entry: the file and line where it was raised.
     """
 
     kind: type[BaseException] = Interrupted
@@ -44,35 +45,35 @@ class Interruption:
 
     @property
     def happened(self) -> bool:
-        """Whether there were so many lines."""
+        """Whether the exception was raised: the n-th line was reached."""
         return self.left < 0
 
     def _call(self, frame: Any, event: str, argument: object) -> Any:
-        return self._subscription if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    def _subscription(self, frame: Any, event: str, argument: object) -> Any:
+    def _line(self, frame: Any, event: str, argument: object) -> Any:
         code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # No signal handler runs on a "try:", which is no instruction.
+        # No signal handler runs at a "try:", which compiles to no instruction.
         if event == "line" and code != "try:":
             self.left -= 1
             if self.left == -1:
                 self.queue_entry = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 raise self.kind
-        return self._subscription
+        return self._line
 
 
 def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
-    """Run ``work(interruption)`` with an interruption at each line; how many there were.
+    """Run ``work(interruption)`` once for each line, interrupted there; the number of lines.
 
-    It must come out of the work each time.
+    The work must let the exception through each time.
     """
     for number in range(2_000):
-        interruption, is_notified = Interruption(number), False
+        interruption, was_raised = Interruption(number), False
         try:
             work(interruption)
         except interruption.kind:
-            is_notified = True
+            was_raised = True
         if not interruption.happened:
             return number
-        assert is_notified, f"it was kept at {interruption.queue_entry}"
+        assert was_raised, f"the exception was swallowed at {interruption.queue_entry}"
     raise AssertionError("the work never ends")

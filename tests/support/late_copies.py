@@ -1,4 +1,4 @@
-"""A small world in virtual time whose server runs some requests once more, later."""
+"""Processes in virtual time whose server runs some requests a second time, later."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from support.simulated_queue import QueuePort, Waiting
 from support.simulated_server import TOGETHER, Clock, SimulatedServer
 from support.simulation import _verb, new_claim
 
-#: Seconds that a lease lasts here, and that a lock without an end is taken for at first.
+#: Seconds of a lease here, and the first lease of a lock without expiry.
 LEASE, LONGEST = 3.0, 10.0
-#: A clock that counts in milliseconds may be so far off.
+#: The precision of a clock that counts in milliseconds.
 TICK = 0.001
 
 
@@ -29,9 +29,9 @@ class CopyingServer(SimulatedServer):
 
     Attributes:
         copies: how many seconds later a request is run again, by its number.
-        count: how many requests came, without copies.
-        verbs: what was asked for, in order; several that travel together are one request.
-        world: looks after every change.
+        count: the number of requests, without copies.
+        verbs: the verbs of the requests, in order; a pipeline is one request.
+        world: checks the invariants after every change.
     """
 
     def __init__(self, world: World, copies: Mapping[int, float], **options: Any) -> None:
@@ -53,9 +53,9 @@ class CopyingServer(SimulatedServer):
         return self._alone(command)
 
     def _again(self, command: tuple[Any, ...]) -> None:
-        # What a connection watches is its own, and no client repeats WATCH before an EXEC.
+        # WATCH belongs to one connection, and no client repeats it before an EXEC.
         command = tuple([part.copy() if isinstance(part, dict) else part for part in command])
-        with contextlib.suppress(ResponseError):  # nobody hears of it
+        with contextlib.suppress(ResponseError):  # no client reads the reply
             self._alone(command)
 
     def _alone(self, command: tuple[Any, ...]) -> Any:
@@ -69,11 +69,11 @@ class CopyingServer(SimulatedServer):
 
 
 class World:
-    """Processes that take the same locks one after the other, and what each may believe.
+    """Processes that acquire the same locks in turn, and what each may believe to hold.
 
     Attributes:
-        copies: which requests are run again, by their numbers, and how many seconds later.
-        violations: what must not happen, and did.
+        copies: the numbers of requests that run again, and how many seconds later.
+        violations: the invariants that were violated.
     """
 
     def __init__(self, copies: Mapping[int, float], *, cluster: bool = False) -> None:
@@ -85,14 +85,14 @@ class World:
         self._processes: list[Waiting] = []
 
     def process(self) -> Process:
-        """One more process."""
+        """Add a process."""
         waiting = Waiting(self.server, len(self._processes))
         waiting.port.renewer = waiting.lease_loop.renewer
         self._processes.append(waiting)
         return Process(self, waiting)
 
     def run(self) -> None:
-        """Let everything happen, and the last lease end."""
+        """Run until the last lease has ended."""
         self.clock.advance(20 * LEASE + 3 * LONGEST)
         self.look()
         for waiting in self._processes:
@@ -106,7 +106,7 @@ class World:
                 self.violations.append(f"{key!r} is left, {end - self.clock.now} s")
 
     def believe(self, claim: Claim) -> None:
-        """Somebody is inside, until its deadline."""
+        """Note that a claim is believed to be held, until its deadline."""
         self._held.append(claim)
 
     def keep(self, kept: Kept) -> None:
@@ -114,7 +114,7 @@ class World:
         self._kept.append(kept)
 
     def look(self) -> None:
-        """See that everybody is right who believes to be inside."""
+        """Check that every claim that is believed to be held is held."""
         now = self.clock.now
         for claim in self._held:
             if not claim.is_live(now):
@@ -131,7 +131,7 @@ class World:
 
 
 class Process:
-    """What one process does, as works on its event loop."""
+    """One process; its work runs on its event loop."""
 
     def __init__(self, world: World, waiting: Waiting) -> None:
         self.world = world
@@ -140,7 +140,7 @@ class Process:
         self.pause = waiting.lease_loop.pause
 
     def does(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin a work."""
+        """Start a coroutine."""
         self._lease_loop.start(work)
 
     async def takes(
@@ -150,12 +150,12 @@ class Process:
         delta: float = 0.1,
         way: Way = "queue",
         is_kept: bool = False,
-        **client_state: Any,
+        **attributes: Any,
     ) -> Claim | None:
-        """Take locks and believe in it; None if they were not free in time."""
+        """Acquire locks and believe to hold them; None if they were not free in time."""
         claim = new_claim(*names, expire=LEASE, owner=object())
         claim.grant = round(LEASE * 600)
-        for attribute, value in client_state.items():
+        for attribute, value in attributes.items():
             setattr(claim, attribute, value)
         if await acquire(self.port, claim, wait, delta, way) is not None:
             return None
@@ -163,12 +163,12 @@ class Process:
         return claim
 
     def believes(self, claim: Claim, *, is_kept: bool = False) -> None:
-        """Be inside."""
+        """Believe to hold a claim."""
         self.world.believe(claim)
         if is_kept:
             self.world.keep(Kept(self.port, claim=claim, expire=claim.expire))
 
     async def ends(self, claim: Claim | None, method: ReleaseMethod = "script") -> None:
-        """Let locks go."""
+        """Release locks."""
         if claim is not None:
             await release(self.port, claim, method)

@@ -1,4 +1,4 @@
-"""An event loop in virtual time for a keeper, and the leases that it keeps."""
+"""An event loop in virtual time for a renewer, and the leases that it renews."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from support.simulation import Clock, SimulatedPort, new_claim
 
 T = TypeVar("T")
 Resume = Callable[[], None]
-#: More alarms than this at one instant are an alarm that never ends.
+#: More ticks than this at one instant count as an endless loop.
 MOST_TICKS = 1000
 
 
 class SimulatedLoop:
-    """What ``_flow.renewal.batcher.Bell`` asks for: works in the background take turns as the clock goes.
+    """A ``_flow.background`` loop in virtual time: background work runs as the clock advances.
 
     Attributes:
-        rings_at: when the alarm rings next; infinity if it does not.
-        lag: seconds between the start of a work and its first step.
-        works: what was started and is not over.
+        wakes_at: when the renewer ticks next; infinity if it does not.
+        lag: seconds between the start of a coroutine and its first step.
+        works: the coroutines that have not ended.
     """
 
     def __init__(self, clock: Clock, *, phase: float = 0.0) -> None:
@@ -67,15 +67,15 @@ class SimulatedLoop:
         return BackgroundPort(port, self)
 
     def stand_still(self, seconds: float) -> None:
-        """Do nothing for a while, as a process that was stopped; then all that was due."""
+        """Do nothing for a while, like a stopped process; then run everything that was due."""
         self._still_until = self.clock.now + seconds
 
     async def pause(self, seconds: float) -> None:
-        """Let others act for a while."""
-        await _Turn(lambda resume: self._at(self.clock.now + seconds, resume))
+        """Let others run for a while."""
+        await _Suspend(lambda resume: self._at(self.clock.now + seconds, resume))
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
-        """Do works side by side; an error of one ends the test."""
+        """Run awaitables concurrently; an error of one ends the test."""
         found: dict[int, T] = {}
 
         async def one(place: int, resume: Resume) -> None:
@@ -87,7 +87,7 @@ class SimulatedLoop:
             for place in range(len(works)):
                 self.start(one(place, resume))
 
-        await _Turn(all_of_them)
+        await _Suspend(all_of_them)
         return [found[place] for place in range(len(works))]
 
     def _tick(self, when: float) -> None:
@@ -96,7 +96,7 @@ class SimulatedLoop:
         self.wakes_at = math.inf
         last, count = self._ticks
         self._ticks = (self.clock.now, count + 1 if last == self.clock.now else 0)
-        assert count < MOST_TICKS, "the bell rings on and on"
+        assert count < MOST_TICKS, "the loop ticks endlessly"
         self.renewer.tick()
 
     def _at(self, when: float, action: Resume) -> None:
@@ -110,7 +110,7 @@ class SimulatedLoop:
 
 
 class SimulatedWork:
-    """A coroutine that runs as the clock goes, and what is called after it."""
+    """A coroutine that runs as the clock advances, with a callback for its end."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class SimulatedWork:
         self._is_over = False
 
     def step(self) -> None:
-        """Go on until it gives way."""
+        """Run until it suspends."""
         if self._is_over:
             return
         try:
@@ -138,7 +138,7 @@ class SimulatedWork:
             arrange(self.step)
 
     def cancel(self) -> None:
-        """End it where it is, be it before its first step."""
+        """End it at its current await, or before its first step."""
         self._work.close()
         self._end()
 
@@ -149,8 +149,8 @@ class SimulatedWork:
             self._lease_loop._at(self._lease_loop.now(), self._ended)  # type: ignore[arg-type]
 
 
-class _Turn:
-    """Gives way until what was arranged resumes the work."""
+class _Suspend:
+    """Suspends the coroutine until the arranged callback resumes it."""
 
     def __init__(self, arrange: Callable[[Resume], None]) -> None:
         self._arrange = arrange
@@ -160,9 +160,9 @@ class _Turn:
 
 
 class BackgroundPort:
-    """A simulated port on a bell: while a request is under way, others act.
+    """A simulated port on a loop: while a request is in flight, others run.
 
-    The server runs what it gets when that is sent; the time of its fate passes afterwards.
+    The server runs a command when it is sent; the time of its fate passes afterwards.
     """
 
     def __init__(self, port: Any, lease_loop: SimulatedLoop) -> None:
@@ -188,7 +188,7 @@ class BackgroundPort:
 
 
 class _Spent:
-    """A clock that shows how long something takes, before that time has passed."""
+    """A clock that measures how long something takes, before that time has passed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -204,10 +204,10 @@ class _Spent:
 
 
 class Kept:
-    """A lease that a keeper looks after: of a claim that is held, or of names to take.
+    """A lease that is renewed: of a claim that is held, or of names to acquire.
 
     Attributes:
-        told: when it was told lost, and why, each time.
+        told: the time and the reason of each notification of its loss.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Kept:
         return self.claim.is_live(self.port.now())
 
     def last_no_longer(self) -> None:
-        """Be renewed no more."""
+        """Stop its renewal."""
         self.watch.options = replace(self.watch.options, auto_renew=False)
 
     def notify(self) -> None:
@@ -242,7 +242,7 @@ class Kept:
 
 
 def keeping_port(lease_loop: SimulatedLoop | None = None, **arguments: Any) -> SimulatedPort:
-    """A client whose leases a keeper looks after, on a bell of its own if there is none."""
+    """A client whose leases are renewed, on a loop of its own if none is given."""
     port = SimulatedPort(**arguments)
     port.renewer = (lease_loop or SimulatedLoop(port.clock)).renewer
     return port

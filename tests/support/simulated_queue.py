@@ -20,15 +20,15 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.client_state import ClientState
-from support.simulated_loop import BackgroundPort, Resume, SimulatedLoop, _Turn
+from support.simulated_loop import BackgroundPort, Resume, SimulatedLoop, _Suspend
 from support.simulation import SimulatedPort, SimulatedServer, new_claim
 
 
-class QueueBell(SimulatedLoop):
-    """What ``flow.subscriber.Bell`` asks for.
+class QueueLoop(SimulatedLoop):
+    """The loop of a process that waits in queues.
 
     Attributes:
-        failures: the errors of works in the background.
+        failures: the errors of coroutines in the background.
     """
 
     def __init__(self, clock: Any) -> None:
@@ -48,8 +48,8 @@ class QueueBell(SimulatedLoop):
 
         return super().start(noted(), ended)
 
-    def alarm(self, ring: Callable[[], None]) -> QueueAlarm:
-        return QueueAlarm(self, ring)
+    def alarm(self, function: Callable[[], None]) -> QueueTimer:
+        return QueueTimer(self, function)
 
     def port(self, port: Any) -> Any:
         return port
@@ -58,11 +58,11 @@ class QueueBell(SimulatedLoop):
         pass
 
 
-class QueueAlarm:
-    """Rings at the earliest of the times it was set to."""
+class QueueTimer:
+    """Calls a function at the earliest of the times it was set to."""
 
-    def __init__(self, lease_loop: QueueBell, ring: Callable[[], None]) -> None:
-        self._lease_loop, self._wake_at, self._when = lease_loop, ring, math.inf
+    def __init__(self, lease_loop: QueueLoop, function: Callable[[], None]) -> None:
+        self._lease_loop, self._function, self._when = lease_loop, function, math.inf
 
     def set(self, when: float) -> None:
         if when < self._when:
@@ -72,13 +72,13 @@ class QueueAlarm:
     def _go(self, when: float) -> None:
         if when == self._when:
             self._when = math.inf
-            self._wake_at()
+            self._function()
 
 
 class QueueWaiter:
-    """Waits for news; ``error``, once set, is raised where it waits."""
+    """Waits for signals; ``error``, once set, is raised where it waits."""
 
-    def __init__(self, lease_loop: QueueBell) -> None:
+    def __init__(self, lease_loop: QueueLoop) -> None:
         self._lease_loop = lease_loop
         self._news: deque[Signal] = deque()
         self._resume: Resume | None = None
@@ -94,7 +94,7 @@ class QueueWaiter:
 
     async def wait(self, seconds: float) -> Signal | None:
         if not self._news:
-            await _Turn(lambda resume: self._sleep(resume, seconds))
+            await _Suspend(lambda resume: self._sleep(resume, seconds))
         if self.error is not None:
             raise self.error
         return self._news.popleft() if self._news else None
@@ -115,17 +115,17 @@ class QueueWaiter:
             resume()
 
 
-class QueueLine:
-    """A connection that hears; messages travel for half a latency, and ``late`` seconds more.
+class QueueSubscription:
+    """A subscribed connection; messages take half the latency, plus ``late`` seconds.
 
     Attributes:
-        is_silent: nothing comes or goes any more, though nobody knows: it is half open.
-        sticks_at: the command that it never gets rid of, or "close", which takes a minute.
+        is_silent: it is half open: no data is transferred any more, without an error.
+        sticks_at: the command whose sending never ends, or "close", which takes a minute.
     """
 
     def __init__(self, process: Waiting) -> None:
         self._process = process
-        self._words: deque[Any] = deque()
+        self._messages: deque[Any] = deque()
         self._resume: Resume | None = None
         self._channel: str | None = None
         self._arrived = 0.0
@@ -137,13 +137,13 @@ class QueueLine:
     async def send(self, *command: Any) -> None:
         if command[0] == self.sticks_at:
             self.is_silent = True
-            if self._channel is None:  # else another waits for what is heard
-                await _Turn(self._await)
+            if self._channel is None:  # otherwise another task waits for messages
+                await _Suspend(self._await)
         if self.is_silent:
             return
         if command[0] == "SUBSCRIBE":
             self._channel = command[1]
-            self._process.server.hearers.setdefault(command[1], []).append(self._hear)
+            self._process.server.hearers.setdefault(command[1], []).append(self._on_message)
             self._arrive([b"subscribe", command[1].encode(), 1])
         elif command[0] == "INFO":
             run_id = self._process.server.run_id
@@ -152,14 +152,14 @@ class QueueLine:
         else:
             self._arrive([b"pong", command[1].encode()])
 
-    async def receive(self, tell: Callable[[Any], None]) -> None:
+    async def receive(self, notify: Callable[[Any], None]) -> None:
         while True:
-            while not self._words:
-                await _Turn(self._await)
-            word = self._words.popleft()
-            if isinstance(word, Disconnected):
-                raise word
-            tell(word)
+            while not self._messages:
+                await _Suspend(self._await)
+            message = self._messages.popleft()
+            if isinstance(message, Disconnected):
+                raise message
+            notify(message)
 
     async def close(self) -> None:
         if self.sticks_at == "close":
@@ -174,22 +174,22 @@ class QueueLine:
     def cut(self) -> None:
         """The connection breaks, for both sides."""
         hearers = self._process.server.hearers.get(self._channel or "", [])
-        if self._hear in hearers:
-            hearers.remove(self._hear)
-        self._words.append(Disconnected("the line was cut"))
+        if self._on_message in hearers:
+            hearers.remove(self._on_message)
+        self._messages.append(Disconnected("the subscription was cut"))
         self._wake()
 
-    def _hear(self, message: str | bytes) -> None:
+    def _on_message(self, message: str | bytes) -> None:
         if not self.is_silent:
             data = message.encode() if isinstance(message, str) else message
             self._arrive([b"message", (self._channel or "").encode(), data])
 
-    def _arrive(self, word: Any) -> None:
+    def _arrive(self, message: Any) -> None:
         port = self._process.port
         self._arrived = max(self._arrived, port.clock.now + port.latency / 2 + self.late)
 
         def arrive() -> None:
-            self._words.append(word)
+            self._messages.append(message)
             self._wake()
 
         port.clock.at(self._arrived, arrive)
@@ -230,41 +230,41 @@ class QueuePort(BackgroundPort):
         return self.process.waiters[-1]
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
-        client_state: Any = self.process
-        return ClientState.cohort(client_state, key, ttl)
+        state: Any = self.process
+        return ClientState.cohort(state, key, ttl)
 
-    async def subscription(self, key: bytes) -> QueueLine:
+    async def subscription(self, key: bytes) -> QueueSubscription:
         self.process.tries += 1
         if self.process.fails_with is not None:
             raise self.process.fails_with
         if self.process.is_cut_off:
-            raise Disconnected("no way there")
+            raise Disconnected("the server cannot be reached")
         if self.process.sticks_at == "connect":
             self.process.sticks_at = ""
             await self.process.lease_loop.pause(5)
             raise TimedOut("no connection in time")
-        self.process.lines.append(QueueLine(self.process))
+        self.process.lines.append(QueueSubscription(self.process))
         return self.process.lines[-1]
 
 
 class Waiting:
-    """A process whose tasks take locks.
+    """A process whose tasks acquire locks.
 
     Attributes:
-        port: what its requests go through; its log, faults and latency.
-        lines: the connections that it hears on, the newest last.
-        cohorts: who waits together.
-        is_cut_off: it can make no connection to hear on.
-        fails_with: what is raised where it wants one.
-        tries: how often it wanted one.
-        sticks_at: where the next such connection gets stuck: see there, or "connect".
+        port: the port of its requests, with its log, faults and latency.
+        lines: its subscriptions, the newest last.
+        cohorts: its cohorts.
+        is_cut_off: it cannot open connections for subscriptions.
+        fails_with: the error raised when it opens one.
+        tries: how often it tried to open one.
+        sticks_at: where the next one gets stuck: see ``QueueSubscription``, or "connect".
     """
 
     def __init__(self, server: SimulatedServer, number: int = 0) -> None:
         self.server, self.number = server, number
         self.port = SimulatedPort(server, seed=number)
-        self.lease_loop = QueueBell(server.clock)
-        self.lines: list[QueueLine] = []
+        self.lease_loop = QueueLoop(server.clock)
+        self.lines: list[QueueSubscription] = []
         self.waiters: list[QueueWaiter] = []
         self.cohorts: dict[tuple[bytes, int], Cohort] = {}
         self.subscriber: Subscriber | None = None
@@ -280,17 +280,17 @@ class Waiting:
             self.subscriber = None
 
     def takes(self, name: str = "a", wait: float = 30, **options: Any) -> Taking:
-        """Begin to take a lock."""
+        """Start to acquire a lock."""
         return Taking(self, name, wait, **options)
 
 
 class Taking:
-    """A task that takes a lock, and may let it go.
+    """A task that acquires a lock, and may release it.
 
     Attributes:
-        at: when it ended, in seconds from the beginning; None before.
+        at: when the acquisition ended, in seconds from the start; None before.
         held: it holds the lock.
-        error: what it raised.
+        error: the exception that it raised.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Taking:
         process.lease_loop.start(self._take())
 
     def ends(self) -> None:
-        """Let the lock go, in the background."""
+        """Release the lock, in the background."""
         port: Any = QueuePort(self.process)
         self.process.lease_loop.start(release(port, self.claim, "script"))
 

@@ -1,4 +1,4 @@
-"""A Redis server in memory, in virtual time: the few commands that the flows send."""
+"""An in-memory Redis server in virtual time, with the few commands that the flows send."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ VERBS = (
 )
 BY_SHA = {_lua.script(verb).sha: verb for verb in VERBS}
 BY_TEXT = {_lua.script(verb).text: verb for verb in VERBS}
-#: What the server's clock shows when the monotonic one shows 0, in microseconds.
+#: The server's clock when the monotonic clock is 0, in microseconds.
 EPOCH = 1_700_000_000_000_000
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
-#: The first word of commands that travel together, each a tuple.
+#: The name of a pipeline of commands, each a tuple.
 TOGETHER = "TOGETHER"
 
 
 class Clock:
-    """Seconds that pass only when told to, and what is to happen at which of them."""
+    """A clock that advances only on request, with actions scheduled on it."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -42,7 +42,7 @@ class Clock:
         heapq.heappush(self._hooks, (when, next(self._numbers), action))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; an action on the way may itself take longer than that."""
+        """Advance the clock; an action on the way may itself take longer than that."""
         end = self.now + seconds
         while self._hooks and self._hooks[0][0] <= end:
             when, _, action = heapq.heappop(self._hooks)
@@ -52,24 +52,24 @@ class Clock:
 
 
 class ReplyParser(list[Any]):
-    """The replies to commands that travelled together; an error reply is an item."""
+    """The replies to a pipeline of commands; an error reply is an item."""
 
 
 class SimulatedServer:
     """One server, or a cluster that looks like one but refuses scripts over several slots.
 
     Attributes:
-        stepped: seconds that its clock was set forward; keys end by that clock, as in Redis.
-        is_torn: its slots are moving, so no script may touch several keys.
-        replicas: how many replicas it has that follow.
-        loaded: the SHA-1 sums of the scripts it knows.
+        stepped: seconds by which its clock was set forward; keys expire by it, as in Redis.
+        is_torn: its slots are migrating, so no script may touch several keys.
+        replicas: the number of connected replicas.
+        loaded: the SHA-1 digests of the loaded scripts.
         writes: how often each key has changed, for WATCH.
-        deleted: what was deleted by a command: (key, value).
-        extended: what was given a new lease by a command: (key, value).
-        renewed: what was renewed, though it may have had that lease before: (key, value).
-        hearers: who listens, by channel: each is called with what is published.
-        spies: who listens to every channel by a pattern: called with a channel and a message.
-        run_id: the process of the server, as INFO tells; None if that is not allowed.
+        deleted: keys deleted by a command: (key, value).
+        extended: keys extended by a command: (key, value).
+        renewed: keys renewed, even if their lease was not changed: (key, value).
+        hearers: the subscribers by channel: functions called with each message.
+        spies: the subscribers to all channels: functions called with channel and message.
+        run_id: the run id of the server, as in INFO; None if INFO is not permitted.
     """
 
     def __init__(self, clock: Clock, *, cluster: bool = False, natives: Iterable[str] = ()) -> None:
@@ -131,40 +131,40 @@ class SimulatedServer:
         return self._handlers[name](*arguments)
 
     def put(self, key: bytes, value: str, seconds: float = math.inf) -> None:
-        """Store a value, as any other program may."""
+        """Store a value, like another program."""
         self._stored[key] = (_bytes(value), self._now() + seconds)
         self.writes[key] += 1
 
     def drop(self, key: bytes) -> None:
-        """Delete a key, as an administrator may."""
+        """Delete a key, like an administrator."""
         self._stored.pop(key, None)
         self.writes[key] += 1
 
     def flush(self) -> bytes:
-        """Delete all keys, as FLUSHALL does, or a failover to a replica that had none."""
+        """Delete all keys, like FLUSHALL or a failover to an empty replica."""
         for key in list(self._stored):
             self.drop(key)
         return b"OK"
 
     def value(self, key: bytes) -> str | None:
-        """What a key holds now."""
+        """The value of a key."""
         stored = self._get(key)
         return None if stored is None else stored.decode(errors="surrogateescape")
 
     def found(self, key: bytes) -> Any:
-        """What a key holds; 0 if it is other data."""
+        """The value of a key; 0 if it contains another type of data."""
         return 0 if isinstance(self._any(key), dict) else self.value(key)
 
     def left(self, key: bytes) -> float:
-        """Seconds that a key has to live, 0 if there is none."""
+        """Remaining seconds of a key, 0 if it does not exist."""
         return self._stored[key][1] - self._now() if self._any(key) is not None else 0.0
 
     def members(self, key: bytes) -> dict[str, Any]:
-        """The fields of a hash, or the places in a queue with their tickets."""
+        """The fields of a hash, or the entries of a queue with their scores."""
         return dict(self._any(key) or {})
 
     def publish(self, channel: str, message: str) -> int:
-        """Send a message to all who listen; how many they are."""
+        """Send a message to all subscribers; returns their number."""
         hearers = list(self.hearers.get(channel, ()))
         for hear in hearers:
             hear(message)
@@ -173,7 +173,7 @@ class SimulatedServer:
         return len(hearers) + len(self.spies)
 
     def numsub(self, channel: str) -> int:
-        """How many listen to a channel by its own name."""
+        """The number of subscribers of a channel, without patterns."""
         return len(self.hearers.get(channel, ()))
 
     def time(self) -> int:
@@ -210,7 +210,7 @@ class SimulatedServer:
         return len(had)
 
     def _pttl(self, key: bytes) -> int:
-        """As Redis counts: -1 is for ever, -2 is no key."""
+        """As in Redis: -1 is no expiry, -2 is no key."""
         if self._any(key) is None:
             return -2
         left = self.left(key)
@@ -233,7 +233,7 @@ class SimulatedServer:
         return 1
 
     def _watch(self, key: bytes, seen: dict[bytes, int]) -> bytes | None:
-        value = self._get(key)  # first, for a key that has expired has changed
+        value = self._get(key)  # first, because expiry counts as a change
         seen[key] = self.writes[key]
         return value
 
@@ -248,7 +248,7 @@ class SimulatedServer:
         return self._del(key) if self.value(key) == condition[-1] else 0
 
     def _wait(self, wanted: int, milliseconds: int) -> int:
-        assert milliseconds > 0, "it would block for ever"
+        assert milliseconds > 0, "it would block without limit"
         if self.replicas < wanted:
             self.clock.advance(milliseconds / 1000)
         return self.replicas
@@ -290,7 +290,7 @@ class SimulatedServer:
         refusal = self._refusal(mark, keys, "" if way == 2 else identifier)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
-            self.writes[key] += 1  # where it is long enough too
+            self.writes[key] += 1  # also if the lease is long enough
         if way != 1:
             return refusal or mark
         return [*(refusal or [mark]), str(self.time() // 1000)]
@@ -308,8 +308,8 @@ class SimulatedServer:
         if is_new or any(self._get(key) is None for key in locks):
             fence = max(fence + 1, self.time())
         for key in numbers:
-            client_state = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
-            self._stored[key] = (client_state, self._now() + _seconds(kept))
+            fields = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
+            self._stored[key] = (fields, self._now() + _seconds(kept))
             self.writes[key] += 1
         for key in locks:
             self._lengthen(key, identifier, milliseconds)
@@ -392,7 +392,7 @@ class SimulatedServer:
         return mark
 
     def _end(self, key: bytes) -> int:
-        """When a key ends, in Unix milliseconds; -1 if never."""
+        """When a key expires, in Unix milliseconds; -1 if never."""
         end = self._stored[key][1]
         return -1 if end == math.inf else EPOCH // 1000 + round(end * 1000)
 
@@ -402,7 +402,7 @@ class SimulatedServer:
 
 
 class Commands:
-    """What ``model.scripts.Redis`` asks for, of a simulated server."""
+    """``model.scripts.Redis`` on a simulated server."""
 
     def __init__(self, server: SimulatedServer) -> None:
         self._server = server
@@ -478,7 +478,7 @@ def _encoded(reply: Any) -> Any:
 
 def _seconds(milliseconds: object) -> float:
     assert type(milliseconds) is int
-    assert milliseconds > 0, "a key must never be made to live for ever or for no time"
+    assert milliseconds > 0, "a key must have a positive time to live"
     return milliseconds / 1000
 
 

@@ -1,4 +1,4 @@
-"""Clients of a simulated server: the flows' port in virtual time, with faults on the way."""
+"""Clients of a simulated server: the flows' port in virtual time, with injected faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX = "sys:lock:"
 
 @dataclasses.dataclass
 class Sent:
-    """One line of the log: a script goes by its verb, another command by its name."""
+    """One entry of the log: the verb of a script, or the name of another command."""
 
     at: float
     verb: str
@@ -35,25 +35,25 @@ class Sent:
 
 
 class SimulatedPort:
-    """One client, as ``_flow.port.Port`` wants it.
+    """One client, as a ``_flow.port.Port``.
 
     Args:
-        resends: the client sends a command again by itself after a lost reply.
+        may_resend: the client itself repeats a command after a lost reply.
         text: the client decodes replies.
 
     Attributes:
-        client: what is the same for ports to one client.
-        keeper: looks after the leases held through it, if a test has one.
-        runs_tasks: the claims are waited for on the thread of an event loop, which stands still.
+        client: an object that is the same for all ports of one client.
+        renewer: renews the leases held through it, if a test has one.
+        runs_tasks: waiting blocks the thread of an event loop.
         latency: seconds of a round trip.
-        patience: the client's socket time-out.
+        patience: the client's socket timeout, in seconds.
         faults: the fates of the next requests; None is ``usual``.
-        usual: the fate of every other request.
-        unread: replies that wait on the connection before the next one.
-        log: what was sent.
-        pauses: how long the flows slept, in order.
+        usual: the fate of all other requests.
+        unread: unread replies on the connection.
+        log: the commands that were sent.
+        pauses: the sleeps of the flows in seconds, in order.
         distrusted: how often the flows dropped idle connections.
-        untidy: the errors of tidying up, which no flow raises.
+        untidy: the errors of clean-up, which no flow raises.
     """
 
     def __init__(
@@ -130,22 +130,22 @@ class SimulatedPort:
         return self.exchange(command, until)
 
     def exchange(self, command: tuple[Any, ...], until: float) -> Any:
-        """Send a command, or some that travel together, and meet its fate."""
+        """Send a command or a pipeline, and apply its fate."""
         self.note(command)
         request = Request(self, command, min(until, self.clock.now + self.patience))
         return self.decoded(self.next_fate()(request))
 
     def note(self, command: tuple[Any, ...]) -> None:
-        """Write into the log what is being sent."""
+        """Record commands in the log."""
         for one in command[1:] if command[0] == TOGETHER else [command]:
             self.log.append(Sent(self.clock.now, _verb(one), one))
 
     def next_fate(self) -> Fate:
-        """What becomes of the next request."""
+        """The fate of the next request."""
         return (self.faults.pop(0) if self.faults else None) or self.usual
 
     def received(self, reply: Any) -> Any:
-        """The oldest unread reply, or as many as were asked for: these, unless others came."""
+        """The oldest unread reply, or as many as the pipeline has: not always its own."""
         if isinstance(reply, ReplyParser):
             self.unread += reply
             taken = self.unread[: len(reply)]
@@ -164,7 +164,7 @@ class SimulatedPort:
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await self._tidied(work)
-        except (AssertionError, GeneratorExit):  # GeneratorExit: the test is over
+        except (AssertionError, GeneratorExit):  # GeneratorExit: the test has ended
             raise
         except BaseException:
             await self._tidied(work)
@@ -183,12 +183,12 @@ class SimulatedPort:
 
     @property
     def verbs(self) -> list[str]:
-        """What was sent, by verbs."""
+        """The verbs of the commands that were sent."""
         return [sent.verb for sent in self.log]
 
 
 class SimulatedWatch:
-    """WATCH and GET, then MULTI and EXEC, each of the two as one request."""
+    """WATCH with GET, and MULTI with EXEC, each pair as one request."""
 
     def __init__(self, port: SimulatedPort) -> None:
         self._port = port
@@ -214,7 +214,7 @@ def new_claim(
     owner: object = "a thread",
     identifies_late: bool = False,
 ) -> Claim:
-    """A claim on the names that nobody has acquired yet."""
+    """A claim on the names that is not acquired yet."""
     ttl = durations.milliseconds(expire)
     return Claim(
         *(names, PREFIX, expire, ttl),
@@ -227,7 +227,7 @@ def new_claim(
 def taken(
     port: SimulatedPort, *names: str, expire: float = 10, owner: object = "a thread"
 ) -> Claim:
-    """A claim that holds the names; how it came to do so is forgotten."""
+    """A claim that holds the names; the log of its acquisition is cleared."""
     claim = new_claim(*names, expire=expire, owner=owner)
     assert run(acquire(port, claim, 0, 0.005)) is None
     port.log.clear()

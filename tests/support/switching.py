@@ -1,15 +1,15 @@
 """Two operations in two real threads, switched from one to the other at every line.
 
-A scene is two operations on something that threads share, and a check of it. Both run under a
-baton: only who has it goes on, and it is handed over before a chosen line of the modules under
+A scene is two operations on a shared structure, and a check of its state. Only one of the two
+threads runs at a time; control is switched before a chosen line of the modules under
 test. All schedules with one switch are tried (one thread runs some lines, the other runs to its
-end, the first goes on), from either side, and those with two switches up to a number. They are the
-same in each run, so what fails once fails always, and says where it was switched.
+end, the first continues), starting with either thread, and a limited number of schedules with two
+switches. The schedules are deterministic: a failure is reproducible and reports where it switched.
 
 Some code relies on the interpreter, which switches threads (and runs signal handlers) only after a
-call or a jump backwards: ``only_at_calls`` switches it only there.
+call or a backward jump: with ``only_at_calls`` control is switched only there.
 
-What a thread waits for must be made by ``Switcher.lock``: waiting then hands the baton over.
+Locks that the threads wait for must be made by ``Switcher.lock``: waiting then switches threads.
 
     SCENES = Scenes("_flow/renewal/renewer", "_rules/timer_wheel")
 
@@ -31,19 +31,19 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-#: Real seconds after which a schedule counts as stuck; no schedule waits for them.
+#: Real seconds after which a schedule counts as stuck; a correct schedule never waits for them.
 STUCK = 20.0
-#: The most schedules with two switches that are tried of one scene, from either side.
+#: The number of schedules with two switches that are tried for one scene, from either side.
 MOST_DOUBLE = 250
 
 
 class Scene(NamedTuple):
-    """Two operations, and what must hold after them in whatever order their lines ran.
+    """Two operations, and an invariant that must hold after any interleaving.
 
     Attributes:
-        first: the one operation.
-        second: the other.
-        check: raises AssertionError if something is wrong after both.
+        first: one operation.
+        second: the other operation.
+        check: raises AssertionError if the invariant does not hold after both.
     """
 
     first: Callable[[], object]
@@ -55,17 +55,17 @@ Make = Callable[["Switcher"], Scene]
 
 
 class Stuck(AssertionError):
-    """A thread waits for something that nobody will do."""
+    """A deadlock: a thread waits for something that will not happen."""
 
 
 class Switcher:
-    """Hands the baton between two threads at given numbers of lines.
+    """Switches between two threads after given numbers of lines.
 
     Args:
-        plan: how many lines the threads run by turns before the baton is handed over; when it is
-            used up, who has the baton runs to its end.
-        modules: whose lines count, as parts of their paths.
-        only_at_calls: switch only before lines that come after a call or a jump backwards.
+        plan: how many lines run before each switch, alternating between the threads; after the
+            last one the running thread runs to its end.
+        modules: the modules whose lines count, as parts of their paths.
+        only_at_calls: switch only before lines that come after a call or a backward jump.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Switcher:
         self._only_at_calls = only_at_calls
 
     def run(self, scene: Scene, *, mirrored: bool) -> list[int]:
-        """Run both operations to their end; how many lines each ran.
+        """Run both operations to their end; returns how many lines each ran.
 
         Raises:
             BaseException: what an operation raised, or its check.
@@ -102,7 +102,7 @@ class Switcher:
         return [actor.lines for actor in self.actors]
 
     def lock(self, *, taken: bool = False) -> Lock:
-        """A lock for what the scene is about."""
+        """A lock for the structure under test."""
         return Lock(self, taken=taken)
 
     def counts(self, code: CodeType) -> bool:
@@ -114,7 +114,7 @@ class Switcher:
         return found
 
     def step(self, actor: _Actor, frame: FrameType) -> None:
-        """Before a line: hand the baton over if it is time to."""
+        """Called before a line: switch threads if it is time to."""
         can_switch = not self._only_at_calls or actor.can_be_switched(frame)
         if self._left <= 0 and can_switch and not self.other(actor).is_over:
             self.places.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
@@ -124,12 +124,12 @@ class Switcher:
         actor.lines += 1
 
     def hand_over(self, actor: _Actor) -> None:
-        """Let the other go on, and wait for one's own turn."""
+        """Let the other thread run, and wait until it switches back."""
         self.other(actor).waiter.release()
         actor.waiter.acquire()
 
     def give_way(self) -> None:
-        """Wait, on the thread that has the baton, for what the other is to do."""
+        """Let the other thread run because the current one waits for it."""
         actor = threading.current_thread()
         assert isinstance(actor, _Actor)
         other = self.other(actor)
@@ -142,7 +142,7 @@ class Switcher:
             actor.is_waiting = False
 
     def pause(self) -> None:
-        """Sleep for a moment, in which the other may go on."""
+        """Simulate a short sleep, in which the other thread may run."""
         actor = threading.current_thread()
         assert isinstance(actor, _Actor)
         if not self.other(actor).is_over:
@@ -157,7 +157,7 @@ class Switcher:
 
 
 class _Actor(threading.Thread):
-    """A thread that runs an operation while it has the baton."""
+    """A thread that runs an operation, one part at a time."""
 
     def __init__(self, switcher: Switcher, work: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -172,7 +172,7 @@ class _Actor(threading.Thread):
         self._last: dict[FrameType, int] = {}
 
     def can_be_switched(self, frame: FrameType) -> bool:
-        """Whether the interpreter may switch threads before the line that comes in this frame."""
+        """Whether the interpreter may switch threads before the next line of this frame."""
         last = self._last.get(frame)
         self._last[frame] = frame.f_lineno
         return last is None or last in checked_lines(frame.f_code)
@@ -201,14 +201,14 @@ class _Actor(threading.Thread):
 
 
 class Lock:
-    """A lock whose waiting hands the baton over; nobody waits in real time."""
+    """A lock whose waiters switch threads instead of waiting in real time."""
 
     def __init__(self, switcher: Switcher, *, taken: bool = False) -> None:
         self._switcher = switcher
         self._is_taken = taken
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, or wait for it as long as the other thread can let it go."""
+        """Acquire it, or wait as long as the other thread can release it."""
         while self._is_taken:
             if not blocking:
                 return False
@@ -217,11 +217,11 @@ class Lock:
         return True
 
     def locked(self) -> bool:
-        """Whether it is taken."""
+        """Whether it is held."""
         return self._is_taken
 
     def release(self) -> None:
-        """Let it go."""
+        """Release it."""
         if not self._is_taken:
             raise RuntimeError("release unlocked lock")
         self._is_taken = False
@@ -234,11 +234,11 @@ class Lock:
 
 
 class Scenes:
-    """The scenes of one structure: each names two operations that two threads may do at once.
+    """The scenes of one structure: each has two operations that two threads may run at once.
 
     Args:
-        modules: between whose lines the threads are switched, as parts of their paths.
-        only_at_calls: switch only before lines that come after a call or a jump backwards.
+        modules: the modules between whose lines threads are switched, as parts of their paths.
+        only_at_calls: switch only before lines that come after a call or a backward jump.
     """
 
     def __init__(self, *modules: str, only_at_calls: bool = False) -> None:
@@ -247,7 +247,7 @@ class Scenes:
         self._makes: list[Make] = []
 
     def add(self, make: Make) -> Make:
-        """Try this scene too; it is made anew for each schedule."""
+        """Add a scene; it is created anew for each schedule."""
         self._makes.append(make)
         return make
 
@@ -255,10 +255,10 @@ class Scenes:
         return iter(self._makes)
 
     def explore(self, make: Make) -> int:
-        """Try every schedule of a scene; returns how many there were.
+        """Run every schedule of a scene; returns their number.
 
         Raises:
-            AssertionError: after a schedule something was wrong, or an operation raised.
+            AssertionError: an operation raised, or the check failed after a schedule.
         """
         count = 0
         for mirrored in (False, True):
@@ -287,7 +287,7 @@ class Scenes:
 
 @cache
 def checked_lines(code: CodeType) -> frozenset[int]:
-    """The lines after which the interpreter looks whether another thread is to run."""
+    """The lines after which the interpreter may switch threads."""
     lines = {
         offset: line
         for start, end, line in code.co_lines()
@@ -303,5 +303,5 @@ def checked_lines(code: CodeType) -> frozenset[int]:
 
 
 def name_of(make: Make) -> str:
-    """What a test of the scene is called."""
+    """The name of a scene, for test ids."""
     return make.__name__

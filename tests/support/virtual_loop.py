@@ -1,4 +1,4 @@
-"""An asyncio event loop in virtual time: while all tasks sleep, the time of the next one comes."""
+"""An asyncio event loop in virtual time: when all tasks sleep, it skips to the next timer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Waits for no time. A test that moves ``now`` on has blocked it for so long."""
+    """Never waits in real time. A test that advances ``now`` simulates a blocked loop."""
 
     def __init__(self) -> None:
         super().__init__(_Impatient(self))
@@ -19,13 +19,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Impatient(selectors.DefaultSelector):  # type: ignore[valid-type,misc]  # it depends on the system
-    """Lets the time pass for which it should wait."""
+    """Advances virtual time instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
-        assert timeout is not None, "all tasks wait for ever"
+        assert timeout is not None, "all tasks wait without a timeout"
         self._loop.now += max(0.0, timeout)
         return super().select(0)
