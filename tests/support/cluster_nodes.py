@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and what moves between them."""
+"""The nodes of a cluster, and slot migration between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 20.0
 
 
 class Nodes:
-    """The masters of a cluster, each with a client of its own, and their names for each other."""
+    """The masters of a cluster, each with its own client, and their node ids."""
 
     def __init__(self, cluster: Any) -> None:
         self.nodes = cluster.nodes
@@ -26,7 +26,7 @@ class Nodes:
             client.close()
 
     def owner(self, key: bytes) -> int:
-        """The place of the node that has the key."""
+        """The index of the node that has the key."""
         slot = slot_of(key)
         return next(
             place
@@ -42,7 +42,7 @@ class Nodes:
         ]
 
     def move(self, key: bytes, to: int) -> None:
-        """Migrate the key's slot with all that is in it, as redis-cli does."""
+        """Migrate the key's slot and its keys, as redis-cli does."""
         slot, source = slot_of(key), self.owner(key)
         here, there = self.clients[source], self.clients[to]
         there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.names[source])
@@ -54,7 +54,7 @@ class Nodes:
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.names[to])
 
     def migrate(self, key: bytes, to: int) -> None:
-        """Migrate the key's slot as Valkey 9 does by itself, at one moment."""
+        """Migrate the key's slot atomically, as Valkey 9 does."""
         slot, here = slot_of(key), self.clients[self.owner(key)]
         here.execute_command(
             "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.names[to]
@@ -65,7 +65,7 @@ class Nodes:
             time.sleep(0.01)
 
     def owner_or_none(self, key: bytes) -> int | None:
-        """The same while nobody may have it."""
+        """The same, or None while no node has the slot."""
         try:
             return self.owner(key)
         except StopIteration:
@@ -77,7 +77,7 @@ class Nodes:
         return next(name for name in names if self.owner(f"sys:lock:{name}".encode()) == place)
 
     def fail_over(self, master: Node, replica: Node) -> None:
-        """Let a replica take its master's place, which loses nothing."""
+        """Promote a replica in place of its master, without data loss."""
         replica.wait_until_says("master_link_status:up", "INFO")
         with replica.client() as client:
             client.execute_command("CLUSTER", "FAILOVER")

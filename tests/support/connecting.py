@@ -1,4 +1,4 @@
-"""Clients made from a description that another process can be given."""
+"""Clients made from a description that can be passed to another process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORLDS: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
 
 
 def to_server(port: int) -> dict[str, Any]:
-    """One address, whoever is behind it."""
+    """One address, whatever server is behind it."""
     return {"kind": "server", "port": port}
 
 
@@ -34,7 +34,7 @@ def to_sentinels(sentinels: LocalSentinel) -> dict[str, Any]:
 
 
 def to_whom_it_says(path: pathlib.Path) -> dict[str, Any]:
-    """The port that is written in a file when a connection is made: what a DNS name does."""
+    """The port is read from a file whenever a connection is opened, as with a DNS name."""
     return {"kind": "file", "path": str(path)}
 
 
@@ -65,7 +65,7 @@ def _file(connection: dict[str, Any], world: Any) -> Any:
 
 
 class Answers:
-    """Answers where the master is, as Sentinels do."""
+    """Returns the address of the master, as Sentinels do."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path

@@ -1,17 +1,17 @@
-"""What processes write down about the locks that they take, and what must be true of it.
+"""The histories that processes record of their locks, and the invariants that must hold.
 
 Times are monotonic seconds, which all processes of a machine share. An attempt is a dictionary:
 
 - ``lock``, ``way``, ``patience`` (seconds it may wait), ``invoked``;
 - once it holds the lock: ``granted``, ``identifier``, ``fence``, ``deadline`` (None: unknown);
-- when its block is left: ``releasing``, ``deadline`` again, ``lost`` (what its lease said);
-- ``told``, if ``on_lost`` was called;
+- when its block ends: ``releasing``, ``deadline`` again, ``lost`` (as reported by its lease);
+- ``told``: when ``on_lost`` was called, if it was;
 - ``ended`` and ``outcome``: ok, refused, lost, cancelled, unknown, error or wrong, with ``why``.
 
-A cohort passes a lease on without asking Redis, for a short while (decision 0031). Of such:
+For a short time a cohort hands a lease over without asking Redis (decision 0031). In that case:
 
-- ``led``: when the first of its holders entered, for each who was passed it in that while;
-- ``passed``: its holder passed it on in that while.
+- ``led``: when the first holder of the lease entered, for each that received it in that time;
+- ``passed``: its holder handed it over in that time.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Attempt = dict[str, Any]
-#: Outcomes by which a caller learns that its lease may be gone.
+#: Outcomes by which a caller learns that its lease may be lost.
 TOLD = ("lost", "unknown", "error", "cancelled")
-#: Seconds for which a cohort passes a lease on and nobody learns that it is lost, but its last
-#: holder.
+#: Seconds for which a cohort hands a lease over without asking Redis; only the last holder learns
+#: of a loss in that time.
 PASSING = 0.25
 
 
 class Diary:
-    """What one process did: a line of JSON for each event, there even if the process is killed."""
+    """The log of one process: a line of JSON for each event, kept even if the process is killed."""
 
     def __init__(self, folder: pathlib.Path, name: str) -> None:
         self._file = os.open(folder / f"{name}.history", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
         self._number = 0
         self._mutex = threading.Lock()
 
-    def begin(self, **client_state: Any) -> int:
-        """The number of a new attempt."""
+    def begin(self, **details: Any) -> int:
+        """Start an attempt; returns its number."""
         with self._mutex:
             self._number += 1
             number = self._number
-        self.note(number, invoked=time.monotonic(), **client_state)
+        self.note(number, invoked=time.monotonic(), **details)
         return number
 
-    def note(self, number: int, **client_state: Any) -> None:
-        """More about an attempt."""
-        os.write(self._file, (json.dumps({"attempt": number, **client_state}) + "\n").encode())
+    def note(self, number: int, **details: Any) -> None:
+        """Record more about an attempt."""
+        os.write(self._file, (json.dumps({"attempt": number, **details}) + "\n").encode())
 
     def granted(self, number: int, lease: Any) -> None:
-        """It holds the lock."""
+        """Record that it holds the lock."""
         self.note(
             number,
             granted=time.monotonic(),
@@ -66,34 +66,34 @@ class Diary:
         )
 
     def releasing(self, number: int, lease: Any) -> None:
-        """It is about to let the lock go, or it is over."""
+        """Record that it is about to release the lock, or that its lease has ended."""
         self.note(number, releasing=time.monotonic(), deadline=lease.deadline, lost=lease.lost)
 
     def told(self, number: int, why: str) -> None:
-        """``on_lost`` was called."""
+        """Record that ``on_lost`` was called."""
         self.note(number, told=time.monotonic(), told_why=why)
 
     def end(self, number: int, outcome: str, why: str | None = None) -> None:
-        """It is over."""
-        client_state = {} if why is None else {"why": why}
-        self.note(number, ended=time.monotonic(), outcome=outcome, **client_state)
+        """Record the end of an attempt."""
+        details = {} if why is None else {"why": why}
+        self.note(number, ended=time.monotonic(), outcome=outcome, **details)
 
 
 def attempts(folder: pathlib.Path) -> list[Attempt]:
-    """All attempts of all processes, each with everything that was noted of it."""
+    """All attempts of all processes, each with everything that was recorded."""
     found: dict[tuple[str, int], Attempt] = {}
     for path in sorted(folder.glob("*.history")):
         for line in path.read_text().splitlines():
-            client_state = json.loads(line)
-            number = client_state.pop("attempt")
-            found.setdefault((path.stem, number), {"process": path.stem}).update(client_state)
+            details = json.loads(line)
+            number = details.pop("attempt")
+            found.setdefault((path.stem, number), {"process": path.stem}).update(details)
     history = list(found.values())
     trace(history)
     return history
 
 
 def trace(history: list[Attempt]) -> None:
-    """Note which leases of cohorts were passed on in the while in which Redis is not asked."""
+    """Mark the leases of cohorts that were handed over while Redis was not asked."""
     entered = [one for one in history if one.get("way") == "cohort" and "granted" in one]
     entered.sort(key=lambda one: (one["lock"], one["identifier"], one["granted"]))
     for _, chain in itertools.groupby(entered, key=lambda one: (one["lock"], one["identifier"])):
@@ -108,7 +108,7 @@ def trace(history: list[Attempt]) -> None:
 
 @dataclass
 class Harm:
-    """What was done to one process: when it was stopped, and when it was killed."""
+    """The faults injected into one process: when it was stopped, and when it was killed."""
 
     stops: list[tuple[float, float]] = field(default_factory=list)
     killed: float | None = None
@@ -119,9 +119,11 @@ Harms = dict[str, Harm]
 
 @dataclass(frozen=True)
 class Allowed:
-    """Leases that a fault may end: those entered by ``since``, and who believes in them no longer
-    than ``until``. ``why`` names the promise that is not given. As long as ``masters`` two servers
-    took themselves for the master."""
+    """Leases that a fault may end.
+
+    Those entered by ``since``, whose holders believe in them until ``until`` at the latest. ``why``
+    names the guarantee that is not given. Until ``masters`` two servers acted as master.
+    """
 
     since: float
     until: float
@@ -136,27 +138,27 @@ class Allowed:
         return bool(lease.get("led", lease["granted"]) <= self.since)
 
     def explains_silence(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether nobody could know: it was held at two servers, or a cohort passed it on."""
+        """Whether the loss could not be known: two servers had it, or a cohort handed it over."""
         return self._was_at_two(older, newer) or self._was_passed_on(older, newer)
 
     def _was_at_two(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether one of them may have left at a server while that was still a master.
+        """Whether one of them may have released at a server that was still a master.
 
-        Or the newer one was told of the loss: it entered where the lock was still free.
+        Or the newer one was notified of the loss: it entered where the lock was still free.
         """
         if newer["granted"] <= self.masters and _was_told(newer):
             return True
         return any(one.get("releasing", math.inf) <= self.masters for one in (older, newer))
 
     def _was_passed_on(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether a cohort still passed on the lease that was lost, the one or the other."""
+        """Whether a cohort still handed over one of the leases after it was lost."""
         if "led" in newer and self.explains_loss(newer):
             return "passed" in newer or _was_told(newer)
         return "passed" in older and self.explains_loss(older)
 
 
 def ends(attempt: Attempt, harms: Harms) -> float:
-    """Until when its holder took itself to be inside."""
+    """When its holder stopped believing to hold the lock."""
     deadline, released = attempt["deadline"], attempt.get("releasing")
     if released is None:
         harm = harms.get(attempt["process"])
@@ -166,7 +168,7 @@ def ends(attempt: Attempt, harms: Harms) -> float:
 
 
 def overlaps(history: list[Attempt], harms: Harms, allowed: Iterable[Allowed] = ()) -> list[str]:
-    """Where two were inside of one lock at once, and nothing allowed it."""
+    """Overlaps of two holders of a lock that no fault explains."""
     found = []
     for older, newer in overlapping(history, harms):
         until = min(ends(older, harms), ends(newer, harms))
@@ -177,21 +179,21 @@ def overlaps(history: list[Attempt], harms: Harms, allowed: Iterable[Allowed] = 
 
 
 def overlapping(history: list[Attempt], harms: Harms) -> Iterator[tuple[Attempt, Attempt]]:
-    """The pairs that were inside at once, first the one that entered first."""
+    """The pairs that were inside at the same time, the earlier one first."""
     for entered in _by_lock(history):
         inside: list[Attempt] = []
         for newer in entered:
             if ends(newer, harms) <= newer["granted"]:
-                continue  # it came to itself after its lease
+                continue  # its lease had ended before it could notice the grant
             inside = [older for older in inside if ends(older, harms) > newer["granted"]]
             yield from ((older, newer) for older in inside)
             inside.append(newer)
 
 
 def untold(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
-    """Whose lock another entered before it was left, and who was told of no loss.
+    """Holders that were not notified although another entered before they released.
 
-    A fault that is allowed explains no more than that a cohort passed on what it ended.
+    An allowed fault only explains that a cohort handed over a lease that the fault had ended.
     """
     found, allowed = [], list(allowed)
     for entered in _by_lock(history):
@@ -208,7 +210,7 @@ def untold(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]
 
 
 def losses(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
-    """Leases that were lost though nothing allowed it."""
+    """Losses of leases that no fault explains."""
     allowed = list(allowed)
     lost = [one for one in history if "granted" in one and _is_lost(one)]
     return [
@@ -219,7 +221,7 @@ def losses(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]
 
 
 def fences(history: list[Attempt], harms: Harms) -> list[str]:
-    """Where the number of an acquisition is not greater than that of the one before."""
+    """Fences that are not greater than the one before."""
     found = []
     for entered in _by_lock(history):
         inside = [
@@ -234,7 +236,7 @@ def fences(history: list[Attempt], harms: Harms) -> list[str]:
 
 
 def delays(history: list[Attempt], harms: Harms, lateness: float) -> list[str]:
-    """Who was refused too late, in a process that was not stopped."""
+    """Attempts that were refused too late, in processes that were not stopped."""
     found = []
     for one in history:
         if one.get("outcome") != "refused":
@@ -250,10 +252,10 @@ def delays(history: list[Attempt], harms: Harms, lateness: float) -> list[str]:
 def starved(
     history: list[Attempt], harms: Harms, healed: float, healing: float, idle: float = math.inf
 ) -> list[str]:
-    """Who waited for longer than ``healing`` seconds after the last fault, or was refused then.
+    """Attempts that waited for more than ``healing`` seconds after the last fault, or were refused.
 
-    Or for longer than ``idle`` seconds in which nobody was inside: these alone count for who polls,
-    as others may come first any number of times.
+    Or that waited for more than ``idle`` seconds while the lock was free: only this counts for
+    polling waiters, as others may be faster any number of times.
     """
     found = []
     inside = {entered[0]["lock"]: _spans(entered, harms) for entered in _by_lock(history)}
@@ -273,12 +275,12 @@ def starved(
 
 
 def _spans(entered: list[Attempt], harms: Harms) -> list[tuple[float, float]]:
-    """From when to when each was inside, in the order of their entries."""
+    """The times during which each was inside, in the order of entry."""
     return [(one["granted"], ends(one, harms)) for one in entered]
 
 
 def _free(inside: Iterable[tuple[float, float]], begun: float, over: float) -> float:
-    """For how many of these seconds nobody was inside."""
+    """The seconds of this period during which nobody was inside."""
     found = 0.0
     for entered, left in inside:
         if entered >= over:
@@ -289,7 +291,7 @@ def _free(inside: Iterable[tuple[float, float]], begun: float, over: float) -> f
 
 
 def failures(history: list[Attempt], healed: float) -> list[str]:
-    """Errors that no fault explains: any that began after ``healed``, and bugs at any time."""
+    """Errors that no fault explains: attempts that began after ``healed``, and bugs at any time."""
     return [
         f"failed: {one}"
         for one in history
@@ -299,7 +301,7 @@ def failures(history: list[Attempt], healed: float) -> list[str]:
 
 
 def _by_lock(history: list[Attempt]) -> Iterator[list[Attempt]]:
-    """Those that entered, lock by lock, in the order of their entries."""
+    """The attempts that entered, grouped by lock, in the order of entry."""
     granted = [one for one in history if "granted" in one]
     granted.sort(key=lambda one: (one["lock"], one["granted"]))
     for _, entered in itertools.groupby(granted, key=lambda one: one["lock"]):

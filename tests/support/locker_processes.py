@@ -1,4 +1,4 @@
-"""Processes of lockers, started, harmed and ended by a test."""
+"""Processes of lockers that a test starts, kills and ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 
 
 class LockerProcesses:
-    """Lockers in processes named "kind.place.life", which write into ``folder``."""
+    """Lockers in processes named "kind.number.life", which write into ``folder``."""
 
     def __init__(self, folder: pathlib.Path, plan: LockerPlan) -> None:
         self.folder, self.plan = folder, plan
@@ -34,21 +34,21 @@ class LockerProcesses:
             process.wait()
 
     def start(self, name: str, plan: LockerPlan | None = None) -> None:
-        """Start a process; its kind stands before the first dot of its name."""
+        """Start a process; its kind is the part of its name before the first dot."""
         path = self.folder / f"{name}.plan"
         (plan or self.plan).save(path)
         program = [sys.executable, "-m", "support.lockers", name.split(".")[0], name]
         paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        with open(self.folder / f"{name}.stderr", "wb") as said:
+        with open(self.folder / f"{name}.stderr", "wb") as stderr:
             self.processes[name] = subprocess.Popen(
                 [*program, str(path), str(self.folder)],
-                stderr=said,
+                stderr=stderr,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
         self.harms[name] = Harm()
 
     def kill(self, name: str) -> None:
-        """Kill a process, which never comes back."""
+        """Kill a process for good."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
@@ -65,11 +65,11 @@ class LockerProcesses:
                 time.sleep(0.02)
 
     def begin_later(self) -> None:
-        """Let those begin who were to begin later, all at one moment."""
+        """Start the threads that were to begin later, all at once."""
         (self.folder / "more").touch()
 
     def stop(self) -> None:
-        """Tell all to take every lock once more and to end."""
+        """Ask all processes to acquire every lock once more and to end."""
         (self.folder / "stop").touch()
 
     def end(self, seconds: float) -> list[str]:
@@ -81,24 +81,24 @@ class LockerProcesses:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 late.append(name)
-                process.send_signal(signal.SIGUSR1)  # it says where it stands
+                process.send_signal(signal.SIGUSR1)  # it dumps its stack traces
                 time.sleep(0.5)
                 process.kill()
                 process.wait()
         return late
 
     def complaints(self) -> list[str]:
-        """What processes said that only a bug makes them say."""
+        """Tracebacks on the processes' stderr, which only a bug causes."""
         found = []
         for path in sorted(self.folder.glob("*.stderr")):
-            said = path.read_text()
-            if "Traceback" in said or "Thread 0x" in said:
-                found.append(f"{path.stem} said: {said[-2000:]}")
+            text = path.read_text()
+            if "Traceback" in text or "Thread 0x" in text:
+                found.append(f"{path.stem} wrote: {text[-2000:]}")
         return found
 
 
 def keys_left(clients: list[Any], seconds: float) -> list[str]:
-    """Keys that stand when every lease is over; numbers for fences are kept."""
+    """Keys that remain after every lease has ended, other than the counters of fences."""
     end = time.monotonic() + seconds
     while True:
         left = [key for client in clients for key in client.keys("*") if not is_note(client, key)]

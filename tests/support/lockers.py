@@ -1,8 +1,8 @@
-"""A process whose threads or tasks take locks again and again and write down what happened.
+"""A process whose threads or tasks acquire locks in a loop and record what happened.
 
 ``python -m support.lockers KIND NAME PLAN FOLDER``: KIND is "threads" or "tasks", or "redis-py" for
-threads with redis-py's own lock. It ends after the file "stop" is in FOLDER, when each of them has
-taken every lock once more.
+threads with redis-py's own lock. It ends after the file "stop" appears in FOLDER, when each of them
+has acquired every lock once more.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from support.fronts import FRONTS, do
 from support.history import Diary
 from support.plans import LONG, LONGEST_BLOCK, LockerPlan
 
-#: What the server or the way there may fail with, so that nobody knows what was done.
+#: Errors of the server or the connection after which the outcome is unknown.
 BROKEN = (redis.ConnectionError, redis.TimeoutError)
 
 
 class Bare:
-    """A lock of redis-py's kind, which tells of no loss, in the shape of a lease."""
+    """A lock of redis-py's kind, which reports no loss, with the interface of a lease."""
 
     lost, fence = False, None
 
@@ -45,7 +45,7 @@ class Bare:
 
 
 class Lockers:
-    """One process: some threads, or some tasks."""
+    """The threads or tasks of one process."""
 
     def __init__(self, kind: str, name: str, plan: LockerPlan, folder: pathlib.Path) -> None:
         self.kind, self.plan = kind, plan
@@ -132,7 +132,7 @@ class Lockers:
         )
 
     async def _lease(self, number: int, lock: Any) -> bool:
-        """Take it and let it go."""
+        """Acquire and release a lease."""
         lease = await do(lock.acquire())
         if lease is None:
             return False
@@ -145,7 +145,7 @@ class Lockers:
         return True
 
     async def _block(self, number: int, lock: Any) -> bool:
-        """Hold it around a block."""
+        """Hold the lock around a block."""
         try:
             async with self.front.held(lock) as lease:
                 await self._stay(number, lease)
@@ -158,7 +158,7 @@ class Lockers:
         wait = {"blocking": patience > 0, "blocking_timeout": patience or None}
         if not await do(lock.acquire(**wait)):
             return False
-        # Its user knows no deadline. The drop-in's work is over by then, or it was held up.
+        # Its user knows no deadline. The drop-in's work has ended by then, unless it was paused.
         deadline = time.monotonic() + self.plan.lease / 2 if way == "drop-in" else None
         lease = Bare(lock, deadline)
         try:
@@ -177,7 +177,7 @@ class Lockers:
         return kinds[self.kind == "tasks"].Lock(client, f"sys:lock:{name}", **options)
 
     async def _stay(self, number: int, lease: Any) -> None:
-        """Be inside: for nothing, for a moment, or at times for longer than a lease."""
+        """Hold the lock: not at all, for a moment, or sometimes for longer than a lease."""
         self.diary.granted(number, lease)
         try:
             for pause in self._pauses(isinstance(lease, Bare)):
@@ -191,7 +191,7 @@ class Lockers:
         if self._is_ending:
             return []
         chance = self.random.random()
-        # What does not renew works for less than a lease.
+        # Locks without renewal are held for less than a lease.
         long, share = (0.4, 0.1) if is_bare else (LONGEST_BLOCK, self.plan.long)
         if chance < share:
             return [0.05] * int(20 * long * self.plan.lease)
@@ -206,7 +206,7 @@ def _wait_for(path: pathlib.Path) -> None:
 
 
 def outcome_of(error: BaseException) -> str:
-    """What an exception says about an attempt."""
+    """The outcome of an attempt that raised."""
     if isinstance(error, redis.exceptions.LockError):
         is_loss = isinstance(error, (LockLostError, redis.exceptions.LockNotOwnedError))
         return "lost" if is_loss else "wrong"

@@ -1,4 +1,4 @@
-"""What the lockers of one process are to do, in a form that travels as JSON."""
+"""The plan of the lockers of one process, stored as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-#: Seconds that a locker waits for a lock that it must have.
+#: Seconds that a locker waits for a lock that it must acquire.
 LONG = 60.0
 #: The longest block of a locker, in leases.
 LONGEST_BLOCK = 1.5
@@ -16,9 +16,10 @@ LONGEST_BLOCK = 1.5
 
 @dataclass(frozen=True)
 class LockerPlan:
-    """What the lockers of a process do; durations are seconds.
+    """What the lockers of a process do; durations are in seconds.
 
-    ``locks`` gives the ways of each (queue, cohort, poll, drop-in); each attempt chooses one.
+    ``locks`` lists the ways to wait for each (queue, cohort, poll, drop-in); each attempt chooses
+    one of them.
     """
 
     connection: dict[str, Any]
@@ -27,11 +28,11 @@ class LockerPlan:
     patiences: tuple[float, ...] = (0.0, 0.01, 0.05, 0.5, LONG, LONG, LONG)
     threads: int = 6
     tasks: int = 20
-    #: Of the threads, how many begin only when the file "more" is there, all at one moment.
+    #: The number of threads that begin only when the file "more" exists, all at once.
     later: int = 0
-    #: The share of attempts that a task is cancelled in.
+    #: The share of attempts that are cancelled, of tasks.
     cancelled: float = 0.2
-    #: The share of blocks that last longer than a lease, and of those that last a moment.
+    #: The share of blocks longer than a lease, and of blocks that last at most ``moment``.
     long: float = 0.015
     short: float = 0.3
     moment: float = 0.003

@@ -1,4 +1,4 @@
-"""Servers that replicate, and how they change places."""
+"""Replicated servers and their failovers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
 class Pair:
-    """A master and its replica, which change places; made for a ``with`` block."""
+    """A master and its replica, which can swap roles; a context manager."""
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
@@ -34,7 +34,7 @@ class Pair:
         self._stack.close()
 
     def fail_over(self) -> None:
-        """Let them change places, as an operator does: nothing is lost."""
+        """Swap their roles, as an operator does, without data loss."""
         until_in_step(self.replica)
         with self.master.client() as old, self.replica.client() as new:
             old.execute_command("FAILOVER", "TO", self.replica.host, self.replica.port)
@@ -43,13 +43,13 @@ class Pair:
 
 
 def until(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     end = time.monotonic() + SECONDS
     while True:
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
             if is_so():
                 return
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.01)
 
 
@@ -78,7 +78,7 @@ class Watched:
         return next(node for node in self.nodes if node.port == int(place[1]))
 
     def fail_over(self, *words: str) -> tuple[Node, Node]:
-        """Let Sentinel change the master; who was it, and who is it now."""
+        """Have Sentinel fail over; returns the old and the new master."""
         old = self.master
         with self._sentinels.sentinel_nodes[0].client() as client:
             client.execute_command("SENTINEL", "FAILOVER", "mymaster", *words)
@@ -92,6 +92,6 @@ class Watched:
         return new
 
     def until_role(self, node: Node, role: str) -> None:
-        """Wait until a server is what it is to be."""
+        """Wait until a server has a role."""
         with node.client() as client:
             until(lambda: client.info("replication")["role"] == role)

@@ -1,4 +1,4 @@
-"""Lockers in several processes, faults of a topology meanwhile, and a check of what happened.
+"""Lockers in several processes, faults of a topology, and a check of the recorded history.
 
 .. code-block:: python
 
@@ -37,14 +37,14 @@ from support.locker_processes import LockerProcesses, keys_left
 from support.plans import LONG, LONGEST_BLOCK, LockerPlan
 
 LEASE = 2.0
-#: Seconds after the last fault in which everybody must be served.
+#: Seconds after the last fault within which every waiter must be served.
 HEALING = LEASE + 6.0
-#: Seconds, beside those of a lease that was lost, in which somebody waits though nobody is inside:
-#: the longest time between two looks.
+#: Seconds, in addition to a lost lease, that a waiter may wait for a free lock: the longest time
+#: between two rechecks.
 IDLE = 2.5
 #: Seconds after the last fault in which clients may still fail.
 RECOVERY = 2.5
-SLOW = "nobody answered for most of a lease"
+SLOW = "the server did not answer for most of a lease"
 LOCKS = {
     "queue-fenced": ("queue",),
     "cohort": ("cohort",),
@@ -54,10 +54,10 @@ LOCKS = {
 
 
 class Scene:
-    """One topology, and who takes locks there; made for a ``with`` block.
+    """One topology and the processes that use locks there; a context manager.
 
-    ``locks`` gives each lock's ways to wait. ``name_of`` gives their names, so that a test can
-    choose their slots.
+    ``locks`` lists the ways to wait for each lock. ``name_of`` returns their names, so that a test
+    can choose their slots.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Scene:
             **plan,
         }
         longest = LONGEST_BLOCK * settings["lease"] if settings["long"] else 0.0
-        assert longest < HEALING, "who waits for such a block looks like one that is forgotten"
+        assert longest < HEALING, "waiting for such a block would look like starvation"
         ways = {self.locks[label]: locks[label] for label in locks}
         self.folder = folder
         self.lockers = LockerProcesses(folder, LockerPlan(connection, ways, **settings))
@@ -95,8 +95,8 @@ class Scene:
 
     def __enter__(self) -> Scene:
         try:
-            for place, kind in enumerate(self._kinds):
-                self.lockers.start(f"{kind}.{place}.0")
+            for number, kind in enumerate(self._kinds):
+                self.lockers.start(f"{kind}.{number}.0")
             self.lockers.wait_until_busy()
         except BaseException:
             self.__exit__()
@@ -115,29 +115,29 @@ class Scene:
 
     @contextlib.contextmanager
     def fault(self, lasting: float = 0.0) -> Iterator[None]:
-        """What is done in this block is a fault, and over ``lasting`` seconds after its end."""
+        """A fault is injected in this block and ends ``lasting`` seconds after it."""
         begun = time.monotonic()
         yield
         time.sleep(lasting)
         self.faults.append((begun, time.monotonic()))
 
     def lossy(self, why: str) -> Allowed:
-        """What a fault may do that loses the last writes, or all: the last one of this scene.
+        """The effects of the scene's last fault if it loses the last writes, or all data.
 
-        A lease of before may go on for as long as it was granted for, and not be renewed.
+        An earlier lease may last as long as it was granted for, without renewal.
         """
         begun, over = self.faults[-1]
         return Allowed(since=over, until=begun + self.lockers.plan.lease, why=why)
 
     def silent(self, why: str) -> Allowed:
-        """What a fault may do in which the server keeps all and answers nothing: end leases."""
+        """The effects of a fault in which the server keeps its data but is silent: leases end."""
         _, over = self.faults[-1]
         return Allowed(since=over, until=-math.inf, why=why)
 
     def slow(self) -> list[Allowed]:
-        """What faults may do that are to be short, and lasted so long that nobody could renew.
+        """The effects of faults that were meant to be short but lasted too long for a renewal.
 
-        How long servers take to change places on a busy machine is not what a scene is about.
+        How long a failover takes on a busy machine is not what a scene tests.
         """
         return [
             Allowed(since=over, until=-math.inf, why=SLOW)
@@ -146,7 +146,7 @@ class Scene:
         ]
 
     def two_masters(self, why: str) -> Allowed:
-        """What may happen as long as two servers take themselves for the master, and a lease on."""
+        """The effects of two servers that act as master, until one lease later."""
         _, over = self.faults[-1]
         return Allowed(since=over, until=over + self.lockers.plan.lease, why=why, masters=over)
 
@@ -154,7 +154,7 @@ class Scene:
     def holding(
         self, label: str = "queue-fenced", waiting: float = 0.3, auto_renew: bool = True
     ) -> Iterator[None]:
-        """Hold a lock around a block, others waiting since ``waiting`` seconds when it begins."""
+        """Hold a lock around a block that begins after ``waiting`` seconds, so that others wait."""
         name, lease = self.locks[label], self.lockers.plan.lease
         number = self._diary.begin(lock=name, way="queue", patience=LONG)
         lock = RedisLock(
@@ -198,9 +198,9 @@ class Scene:
         allowed: Sequence[Allowed] = (),
         healing: float = HEALING,
     ) -> None:
-        """Let everybody take every lock once more, and check it all.
+        """Let every locker acquire every lock once more, and check the whole history.
 
-        ``nodes`` are the servers whose keys are looked at, ``allowed`` the losses that the faults
+        ``nodes`` are the servers whose keys are checked, ``allowed`` the losses that the faults
         of this scene explain, and ``healing`` the longest wait after the last of them.
         """
         healed = self.faults[-1][1]
