@@ -1,4 +1,4 @@
-"""What children do that were forked, spawned or made by a fork server."""
+"""Functions that run in child processes: forked, spawned or started by a fork server."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ports: list[int] = []
 
 
 def prepare(port: int) -> None:
-    """Say where the server is."""
+    """Set the server's port."""
     _ports[:] = [port]
 
 
 def connect() -> redis.Redis:
-    """A client, in the process that asks."""
+    """A client, created in the calling process."""
     return redis.Redis(port=_ports[0])
 
 
 def count_up(port: int, name: str, times: int) -> None:
-    """Read and write a number, so often, under a lock."""
+    """Increment a number ``times`` times by read and write, under a lock."""
     with redis.Redis(port=port) as client:
         for _ in range(times):
             with RedisLock(name, client=client, acquire_time=60):
@@ -35,7 +35,7 @@ def count_up(port: int, name: str, times: int) -> None:
 
 
 def hold_for_long(port: int, name: str, expire: float) -> tuple[int, bool, bool]:
-    """Hold a lock for longer than its lease; how many held it, and whether it was kept."""
+    """Hold a lock for longer than its lease; the number of holders, and whether it was lost."""
     client = redis.Redis(port=port)
     with RedisLock(name, client=client, expire=expire, acquire_time=60) as lease:
         met = int(client.incr(f"inside:{name}"))
@@ -45,7 +45,7 @@ def hold_for_long(port: int, name: str, expire: float) -> tuple[int, bool, bool]
 
 
 def enter(lock: Any) -> int:
-    """How many were inside."""
+    """Enter the lock; the number of holders."""
     with lock, connect() as client:
         met = int(client.incr("inside"))
         time.sleep(0.005)
@@ -54,5 +54,5 @@ def enter(lock: Any) -> int:
 
 
 def exits_by(work: Callable[[], bool]) -> None:
-    """End with 0 if the work says so."""
+    """Exit with status 0 if the work returns true."""
     sys.exit(0 if work() else 1)

@@ -1,4 +1,4 @@
-"""Clients as users set them up: a table, one line for each way."""
+"""A table of client configurations as users set them up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import redis.retry
 
 from support.fronts import do, wrap
 
-#: What redis-py has for each front.
+#: The modules of redis-py for each front.
 WORLDS: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
 VERSION = int(redis.__version__.partition(".")[0])
 
@@ -28,7 +28,7 @@ class Place:
     Attributes:
         path: its Unix socket.
         tls: its port for TLS.
-        authority: the file to check its certificate by.
+        authority: the CA file that verifies its certificate.
     """
 
     host: str
@@ -40,16 +40,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One way to set up a client.
+    """One configuration of a client.
 
     Attributes:
-        options: what the client is given, or a function of redis-py for the front that gives it.
+        options: the arguments of the client, or a function that makes them from redis-py's module.
         way: how the server is reached: "tcp", "unix" or "tls".
-        pool: the kind of pool that is made for it; "" leaves that to the client.
+        pool: the class of its pool; "" leaves that to the client.
         wrapped: its ``execute_command`` is wrapped, as a tracer does.
-        killed: the kind of connections that the server drops every 50 ms.
-        long: it is tried with the slow tests only.
-        since: the first redis-py that can do it.
+        killed: the type of connections that the server drops every 50 ms.
+        long: it is tested with the slow tests only.
+        since: the first redis-py version that supports it.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Configuration:
 
 
 def _retries(count: int, *errors: type[Exception]) -> Callable[[Any], dict[str, Any]]:
-    """Requests are repeated by the client itself, also after these errors."""
+    """The client itself repeats requests, also after these errors."""
 
     def options(world: Any) -> dict[str, Any]:
         kind = redis.asyncio.retry.Retry if world is redis.asyncio else redis.retry.Retry
@@ -116,7 +116,7 @@ def _nameless(world: Any) -> dict[str, Any]:
 
 
 class NamedConnection(redis.Connection):
-    """A connection of the user's own kind."""
+    """A user's connection class."""
 
 
 class AsyncNamedConnection(redis.asyncio.Connection):
@@ -129,7 +129,7 @@ def _own_kind(world: Any) -> dict[str, Any]:
 
 
 def _texts() -> list[Configuration]:
-    """What text becomes, on its way there and back."""
+    """Combinations of encoding, decoding and protocol."""
     found = []
     for encoding, decode, protocol, wrapped in itertools.product(
         ("utf-8", "latin-1", "utf-16"), (False, True), (2, 3), (False, True)
@@ -137,7 +137,7 @@ def _texts() -> list[Configuration]:
         options = {"encoding": encoding, "decode_responses": decode, "protocol": protocol}
         words = [encoding, "decoded"[: 7 * decode], f"resp{protocol}", "wrapped"[: 7 * wrapped]]
         name = " ".join(filter(None, words))
-        # Where a client decodes, most can go wrong; each other way differs in one thing from it.
+        # Decoding clients are the most error-prone; the others differ from them in one option.
         is_long = not decode or (protocol == 3) is not (encoding == "utf-8")
         found.append(Configuration(name, options, wrapped=wrapped, long=is_long))
     return found
@@ -179,7 +179,7 @@ CONFIGURATIONS = [
     Configuration("tiny time-out", {"socket_timeout": 0.05}),
     Configuration("tiny time-out, unix", {"socket_timeout": 0.05}, way="unix", long=True),
     Configuration(
-        "short time-out, TLS",  # redis-py shakes hands within it
+        "short time-out, TLS",  # redis-py's handshake counts against it
         {"socket_timeout": 0.5, "socket_connect_timeout": 5},
         way="tls",
         long=True,

@@ -1,4 +1,4 @@
-"""A server that is further away: a proxy, in a process of its own, that only delays."""
+"""A server that is further away: a proxy, in its own process, that only adds delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 @contextlib.contextmanager
 def distant(port: int, round_trip: float) -> Iterator[Any]:
-    """Where the server is that many seconds away: also for who connects."""
+    """An address of the server with ``round_trip`` seconds of delay, also on connecting."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     proxy = context.Process(target=_delay, args=(theirs, port, round_trip), daemon=True)
@@ -29,26 +29,26 @@ def distant(port: int, round_trip: float) -> Iterator[Any]:
         ours.close()
 
 
-def _delay(told: Any, port: int, round_trip: float) -> None:
-    asyncio.run(_serve(told, port, round_trip))
+def _delay(parent: Any, port: int, round_trip: float) -> None:
+    asyncio.run(_serve(parent, port, round_trip))
 
 
-async def _serve(told: Any, port: int, round_trip: float) -> None:
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _serve(parent: Any, port: int, round_trip: float) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         other_reader, other_writer = await asyncio.open_connection(HOST, port)
-        await asyncio.sleep(round_trip)  # that of TCP's own handshake
+        await asyncio.sleep(round_trip)  # for the TCP handshake
         await asyncio.gather(
             _pump(reader, other_writer, round_trip / 2), _pump(other_reader, writer, round_trip / 2)
         )
 
-    proxy = await asyncio.start_server(carry, HOST, 0, backlog=256)
-    told.send(proxy.sockets[0].getsockname()[1])
+    proxy = await asyncio.start_server(forward, HOST, 0, backlog=256)
+    parent.send(proxy.sockets[0].getsockname()[1])
     async with proxy:
         await proxy.serve_forever()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float) -> None:
-    """Carry every piece so many seconds after it came, however many there are."""
+    """Forward every chunk ``delay`` seconds after it arrived."""
     later: Callable[..., object] = asyncio.get_running_loop().call_later
     with contextlib.suppress(OSError):
         while data := await reader.read(65536):

@@ -1,6 +1,6 @@
-"""A program that uses locks in all ordinary ways: ``python everyday.py PORT PREFIX``.
+"""A program that uses locks in all common ways: ``python everyday.py PORT PREFIX``.
 
-It checks what it sees without ``assert``, which ``python -O`` leaves out, and prints "all done".
+It checks its results without ``assert``, which ``python -O`` removes, and prints "all done".
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import redis.asyncio
 import redis_lock_decorators as blocking
 from redis_lock_decorators import asyncio as tasks
 from redis_lock_decorators.asyncio.lock import Lock as AsyncDropIn
-from redis_lock_decorators.lock import Lock as RedisPyLockBase
+from redis_lock_decorators.lock import Lock as DropIn
 
 
 def expect(found: object, wanted: object) -> None:
-    """Fail unless what was found is what was wanted."""
+    """Fail unless the values are equal."""
     if found != wanted:
         raise SystemExit(f"{found!r} instead of {wanted!r}")
 
 
 def in_threads(port: int, prefix: str) -> None:
-    """Hold, wait, renew, lose, and let go."""
+    """Hold, wait, renew, lose, and release."""
     with redis.Redis(port=port) as client, redis.Redis(port=port) as other:
         with blocking.RedisLock(f"{prefix}:renewed", client=client, expire=0.9) as lease:
             waiting = blocking.RedisLock(f"{prefix}:renewed", client=other, acquire_time=20)
@@ -43,21 +43,21 @@ def in_threads(port: int, prefix: str) -> None:
         thread.join()
         expect(entered, [True])
 
-        told: list[str] = []
+        losses: list[str] = []
         lost = blocking.RedisLock(
-            f"{prefix}:lost", client=client, expire=0.6, on_lost=lambda _, why: told.append(why)
+            f"{prefix}:lost", client=client, expire=0.6, on_lost=lambda _, why: losses.append(why)
         )
         try:
             with lost as lease:
                 client.delete(lease.key)
                 time.sleep(0.8)
         except blocking.LockLostError:
-            told.append("raised")
-        expect(len(told), 2)
+            losses.append("raised")
+        expect(len(losses), 2)
 
         identifier = blocking.acquire_lock(client, f"{prefix}:function")
         expect(blocking.release_lock(client, f"{prefix}:function", identifier), True)
-        with client.lock(f"{prefix}:drop-in", timeout=5, lock_class=RedisPyLockBase) as lock:
+        with client.lock(f"{prefix}:drop-in", timeout=5, lock_class=DropIn) as lock:
             expect(lock.owned(), True)
         expect(decorated(client, prefix)("x"), f"{prefix}:x")
 
@@ -84,17 +84,17 @@ async def in_tasks(port: int, prefix: str) -> None:
             expect((lease.lost, await lease.owned(), waiter.done()), (False, True, False))
         await (await waiter).release()
 
-        told: list[str] = []
+        losses: list[str] = []
         lost = tasks.RedisLock(
-            f"{prefix}:lost", client=client, expire=0.6, on_lost=lambda _, why: told.append(why)
+            f"{prefix}:lost", client=client, expire=0.6, on_lost=lambda _, why: losses.append(why)
         )
         try:
             async with lost as lease:
                 await client.delete(lease.key)
                 await asyncio.sleep(5)
         except blocking.LockLostError:
-            told.append("raised")
-        expect(len(told), 2)
+            losses.append("raised")
+        expect(len(losses), 2)
 
         lock = client.lock(f"{prefix}:drop-in", timeout=5, lock_class=AsyncDropIn)
         async with lock:
@@ -102,7 +102,7 @@ async def in_tasks(port: int, prefix: str) -> None:
 
 
 def main(port: int, prefix: str) -> None:
-    """Do all that; threads first, and once more after an event loop."""
+    """Run both: first in threads, then on an event loop."""
     print("imported from", blocking.__file__)
     in_threads(port, prefix)
     asyncio.run(in_tasks(port, prefix))

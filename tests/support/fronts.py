@@ -1,6 +1,7 @@
-"""The fronts of the package, made alike so that one behaviour is written once.
+"""The blocking and the asyncio front of the package behind one interface.
 
-``await do(x)`` gives what a call returned: at once in blocking code, awaited in asyncio.
+So each behaviour is tested by one function. ``await do(x)`` gives the result of a call: directly
+in blocking code, awaited in asyncio.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from redis_lock_decorators._io.blocking_port import run
 
 
 async def do(value: Any) -> Any:
-    """The value, or what awaiting it gives."""
+    """The value, or the result of awaiting it."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -69,7 +70,7 @@ class BlockingFront:
         time.sleep(seconds)
 
     async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """What the works return, run at the same time, each in a thread of its own.
+        """The results of functions that run concurrently, each in its own thread.
 
         An exception is returned as a result.
         """
@@ -115,13 +116,13 @@ class AsyncioFront:
             try:
                 await test
             finally:
-                # A renewal under way would open a closed client again.
+                # A renewal in progress would reopen a closed client.
                 await asyncio.wait_for(
                     asyncio.gather(*asyncio_port.unfinished(), return_exceptions=True), 10
                 )
                 while self._opened:
                     await self._opened.pop().aclose()
-                await asyncio.sleep(0.01)  # connections that are closing close
+                await asyncio.sleep(0.01)  # until closing connections are closed
 
         asyncio.run(closing())
 
@@ -135,7 +136,7 @@ class AsyncioFront:
         await asyncio.sleep(seconds)
 
     async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """What the works return, run at the same time, each in a task of its own."""
+        """The results of functions that run concurrently, each in its own task."""
         running = [asyncio.ensure_future(work()) for work in works]
         return await asyncio.gather(*running, return_exceptions=True)
 

@@ -1,6 +1,6 @@
 """A program whose threads are greenlets: many of them wait for locks, hold, renew and lose them.
 
-Run by tests as a program of its own: ``python -m support.greenlets KIND PORT SECONDS COUNT``.
+Run by tests as a separate program: ``python -m support.greenlets KIND PORT SECONDS COUNT``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = (
 
 
 def patch(library: str, what: str) -> None:
-    """Put greenlets in the place of threads, and of all that waits unless of ``threads`` only."""
+    """Patch threads to be greenlets, and unless ``what`` is "threads" all blocking calls."""
     if library == "gevent":
         from gevent import monkey
 
@@ -37,10 +37,10 @@ def patch(library: str, what: str) -> None:
 
 
 class Program:
-    """Greenlets that take locks for some time.
+    """Greenlets that use locks for some time.
 
     Attributes:
-        facts: what happened, and how often.
+        counts: how often each event happened.
     """
 
     def __init__(self, port: int, seconds: float) -> None:
@@ -48,7 +48,7 @@ class Program:
 
         self.client = redis.Redis(port=port, health_check_interval=0)
         self.other = redis.Redis(port=port)
-        self.client_state: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.end = time.monotonic() + seconds
         self.inside: Counter[str] = Counter()
         self.doomed: set[str] = set()
@@ -57,36 +57,36 @@ class Program:
         from redis_lock_decorators import RedisLock
 
         def on_lost(lease: Any, why: str) -> None:
-            self.client_state["on_lost" if name in self.doomed else "lost without cause"] += 1
+            self.counts["on_lost" if name in self.doomed else "lost without cause"] += 1
 
         options = {"client": self.client, "on_lost": on_lost, "acquire_time": None, **options}
         return RedisLock(name, **options)
 
     def pause(self, seconds: float) -> None:
-        """Wait, and let others go on."""
+        """Wait, and let other greenlets run."""
         threading.Event().wait(seconds)
 
     def waits(self, number: int) -> None:
-        """Wait for what others hold, in both ways."""
+        """Wait for locks that others hold, in a queue or a cohort."""
         while time.monotonic() < self.end:
             name, way = (("queued", "queue"), ("shared", "cohort"))[number % 2]
             with self.lock(name, wait=way, expire=5):
-                self.client_state["overlaps"] += self.inside[name]
+                self.counts["overlaps"] += self.inside[name]
                 self.inside[name] += 1
                 self.pause(0.003)
                 self.inside[name] -= 1
-                self.client_state[way] += 1
+                self.counts[way] += 1
 
     def renews(self, number: int) -> None:
         """Hold a lock for longer than its lease."""
         while time.monotonic() < self.end:
             with self.lock(f"kept:{number}", expire=1.5):
                 self.pause(2.5)
-                self.client_state["kept"] += 1
+                self.counts["kept"] += 1
             self.pause(random.random())
 
     def loses(self, number: int) -> None:
-        """Be told of a lost lock."""
+        """Lose a lock and count the notifications."""
         from redis_lock_decorators import LockLostError
 
         while time.monotonic() < self.end:
@@ -96,19 +96,19 @@ class Program:
                 with self.lock(name, expire=1.5) as lease:
                     self.other.delete(lease.key)
                     self.pause(2)
-                    self.client_state["told in the block"] += lease.lost
+                    self.counts["told in the block"] += lease.lost
             except LockLostError:
-                self.client_state["told at the end"] += 1
+                self.counts["told at the end"] += 1
 
     def loops(self) -> None:
         """Run event loops meanwhile."""
         while time.monotonic() < self.end:
             asyncio.run(asyncio.sleep(0))
-            self.client_state["loops"] += 1
+            self.counts["loops"] += 1
             self.pause(0.05)
 
     def run(self, count: int) -> None:
-        """Do all that, in so many greenlets."""
+        """Run all of these in ``count`` greenlets."""
         works: list[Any] = [(self.loops,), (self.loses, 0), (self.loses, 1)]
         works += [(self.renews, number) for number in range(count // 4)]
         works += [(self.waits, number) for number in range(count - len(works))]
@@ -117,16 +117,14 @@ class Program:
             thread.start()
         for thread in threads:
             thread.join()
-        self.client_state["left"] = sum(
-            not key.endswith(b":released") for key in self.client.keys("*")
-        )
-        self.client_state["ended"] = 1
+        self.counts["left"] = sum(not key.endswith(b":released") for key in self.client.keys("*"))
+        self.counts["ended"] = 1
 
     def guarded(self, work: Any, *arguments: Any) -> None:
         try:
             work(*arguments)
         except BaseException as error:
-            self.client_state[f"failed: {type(error).__name__}: {error}"] += 1
+            self.counts[f"failed: {type(error).__name__}: {error}"] += 1
 
 
 def main(kind: str, port: int, seconds: float, count: int) -> None:
@@ -137,18 +135,18 @@ def main(kind: str, port: int, seconds: float, count: int) -> None:
 
     if what == "late":
         patch(library, what)
-    elif what == "used":  # the background thread is there already
+    elif what == "used":  # the background thread runs already
         import redis
 
         from redis_lock_decorators import RedisLock
 
         with RedisLock("before", client=redis.Redis(port=port), expire=2):
             time.sleep(1)
-        patch(library, what)  # the thread looks at the lease once more
+        patch(library, what)  # the thread checks the lease once more
     program = Program(port, seconds)
     program.run(count)
-    print(repr(dict(program.client_state)), flush=True)
-    os._exit(0)  # what eventlet does at the end of a program is not what is tested
+    print(repr(dict(program.counts)), flush=True)
+    os._exit(0)  # eventlet's work at exit is not tested here
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What there is of the package's in this process and on its server, and what makes use of it.
+"""Counts of the package's objects in this process and on its server, and uses of the package.
 
-``OPERATIONS`` are the public ways to hold a lock, ``WAYS`` those to be done with it. Whoever adds a
-public name adds an operation here; all its ways out are tried then.
+``OPERATIONS`` are the public ways to hold a lock, ``WAYS`` the ways in which a use may end. For a
+new public name, add an operation here: it is then tested with all ways to end.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from redis_lock_decorators._shared import settings
 from support.fronts import LEGACY, do
 from support.leftovers import PATIENCE
 
-#: The package's modules whose objects count.
+#: The package whose objects are counted.
 OURS = "redis_lock_decorators"
-#: So many more of each kind are no growth: connections that are kept, what is tidied up by turns.
+#: This many more of a kind are no growth: pooled connections, deferred clean-up.
 SLACK = 20
-#: Uses side by side.
+#: Concurrent uses.
 BESIDE = 10
-#: Seconds that a lock lasts here that is let go, and one that is not.
+#: The expire of a lock that is released, and of one that is not, in seconds.
 LONG, SHORT = 3.0, 0.3
 
 
@@ -48,8 +48,8 @@ class Use:
     Attributes:
         front: blocking or asyncio.
         client: a client of that front.
-        server: where it leads to.
-        direct: a client to look and to disturb with.
+        server: the server or proxy of ``client``.
+        direct: a client for checks and for faults.
     """
 
     front: Any
@@ -69,14 +69,14 @@ class Use:
         return bool(self.front.name == "asyncio")
 
     def new_client(self) -> Any:
-        """A client of this use's own."""
+        """A separate client for this use."""
         kind = redis.asyncio.Redis if self.is_async else redis.Redis
         return kind(host=self.server.host, port=self.server.port)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """How a lock is taken, and let go; ``take`` gives None if it was not free in time."""
+    """How a lock is acquired and released; ``take`` returns None if it was not free in time."""
 
     names: tuple[str, ...]
     take: Callable[[Use], Awaitable[Any]]
@@ -91,7 +91,7 @@ _numbers = itertools.count()
 # Operations
 
 
-async def _let_go(use: Use, held: Any) -> None:
+async def _release(use: Use, held: Any) -> None:
     await do(held.release())
 
 
@@ -102,7 +102,7 @@ def _leases(**options: Any) -> Operation:
         )
         return await do(lock.acquire())
 
-    return Operation(("RedisLock", "Lease"), take, _let_go)
+    return Operation(("RedisLock", "Lease"), take, _release)
 
 
 async def _take_several(use: Use) -> Any:
@@ -161,7 +161,7 @@ async def _call(use: Use) -> Any:
 
 
 async def _is_over(use: Use, done: object) -> None:
-    """It was let go when the call ended."""
+    """It was released when the call ended."""
 
 
 async def _step(use: Use) -> Any:
@@ -219,7 +219,7 @@ async def _release_by_function(use: Use, identifier: Any) -> None:
     await do(use.front.package.release_lock(use.client, use.name, identifier))
 
 
-async def _let_go_by_force(use: Use, _: Any) -> None:
+async def _release_by_force(use: Use, _: Any) -> None:
     await do(use.front.package.force_release(use.name, client=use.client))
 
 
@@ -234,37 +234,37 @@ def _drop_ins(token: bool = False, **options: Any) -> Operation:
         own = {"token": f"token of {use.name}"} if token else {}
         return lock if await do(lock.acquire(**own)) else None
 
-    return Operation(("Lock",), take, _let_go)
+    return Operation(("Lock",), take, _release)
 
 
 OPERATIONS = {
     "lease": _leases(),
     "lease in a cohort": _leases(wait="cohort"),
     "polled lease": _leases(wait="poll"),
-    "numbered lease": _leases(fencing=True),
-    "lease that stands": _leases(min_hold=0.01),
-    "lease of limited time": _leases(max_hold=60.0),
-    "lease that tells": _leases(on_lost=lambda lease, why: None),
+    "lease with a fence": _leases(fencing=True),
+    "lease with min_hold": _leases(min_hold=0.01),
+    "lease with max_hold": _leases(max_hold=60.0),
+    "lease with on_lost": _leases(on_lost=lambda lease, why: None),
     "lease that is not renewed": _leases(auto_renew=False),
     "transaction": _leases(release_method="transaction"),
-    "lease of several": Operation(("RedisLock",), _take_several, _let_go),
-    "extended lease": Operation(("RedisLock",), _take_and_extend, _let_go),
+    "lease of several": Operation(("RedisLock",), _take_several, _release),
+    "extended lease": Operation(("RedisLock",), _take_and_extend, _release),
     "block": Operation(("RedisLock", "current_lease"), _enter, _leave),
     "function": Operation(("redis_lock",), _call, _is_over),
     "generator": Operation(("Locks", "redis_lock"), _step, _close),
-    "project": Operation(("Locks", "configure"), _take_by_locks, _let_go),
+    "project": Operation(("Locks", "configure"), _take_by_locks, _release),
     "functions": Operation(
         ("acquire_lock", "extend_lock", "release_lock"), _take_by_functions, _release_by_function
     ),
-    "lease let go by force": Operation(("force_release",), _take_and_forget, _let_go_by_force),
-    "stand-in": _drop_ins(),
-    "stand-in with a token": _drop_ins(token=True),
-    "renewed stand-in": _drop_ins(auto_renew=True),
-    "shared stand-in": _drop_ins(thread_local=False),
+    "lease released by force": Operation(("force_release",), _take_and_forget, _release_by_force),
+    "drop-in": _drop_ins(),
+    "drop-in with a token": _drop_ins(token=True),
+    "renewed drop-in": _drop_ins(auto_renew=True),
+    "shared drop-in": _drop_ins(thread_local=False),
 }
 
 
-# Ways out
+# Ways to end a use
 
 
 async def released(operation: Operation, use: Use) -> None:
@@ -288,7 +288,7 @@ async def expired(operation: Operation, use: Use) -> None:
     use = replace(use, expire=SHORT)
     held = await operation.take(use)
     use.direct.delete(use.key)
-    await use.front.sleep(0.05)  # what is renewed is told lost, what is not runs out
+    await use.front.sleep(0.05)  # renewed leases are reported lost, others expire
     assert held is not None
 
 
@@ -307,13 +307,13 @@ async def left_by_another(operation: Operation, use: Use) -> None:
     held = await operation.take(use)
     with suppress(LockError):
         (error,) = await use.front.elsewhere(partial(operation.leave, use, held))
-        if error is not None:  # only who holds it may let it go: by its own token, for instance
+        if error is not None:  # only its holder may release it, for example by its own token
             assert isinstance(error, LockError), error
             await operation.leave(use, held)
 
 
 async def taken_by_another(operation: Operation, use: Use) -> None:
-    """A thread or task takes it and ends."""
+    """A thread or task acquires it and ends."""
     short = replace(use, expire=SHORT)
     (held,) = await use.front.elsewhere(partial(operation.take, short))
     assert held is not None
@@ -351,7 +351,7 @@ async def cancelled_inside(operation: Operation, use: Use) -> None:
 
 
 async def loop_closed(operation: Operation, use: Use) -> None:
-    """An event loop is closed over a lock that is held, its client closed before."""
+    """An event loop is closed while a lock is held, after its client was closed."""
 
     def run() -> None:
         loop = asyncio.new_event_loop()
@@ -371,16 +371,16 @@ WAYS: tuple[Way, ...] = (
     *(released, lost, abandoned, expired, timed_out, handed_over),
     *(left_by_another, taken_by_another, client_gone),
 )
-#: Ways out that only tasks have.
+#: Ways to end that only tasks have.
 TASK_WAYS: tuple[Way, ...] = () if LEGACY else (cancelled, cancelled_inside, loop_closed)
 
 
-# What there is
+# Counts
 
 
 @pytest.fixture
 def no_records() -> Iterator[None]:
-    """Have nothing logged: pytest keeps every record, with its error and all that refers to."""
+    """Disable logging: pytest keeps every record, with its error and everything it refers to."""
     logger = logging.getLogger(OURS)
     logger.disabled = True
     yield
@@ -388,7 +388,7 @@ def no_records() -> Iterator[None]:
 
 
 def standing(direct: redis.Redis) -> Counter[str]:
-    """How many there are of each type of ours, and of threads, connections, keys and the like."""
+    """The counts of our objects by type, and of threads, descriptors, connections and keys."""
     _empty_caches()
     gc.collect()
     found = Counter(
@@ -406,7 +406,7 @@ def standing(direct: redis.Redis) -> Counter[str]:
 
 
 def _empty_caches() -> None:
-    """Empty what holds a limited number of things that were used."""
+    """Empty the bounded caches."""
     settings._checked.cache_clear()
     for client_state in [one for one in gc.get_objects() if type(one) is ClientState]:
         for place, cohort in list(client_state.cohorts.items()):
@@ -415,13 +415,13 @@ def _empty_caches() -> None:
 
 
 def grown(before: Counter[str], direct: redis.Redis) -> dict[str, int]:
-    """What there is more of than before, beyond what is no growth."""
+    """The counts that grew by more than ``SLACK``."""
     found = standing(direct) - before
     return {kind: more for kind, more in found.items() if more > SLACK}
 
 
 async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict[str, int]:
-    """The same after all had time to settle."""
+    """The same, after waiting for the counts to settle."""
     end = time.monotonic() + PATIENCE
     while (found := grown(before, direct)) and time.monotonic() < end:
         await front.sleep(0.2)
@@ -429,7 +429,7 @@ async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict
 
 
 async def _uses(use: Use, ways: tuple[Way, ...], count: int) -> None:
-    """Use each operation so often in each way, some side by side, each time another lock."""
+    """Use each operation ``count`` times in each way, some concurrently, each with a new lock."""
     for way, (name, operation) in itertools.product(ways, OPERATIONS.items()):
         for first in range(0, count, BESIDE):
             beside = range(first, min(count, first + BESIDE))
@@ -442,13 +442,13 @@ async def _uses(use: Use, ways: tuple[Way, ...], count: int) -> None:
 async def assert_nothing_is_left(
     front: Any, server: Any, ways: tuple[Way, ...], count: int
 ) -> None:
-    """After so many uses of each operation in each way there is no more of anything than before.
+    """Check that ``count`` uses of each operation in each way leave nothing behind.
 
-    That is: than after a few of each.
+    The counts are compared with those after a few uses of each.
     """
     direct = server.client()
     use = Use(front, front.client(server), server, direct, f"growth:{front.name}")
-    # All that there is once, such as connections and threads, is there after this.
+    # After this everything that is created once, such as connections and threads, exists.
     await _uses(use, ways, BESIDE)
     await front.sleep(2.0)
     before = standing(direct)

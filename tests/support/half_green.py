@@ -1,6 +1,6 @@
-"""A program whose sockets and pauses are those of greenlets, while its threads and locks are real.
+"""A program whose sockets and sleeps are patched for greenlets, but not its threads and locks.
 
-Run by tests as a program of its own: ``python -m support.half_green LIBRARY PORT``.
+Run by tests as a separate program: ``python -m support.half_green LIBRARY PORT``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A program whose greenlets leave a lock to the collector, which runs where they switch.
+"""A program whose greenlets leave a lock to the garbage collector, which runs in the hub.
 
-Run by tests as a program of its own: ``python -m support.hub_works LIBRARY PORT``.
+Run by tests as a separate program: ``python -m support.hub_works LIBRARY PORT``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.greenlets import patch
 
 
 def in_hub(library: str, function: Callable[[], object]) -> None:
-    """Have a function called by what runs all greenlets."""
+    """Have a function called by the hub."""
     if library == "gevent":
         import gevent
 

@@ -1,6 +1,6 @@
-"""A program that puts greenlets in the place of threads while it holds a lock, and then works.
+"""A program that patches threads to be greenlets while it holds a lock, and continues.
 
-Run by tests as a program of its own: ``python -m support.late_green PORT``.
+Run by tests as a separate program: ``python -m support.late_green PORT``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ def main(port: int) -> None:
 
     monkey.patch_all()
     time.sleep(2.5)
-    client_state: dict[str, Any] = {"renewed": not kept.lost}
+    found: dict[str, Any] = {"renewed": not kept.lost}
     redis.Redis(port=port).delete(lost.key)
     time.sleep(1.5)
-    client_state["told"] = told
+    found["told"] = told
     kept.release()
     with RedisLock("new", **options) as lease:
         time.sleep(2.5)
-        client_state["renewed anew"] = not lease.lost
-    print(repr(client_state), flush=True)
+        found["renewed anew"] = not lease.lost
+    print(repr(found), flush=True)
     os._exit(0)
 
 

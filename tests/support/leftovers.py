@@ -1,4 +1,4 @@
-"""Whether anything is left once no lock is held: a thread, a connection, a key, a task."""
+"""Checks that nothing is left once no lock is held: no thread, connection, key or task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from redis_lock_decorators._lua import NOTED
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
-#: Seconds that anything may take that must happen, on a machine that is busy.
+#: Seconds within which anything expected must happen, on a busy machine.
 PATIENCE = 20.0
 THREADS = "redis_lock_decorators"
 
@@ -53,9 +53,11 @@ TIDY_FRONTS = [BLOCKING] if LEGACY else [BLOCKING, ASYNCIO]
 
 
 async def until(
-    front: Any, is_so: Callable[[], object], problem: Callable[[], str] = lambda: "it never came"
+    front: Any,
+    is_so: Callable[[], object],
+    problem: Callable[[], str] = lambda: "the condition did not become true",
 ) -> None:
-    """Wait until something is so, for ``PATIENCE`` at most."""
+    """Wait until a condition is true, for ``PATIENCE`` seconds at most."""
     end = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < end, problem()
@@ -63,42 +65,42 @@ async def until(
 
 
 def own_threads() -> list[str]:
-    """The names of the package's threads that run."""
+    """The names of the package's running threads."""
     names = [thread.name for thread in threading.enumerate()]
     return sorted(name for name in names if name.startswith(THREADS))
 
 
 def other_tasks() -> set[asyncio.Task[Any]]:
-    """The tasks of the running event loop but this one."""
+    """The other tasks of the running event loop."""
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def connections(client: Any) -> set[str]:
-    """The connections that a server has, by its numbers for them."""
+    """The client ids of a server's connections."""
     return {str(one["id"]) for one in client.client_list()}
 
 
 def lasting(client: Any, pattern: str) -> list[bytes]:
-    """The keys but the notes of who released a lock that others waited for."""
+    """The keys, without the records of who released a lock."""
     return [key for key in client.keys(pattern) if not is_note(client, key)]
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a note, which ends by itself within half a minute."""
+    """Whether this is such a record, which expires within half a minute."""
     if not key.endswith(b"~:released"):
         return False
     try:
         left = client.pttl(key)
-    except ResponseError:  # it is another node's, which is asked too
+    except ResponseError:  # the key belongs to another node, which is checked too
         return True
     return bool(left != -1 and left <= NOTED)
 
 
 @contextlib.contextmanager
 def none_left(client: Any, keys: str = "sys:lock:*") -> Iterator[None]:
-    """Fail if at the end there is a thread of the package, or a connection or key that is new.
+    """Fail if a thread of the package, a new connection or a new key remains at the end.
 
-    ``client`` is one of the server's that is used for nothing else.
+    ``client`` is a client of the server that is used for nothing else.
     """
     client.ping()
     connected, known = connections(client), set(lasting(client, keys))

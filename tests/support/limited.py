@@ -1,4 +1,4 @@
-"""Users of a server or cluster that may do just so much, and what they did of it."""
+"""Users of a server or cluster with limited permissions, and the commands they used."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from redis_lock_decorators._rules.keys import slot_of
 from support.cluster_nodes import Nodes
 
 PASSWORD = "any"  # noqa: S105
-#: What clients say of themselves; they bear with a refusal, or need no right.
+#: Commands that clients send on their own; they tolerate a refusal or need no permission.
 OWN = ("client|", "hello", "auth", "quit", "reset")
 
 
 class Place:
-    """A server, or the masters of a cluster, and a user there with few rights.
+    """A server, or the masters of a cluster, with a user of few permissions.
 
     Attributes:
         is_cluster: more than one node.
-        known: the commands that the server has, of those that the package may use.
+        known: the commands that the package may use and the server supports.
     """
 
     def __init__(self, nodes: Any, is_cluster: bool) -> None:
         self.nodes = list(nodes)
         self._numbers = itertools.count()
-        self._name = "limited"  # a new one each time: clients of old ones may still say something
+        self._name = "limited"  # a new name each time: clients of earlier users may still be active
         self.is_cluster = is_cluster
         self.admins = [redis.Redis(host=node.host, port=node.port) for node in self.nodes]
         self.known = {one.lower() for one in permissions.commands() if self._knows(one.lower())}
@@ -43,7 +43,7 @@ class Place:
 
     @contextmanager
     def user(self, *rules: str) -> Iterator[None]:
-        """Have the user with these rules, and forget what was used and refused before."""
+        """Create the user with these rules, and reset the statistics and the ACL log."""
         self._name = f"limited-{next(self._numbers)}"
         allowed = [rule for rule in rules if rule[0] != "+" or rule[1:] in self.known]
         for admin in self.admins:
@@ -67,13 +67,13 @@ class Place:
                 admin.execute_command("ACL", "DELUSER", self._name)
 
     def change(self, *rules: str) -> None:
-        """Change what the user of now may do."""
+        """Change the rules of the current user."""
         for admin in self.admins:
             admin.execute_command("ACL", "SETUSER", self._name, *rules)
 
     @contextmanager
     def half_moved(self, key: str | None) -> Iterator[None]:
-        """Let the slot of a key be on its way to another node; None: nothing moves."""
+        """Leave the slot of a key half migrated to another node; None: nothing moves."""
         if key is None or not self.is_cluster:
             yield
             return
@@ -91,7 +91,7 @@ class Place:
             nodes.close()
 
     def left(self, key: str) -> int:
-        """How many nodes have a key."""
+        """The number of keys that match, on all nodes."""
         found = [admin.keys(key) for admin in self.admins]
         return sum(map(len, found))
 
@@ -101,16 +101,16 @@ class Place:
         return make(self.nodes[0], username=self._name, password=PASSWORD)
 
     def used(self) -> set[str]:
-        """The commands that were run since, by anybody but ``refused`` and this."""
+        """The commands that were run since, without those of ``refused`` and this method."""
         return {
             name.removeprefix("cmdstat_")
             for admin in self.admins
-            for name, client_state in admin.info("commandstats").items()
-            if client_state["calls"] > client_state.get("rejected_calls", 0)
+            for name, stats in admin.info("commandstats").items()
+            if stats["calls"] > stats.get("rejected_calls", 0)
         } & self.known
 
     def refused(self) -> list[tuple[str, str]]:
-        """What was refused to the user: why, and the object."""
+        """The refusals of the user: the reason and the object."""
         found = [entry for admin in self.admins for entry in admin.acl_log()]
         return [
             (str(entry["reason"]), str(entry["object"]))

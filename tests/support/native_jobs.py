@@ -1,6 +1,6 @@
-"""A program whose threads are greenlets, with jobs on native threads: each has a hub of its own.
+"""A program whose threads are greenlets, with jobs on native threads, each with its own hub.
 
-Run by tests as a program of its own: ``python -m support.native_jobs LIBRARY PORT``.
+Run by tests as a separate program: ``python -m support.native_jobs LIBRARY PORT``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LIBRARIES = ("gevent", "eventlet")
 
 
 def on_native_thread(library: str, job: Callable[[], object]) -> object:
-    """The result of a job on a native thread; other greenlets go on meanwhile."""
+    """The result of a job on a native thread; other greenlets run meanwhile."""
     if library == "gevent":
         import gevent
 
@@ -34,12 +34,12 @@ def main(library: str, port: int) -> None:
 
     from redis_lock_decorators import RedisLock
 
-    # A client's sockets belong to the hub of who opened them: each job has a client of its own.
+    # A client's sockets belong to the hub that opened them: each job has its own client.
     ours, other = redis.Redis(port=port), redis.Redis(port=port)
-    client_state: dict[str, Any] = {"told": []}
+    found: dict[str, Any] = {"told": []}
 
     def on_lost(lease: Any, why: str) -> None:
-        client_state["told"].append(lease.lock_name)
+        found["told"].append(lease.lock_name)
 
     def first() -> None:
         with RedisLock("first", client=redis.Redis(port=port), expire=1.5):
@@ -57,12 +57,12 @@ def main(library: str, port: int) -> None:
     kept, lost = (RedisLock(name, **options).acquire() for name in ("kept", "lost"))
     other.delete(lost.key)
     time.sleep(2.5)
-    client_state["renewed"] = not kept.lost
+    found["renewed"] = not kept.lost
     other.set("sys:lock:awaited", "x~", px=1000)
-    client_state["waited and renewed"] = on_native_thread(library, waits)
-    client_state["renewed meanwhile"] = not kept.lost
+    found["waited and renewed"] = on_native_thread(library, waits)
+    found["renewed meanwhile"] = not kept.lost
     kept.release()
-    print(repr(client_state), flush=True)
+    print(repr(found), flush=True)
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Connections whose other end a test plays, in place of a server."""
+"""Connections whose other end is played by a test, in place of a server."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def name_of_move(move: Callable[[Peers], object]) -> str:
 
 
 class Connection:
-    """What is used of a client library's connection."""
+    """The part of a client library's connection that the package uses."""
 
     def __init__(
         self, pool: Peers, socket_timeout: float | None = None, host: str = "one", **others: Any

@@ -1,4 +1,4 @@
-"""A TCP proxy that reads Redis commands and harms those that a test chooses."""
+"""A TCP proxy that parses Redis commands and injects faults into chosen ones."""
 
 import collections
 import contextlib
@@ -16,7 +16,7 @@ import redis
 HOST = "127.0.0.1"
 STUCK_SECONDS = 5
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-# They are answered by one push per channel, not by one reply.
+# They are answered by one push message per channel, not by one reply.
 SUBSCRIPTIONS = {
     prefix + verb for prefix in (b"", b"P", b"S") for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE")
 }
@@ -28,7 +28,7 @@ Matching = Callable[[Command], bool]
 
 
 class Fate(enum.Enum):
-    """What becomes of one command."""
+    """What happens to one command."""
 
     DELIVER = enum.auto()
     DROP_REPLY = enum.auto()
@@ -59,13 +59,13 @@ def frame_end(data: bytes | bytearray, start: int = 0) -> int | None:
             start += int(size) + 2
         elif kind in ITEMS_PER_COUNT:
             awaited += max(int(size), 0) * ITEMS_PER_COUNT[kind]
-        # An attribute stands before the reply that it describes.
+        # An attribute precedes the reply that it describes.
         awaited += kind == b"|"
     return start if start <= len(data) else None
 
 
 def take_frames(data: bytearray) -> Iterator[bytes]:
-    """Take the complete frames off the front of `data`, one by one."""
+    """Remove the complete frames from the start of `data`, one by one."""
     while (end := frame_end(data)) is not None:
         frame = bytes(data[:end])
         del data[:end]
@@ -88,10 +88,10 @@ def words(frame: bytes) -> Command:
 class FaultProxy:
     """Stands between clients and the server at `host`, `port`, as a context manager.
 
-    `delay` is added before each reply, in seconds. While `black_hole` is true
-    connections are accepted, and nothing gets through in either direction, for good.
-    While `halves` is true each connection gives the first half of one reply and nothing
-    after it. While `says` is not None it stands in place of every reply.
+    `delay` is added before each reply, in seconds. While `black_hole` is true,
+    connections are accepted, but all data in both directions is discarded.
+    While `halves` is true, each connection delivers the first half of one reply and nothing
+    after it. While `says` is not None, it replaces every reply.
     """
 
     host = HOST
@@ -135,11 +135,11 @@ class FaultProxy:
         self._add(Rule(matching, Fate.DROP_REPLY, times))
 
     def drop_request(self, matching: Matching, times: int = 1) -> None:
-        """Cut the client's connection in place of sending matching commands on."""
+        """Cut the client's connection instead of forwarding matching commands."""
         self._add(Rule(matching, Fate.DROP_REQUEST, times))
 
     def fate_of(self, command: Command) -> Fate:
-        """Record a command and decide what becomes of it."""
+        """Record a command and decide what happens to it."""
         with self._lock:
             self._commands.append(command)
             if self.black_hole:
@@ -164,7 +164,7 @@ class FaultProxy:
         self.wake.close()
 
     def in_use(self) -> list["Connection"]:
-        """The connections that carry commands, and no messages."""
+        """The connections used for commands, without subscriptions."""
         return [one for one in list(self._connections) if one.is_in_use()]
 
     def _add(self, rule: Rule) -> None:
@@ -203,12 +203,12 @@ class Connection:
         self._is_mute = False
 
     def is_in_use(self) -> bool:
-        """Whether it carries commands, and no messages."""
+        """Whether it is used for commands, without a subscription."""
         is_open = self._client.fileno() >= 0
         return is_open and self._server is not None and not self._has_subscribed
 
     def run(self) -> None:
-        """Carry commands and replies until either side leaves or a fault cuts it."""
+        """Forward commands and replies until either side closes or a fault cuts the connection."""
         with self._selector, self._client:
             self._selector.register(self._proxy.wake, selectors.EVENT_READ, lambda: False)
             self._selector.register(self._client, selectors.EVENT_READ, self._from_client)
@@ -237,7 +237,7 @@ class Connection:
         return True
 
     def _to_server(self) -> socket.socket:
-        # Not before it is needed: a black hole accepts clients of a dead server too.
+        # Connect only when needed: a black hole accepts clients even if the server is down.
         if self._server is None:
             self._server = socket.create_connection(self._proxy.server, STUCK_SECONDS)
             self._selector.register(self._server, selectors.EVENT_READ, self._from_server)

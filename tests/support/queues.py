@@ -17,14 +17,14 @@ def queue_of(name: str) -> str:
 
 
 async def queued(front: Any, direct: Any, name: str, count: int = 1) -> None:
-    """Wait until so many stand in the queue of a lock."""
+    """Wait until a lock's queue has this many entries."""
     await until(front, lambda: direct.zcard(queue_of(name)) >= count)
 
 
 async def entered_while(
     front: Any, lock: Any, work: Callable[[], Awaitable[Any]], count: int = 1, hold: float = 0.0
 ) -> list[float]:
-    """When so many waiters entered while ``work`` was done, in monotonic seconds."""
+    """The monotonic times at which ``count`` waiters entered while ``work`` ran."""
     times: list[float] = []
     inside: list[Any] = []
 

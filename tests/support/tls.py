@@ -1,4 +1,4 @@
-"""TLS before a local server, whose program may have been built without it."""
+"""A TLS proxy for a local server, whose binary may have been built without TLS."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CHUNK = 65536
 
 
 class TlsFront:
-    """A port of 127.0.0.1 that speaks TLS and leads to a server, as a context manager.
+    """A TLS port of 127.0.0.1 that forwards to a server, as a context manager.
 
     Args:
-        folder: where its certificate is put; ``authority`` is the file to check that by.
+        folder: the folder for ``authority``, the CA file that verifies its certificate.
     """
 
     def __init__(self, server: Any, folder: pathlib.Path) -> None:
@@ -52,20 +52,20 @@ class TlsFront:
     def _serve(self, plain: socket.socket) -> None:
         with plain, contextlib.suppress(OSError):
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # Bytes and TLS apart, so that both ways are served by threads that share no TLS socket.
+            # Memory BIOs, so that the threads for the two directions share no TLS socket.
             incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
             session = self._context.wrap_bio(incoming, outgoing, server_side=True)
             with socket.create_connection(self._server) as server:
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets += [plain, server]
-                Session(plain, server, session, incoming, outgoing).send_batch(self._start)
+                Session(plain, server, session, incoming, outgoing).forward(self._start)
 
     def _start(self, target: Any, *arguments: Any) -> None:
         threading.Thread(target=target, args=arguments, name="TLS front", daemon=True).start()
 
 
 class Session:
-    """One connection: what the client encrypts is told to the server, and the other way round."""
+    """One connection: decrypts data from the client, and encrypts data from the server."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class Session:
     ) -> None:
         self._client, self._server = client, server
         self._session, self._incoming, self._outgoing = session, incoming, outgoing
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._is_open = False
 
-    def send_batch(self, start: Any) -> None:
-        """Carry until either side leaves; the server's words on a thread of its own."""
+    def forward(self, start: Any) -> None:
+        """Forward until either side closes; data from the server on a second thread."""
         start(self._to_client)
         try:
             while data := self._client.recv(CHUNK):
-                with self._turn:
+                with self._mutex:
                     self._incoming.write(data)
                     plain = self._decrypted()
                     self._flush()
@@ -97,7 +97,7 @@ class Session:
     def _to_client(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._server.recv(CHUNK):
-                with self._turn:
+                with self._mutex:
                     self._session.write(data)
                     self._flush()
         self._end()
@@ -110,7 +110,7 @@ class Session:
                 self._is_open = True
             while data := self._session.read(CHUNK):
                 plain += data
-            self._session.unwrap()  # the client takes its leave, and waits for ours
+            self._session.unwrap()  # the client closes the TLS session and waits for our reply
         except ssl.SSLWantReadError:
             pass
         return plain

@@ -1,4 +1,4 @@
-"""The servers and clients that every behaviour is tested on."""
+"""The servers and clients on which every behaviour is tested."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from redis_lock_decorators.testing import (
 from support.fronts import LEGACY
 
 IMAGES = ("redis:6.2", "redis:7.4", "redis:8", "valkey/valkey:8", "valkey/valkey:9")
-#: Seconds that a container has to answer.
+#: Seconds within which a container must answer.
 UP_SECONDS = 30.0
-#: On a key that is not there they do nothing.
+#: They do nothing if the key does not exist.
 NATIVE_RELEASES = (("DELIFEQ", "no such key", "x"), ("DELEX", "no such key", "IFEQ", "x"))
-#: What servers, and clients of clusters, say of a command that the server lacks.
+#: Error texts of servers and of cluster clients for a command that the server lacks.
 UNKNOWN = ("unknown command", "command doesn't exist")
 
 
 @dataclass
 class Topology:
-    """Something that runs and a way to connect to it."""
+    """Running servers and functions that connect to them."""
 
     name: str
     client: Callable[..., Any]
@@ -46,7 +46,7 @@ class Topology:
 
     @property
     def has_native_release(self) -> bool:
-        """Whether the server can compare and delete in one command: asked, its label may lie."""
+        """Whether the server has a compare-and-delete command; tried, as versions may mislead."""
         return any(self._knows(*command) for command in NATIVE_RELEASES)
 
     def _knows(self, *command: str) -> bool:
@@ -136,7 +136,7 @@ def _sentinel(stack: contextlib.ExitStack) -> list[Any]:
 
 
 def async_master(local: LocalSentinel, **options: Any) -> Any:
-    """An asyncio client of whoever is the master, which closes all that it opened."""
+    """An asyncio client of the current master, which closes everything it opened."""
     from redis.asyncio.sentinel import Sentinel
 
     sentinel = Sentinel(local.sentinels)
@@ -152,7 +152,7 @@ def async_master(local: LocalSentinel, **options: Any) -> Any:
 
 
 def _container(stack: contextlib.ExitStack, image: str) -> tuple[str, int]:
-    # Not its RedisContainer, which has another address in every few releases.
+    # Not RedisContainer: its import path changes between releases.
     from testcontainers.core.container import DockerContainer
 
     container = stack.enter_context(DockerContainer(image).with_exposed_ports(6379))

@@ -16,7 +16,7 @@ import redis
 from redis_lock_decorators import RedisLock, configure
 
 PORT = int(os.environ["REDIS_PORT"])
-#: Seconds of a lease: shorter than what is done under it.
+#: Seconds of a lease: shorter than the work done under it.
 EXPIRE = 0.9
 
 
@@ -27,13 +27,13 @@ def connect() -> redis.Redis:
 configure(get_redis_connection=connect, expire=EXPIRE, acquire_time=60)
 
 with RedisLock("used before the fork"):
-    time.sleep(0.4)  # its thread is there by now
-#: Held by the server itself, while its workers come and go.
+    time.sleep(0.4)  # its background thread has started by now
+#: Held by the server's master process, while its workers start and end.
 of_server = RedisLock("of the server").acquire()
 
 
 def enter(seconds: float) -> int:
-    """How many were inside at once."""
+    """Enter a lock; the number of holders."""
     with RedisLock("gate"):
         client = connect()
         met = client.incr("inside")
@@ -44,7 +44,7 @@ def enter(seconds: float) -> int:
 
 
 def hold(seconds: float) -> tuple[bool, bool]:
-    """Whether a lock was lost, and is still held, after so long."""
+    """Hold a lock for this long; whether it was lost, and is still owned."""
     client = connect()
     with RedisLock("held") as lease:
         client.set("holder", os.getpid())
@@ -64,7 +64,7 @@ def long_lease(seconds: float) -> bool:
 
 
 def inherited(seconds: float) -> tuple[bool, str]:
-    """What a worker sees of the server's own lease."""
+    """Try to release the master process's lease in a worker; whether it is lost, and the error."""
     assert of_server is not None
     try:
         of_server.release()
@@ -82,8 +82,8 @@ WORKS: dict[str, Callable[[float], Any]] = {
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """Do the work of a path, for ``seconds``."""
-    asked = parse_qs(environ["QUERY_STRING"])
-    found = WORKS[environ["PATH_INFO"]](float(asked.get("seconds", ["0"])[0]))
+    """Call the function of a path, with ``seconds``."""
+    query = parse_qs(environ["QUERY_STRING"])
+    found = WORKS[environ["PATH_INFO"]](float(query.get("seconds", ["0"])[0]))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [repr(found).encode()]

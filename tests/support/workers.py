@@ -1,4 +1,4 @@
-"""What the tests' other processes do; importable, so that they can be spawned."""
+"""Functions that tests run in other processes; importable, so that they can be spawned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_up(port: int, name: str, times: int) -> None:
 
 
 def enter_once(orders: Any) -> None:
-    """Enter a lock that is named, and say when it was entered, in monotonic seconds."""
+    """Enter the lock that is received, and send the monotonic time of entry."""
     orders.send("ready")
     port, name = orders.recv()
     client = redis.Redis(port=port)
@@ -42,31 +42,31 @@ def enter_once(orders: Any) -> None:
 
 
 class Rival:
-    """Another process that wants a lock which a test holds."""
+    """Another process that waits for a lock which a test holds."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._orders, theirs = context.Pipe()
         self._process = context.Process(target=enter_once, args=(theirs,), daemon=True)
         self._process.start()
-        self._hear()
+        self._receive()
 
     def wants(self, place: Any, name: str) -> None:
-        """Let it wait for a lock; returns once it does."""
+        """Let it wait for a lock; returns once it waits."""
         self._orders.send((place.port, name))
-        self._hear()
+        self._receive()
 
     def entered(self) -> float:
-        """When it entered, in monotonic seconds: those of all processes of a machine."""
-        when: float = self._hear()
+        """When it entered, in monotonic seconds, which processes of a machine share."""
+        when: float = self._receive()
         return when
 
     def stop(self) -> None:
-        """Let the process stand still."""
+        """Stop the process (SIGSTOP)."""
         os.kill(self._process.pid or 0, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Continue the process."""
         os.kill(self._process.pid or 0, signal.SIGCONT)
 
     def end(self) -> None:
@@ -74,13 +74,13 @@ class Rival:
         self._process.kill()
         self._process.join()
 
-    def _hear(self) -> Any:
-        assert self._orders.poll(60), "the other process says nothing"
+    def _receive(self) -> Any:
+        assert self._orders.poll(60), "the other process does not answer"
         return self._orders.recv()
 
 
 class Holding:
-    """Another process that holds a lock until it is killed, at the latest at the block's end."""
+    """Another process that holds a lock until it is killed, at the latest when the block ends."""
 
     def __init__(self, port: int, name: str, expire: float) -> None:
         context = multiprocessing.get_context("spawn")
@@ -103,15 +103,15 @@ class Holding:
 
 
 def hold_until_lost(port: int, name: str, expire: float, world: str, signal: Any) -> None:
-    """Hold a lock until it is lost; tell its first deadline, then what was told of the loss."""
+    """Hold a lock until it is lost; send its first deadline, then how the loss was reported."""
     front = next(front for front in FRONTS if front.name == world)
     front.run(_hold_until_lost(front, port, name, expire, signal))
 
 
 async def _hold_until_lost(front: Any, port: int, name: str, expire: float, signal: Any) -> None:
-    place, told, at_edge = SimpleNamespace(host="127.0.0.1", port=port), [], None
+    place, losses, at_edge = SimpleNamespace(host="127.0.0.1", port=port), [], None
     lock = front.package.RedisLock(
-        name, client=front.client(place), expire=expire, on_lost=lambda _, why: told.append(why)
+        name, client=front.client(place), expire=expire, on_lost=lambda _, why: losses.append(why)
     )
     try:
         async with front.held(lock) as lease:
@@ -124,10 +124,10 @@ async def _hold_until_lost(front: Any, port: int, name: str, expire: float, sign
         lease.check()
     except LockLostError as error:
         checked = error
-    while not told:
+    while not losses:
         await front.sleep(0.002)
     await front.sleep(0.1)  # a second call would come by now
-    signal.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, told))
+    signal.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, losses))
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -149,7 +149,7 @@ def in_child(work: Callable[[], object]) -> str:
 
 
 def take_turns(port: int, name: str, times: int, world: str, signal: Any) -> None:
-    """Enter a lock by waiters of a cohort, so often since two processes do; tell what was met."""
+    """Enter a lock by waiters of a cohort, ``times`` times once two processes do; send results."""
     front = next(front for front in FRONTS if front.name == world)
     front.run(_take_turns(front, port, name, times, signal))
 
