@@ -486,7 +486,7 @@ async def test_release_does_not_call_on_lost(front, client, make):
 
 async def test_failing_on_lost_is_logged(front, client, name, make, caplog):
     def fail(lease, why):
-        raise RuntimeError("the listener's own")
+        raise RuntimeError("the callback's own")
 
     lease = await do(make(on_lost=fail).acquire())
     client.set(f"sys:lock:{name}", "stranger", px=60_000)
@@ -494,7 +494,7 @@ async def test_failing_on_lost_is_logged(front, client, name, make, caplog):
     with caplog.at_level(logging.ERROR), pytest.raises(LockLostError, match="stra"):
         await do(lease.release())
 
-    assert "the listener's own" in caplog.text
+    assert "the callback's own" in caplog.text
     client.delete(f"sys:lock:{name}")
 
 
