@@ -287,7 +287,7 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
     for number in range(1_000):
         interruption = Interruption(number)
         lease = (lock if place == "heir" else stranger).acquire()
-        assert lease is not None, f"a turn was lost after {interruption.queue_entry}"
+        assert lease is not None, f"a turn was lost after {interruption.location}"
         served.clear()
         victim = threading.Thread(target=interrupted, args=(interruption,))
         other = threading.Thread(target=enter)
@@ -300,8 +300,8 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
         victim.join()
         other.join()
         inside.clear()
-        assert served, f"the other did not enter after {interruption.queue_entry}"
-        assert lasting(direct, f"*{name}*") == [], interruption.queue_entry
+        assert served, f"the other did not enter after {interruption.location}"
+        assert lasting(direct, f"*{name}*") == [], interruption.location
         if not interruption.happened:
             break
 
@@ -336,10 +336,10 @@ def test_release_interrupted_at_any_line_can_be_called_again(server, direct, nam
         lease.release()
         for other in others:
             other.join()
-        assert max(most) == 1, interruption.queue_entry
-        assert len(most) == 2 * (number + 1), interruption.queue_entry
-        assert cohort.is_idle(), interruption.queue_entry
-        assert lasting(direct, f"*{name}*") == [], interruption.queue_entry
+        assert max(most) == 1, interruption.location
+        assert len(most) == 2 * (number + 1), interruption.location
+        assert cohort.is_idle(), interruption.location
+        assert lasting(direct, f"*{name}*") == [], interruption.location
         if not interruption.happened:
             break
 

@@ -37,7 +37,7 @@ def test_an_interrupted_block_leaves_no_key(client, name):
             with interruption, lock:
                 pass
         finally:
-            assert not client.exists(f"sys:lock:{name}"), interruption.queue_entry
+            assert not client.exists(f"sys:lock:{name}"), interruption.location
 
     assert interrupt_every_line(work) > 50
 
@@ -50,7 +50,7 @@ def test_an_interrupted_acquire_leaves_no_key(client, name):
             try:
                 lease = lock.acquire()
             except (Interrupted, Limited):
-                assert not client.exists(f"sys:lock:{name}"), interruption.queue_entry
+                assert not client.exists(f"sys:lock:{name}"), interruption.location
                 raise
         lease.release()
 
@@ -67,7 +67,7 @@ def test_an_interrupted_call_leaves_no_key(client, name):
             with interruption:
                 decorated(1)
         finally:
-            assert not client.exists(f"sys:lock:{name}:1"), interruption.queue_entry
+            assert not client.exists(f"sys:lock:{name}:1"), interruption.location
 
     assert interrupt_every_line(work) > 50
 
@@ -83,7 +83,7 @@ def test_an_interrupted_generator_leaves_no_key(client, name):
             with interruption:
                 list(steps(1))
         finally:
-            assert not client.exists(f"sys:lock:{name}:1"), interruption.queue_entry
+            assert not client.exists(f"sys:lock:{name}:1"), interruption.location
 
     assert interrupt_every_line(work) > 50
 
@@ -94,9 +94,9 @@ def test_an_interrupted_acquire_lock_leaves_no_key(client, name):
             try:
                 acquire_lock(client, name)
             except (Interrupted, Limited):
-                assert not client.exists(f"sys:lock:{name}"), interruption.queue_entry
+                assert not client.exists(f"sys:lock:{name}"), interruption.location
                 raise
-        client.delete(f"sys:lock:{name}"), interruption.queue_entry
+        client.delete(f"sys:lock:{name}"), interruption.location
 
     assert interrupt_every_line(work) > 20
 
@@ -111,7 +111,7 @@ def test_an_interrupted_release_can_be_called_again(client, name):
                 lease.release()
         finally:
             lease.release()
-            assert not client.exists(f"sys:lock:{name}"), interruption.queue_entry
+            assert not client.exists(f"sys:lock:{name}"), interruption.location
 
     assert interrupt_every_line(work) > 20
 

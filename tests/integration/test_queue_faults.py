@@ -329,7 +329,7 @@ def test_a_waiter_interrupted_at_any_line_leaves_nothing(server, direct, name):
     interruption = Interruption(0)
     for number in range(2_000):
         lease, left = held.acquire(2.0), threading.Event()  # a lost turn lasts for 2.5 s
-        assert lease is not None, interruption.queue_entry
+        assert lease is not None, interruption.location
         helper = threading.Thread(target=release_keys, args=(lease, left))
         helper.start()
         interruption = Interruption(number)

@@ -246,26 +246,26 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(
             try:
                 lock.acquire(token=token)
             except kind:
-                assert not client.exists(name), interruption.queue_entry
-                assert lock.local.token is None, interruption.queue_entry
+                assert not client.exists(name), interruption.location
+                assert lock.local.token is None, interruption.location
                 raise
         if lock.local.token is not None:
             lock.release()
-        assert not client.exists(name), interruption.queue_entry
+        assert not client.exists(name), interruption.location
 
     def block(interruption):
         try:
             with interruption, lock:
                 pass
         finally:
-            assert not client.exists(name), interruption.queue_entry
+            assert not client.exists(name), interruption.location
 
     def failing_block(interruption):
         try:
             with contextlib.suppress(ValueError), interruption, lock:
                 raise ValueError("of the body")
         finally:
-            assert not client.exists(name), interruption.queue_entry
+            assert not client.exists(name), interruption.location
 
     def release(interruption):
         lock.acquire(token=token)
@@ -275,7 +275,7 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(
         finally:
             if lock.local.token is not None:
                 lock.release()
-            assert not client.exists(name), interruption.queue_entry
+            assert not client.exists(name), interruption.location
 
     assert interrupt_every_line(acquire) > 30
     assert interrupt_every_line(release) > 20

@@ -19,13 +19,13 @@ class CancellingLoop(VirtualLoop):
 
     def __init__(self, at: int, chosen: Callable[[set[asyncio.Task[Any]]], Any]) -> None:
         super().__init__()
-        self.waiter = 0
+        self.iteration = 0
         self.cancelled = 0
         self._at, self._chosen = at, chosen
 
     def _run_once(self) -> None:
-        self.waiter += 1
-        if self.waiter == self._at:
+        self.iteration += 1
+        if self.iteration == self._at:
             for task in self._chosen(asyncio.all_tasks(self)):
                 self.cancelled += task.cancel()
         super()._run_once()  # type: ignore[misc]

@@ -26,14 +26,14 @@ class Interruption:
 
     Attributes:
         kind: the class of the exception.
-        queue_entry: the file and line where it was raised.
+        location: the file and line where it was raised.
     """
 
     kind: type[BaseException] = Interrupted
 
     def __init__(self, number: int) -> None:
         self.left = number
-        self.queue_entry = "nowhere"
+        self.location = "nowhere"
 
     def __enter__(self) -> Interruption:
         self._before = sys.gettrace()
@@ -57,7 +57,7 @@ class Interruption:
         if event == "line" and code != "try:":
             self.left -= 1
             if self.left == -1:
-                self.queue_entry = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                self.location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 raise self.kind
         return self._line
 
@@ -75,5 +75,5 @@ def interrupt_every_line(work: Callable[[Interruption], object]) -> int:
             was_raised = True
         if not interruption.happened:
             return number
-        assert was_raised, f"the exception was swallowed at {interruption.queue_entry}"
+        assert was_raised, f"the exception was swallowed at {interruption.location}"
     raise AssertionError("the work never ends")

@@ -402,7 +402,7 @@ def test_cancelling_what_carries_requests_leaves_nobody_waiting(
     while True:
         turn += 1
         loop, transport, results = cancelled_at(turn, of_the_package, monkeypatch)
-        if loop.waiter < turn:
+        if loop.iteration < turn:
             break
         cancelled += loop.cancelled
         for number, result in enumerate(results):
@@ -424,7 +424,7 @@ def test_cancelled_caller_harms_none_of_those_it_travels_with(
     while True:
         turn += 1
         loop, _, results = cancelled_at(turn, chosen, monkeypatch)
-        if loop.waiter < turn:
+        if loop.iteration < turn:
             break
         spared = results.pop(int(victim))
         assert spared == (int(victim),) or isinstance(spared, asyncio.CancelledError)
