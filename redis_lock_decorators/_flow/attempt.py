@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators import _lua as _lua
-from redis_lock_decorators._flow.claim import Claim, Clock
+from redis_lock_decorators._flow.claim import Claim, Clock, is_resting
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_group
 from redis_lock_decorators._flow.requests import (
@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
-from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError, shown
+from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError, shortened, shown
 
 #: The longest time for replicas to confirm, in milliseconds.
 LONGEST_CONFIRMATION = 1000
@@ -88,7 +88,21 @@ def _take(
     if claim.clock is not None:
         read = partial(_timed, claim, port.now())
         return ask(port, "acquire", claim, group, claim.ttl, 1, until=until, read=read)
+    if len(claim.keys) > 1:
+        read = partial(_placed, claim, group)
+        return ask(port, "acquire", claim, group, claim.ttl, until=until, read=read)
     return ask(port, "acquire", claim, group, claim.ttl, until=until)
+
+
+def _placed(
+    claim: Claim, group: tuple[bytes, ...], holder: Any, milliseconds: int, place: int = 1
+) -> Refusal | None:
+    """The refusal for one of several keys, which says which lock that is."""
+    refusal = refusal_of(holder, milliseconds)
+    if len(claim.keys) == 1 or refusal.holder is None or is_resting(refusal.holder):
+        return refusal
+    lock_name = claim.lock_names[claim.keys.index(group[int(place) - 1])]
+    return refusal._replace(why=f"{shown(lock_name)} is held by {shortened(refusal.holder)}")
 
 
 def _timed(claim: Claim, sent: float, *client_state: Any) -> Refusal | None:
@@ -119,12 +133,16 @@ async def _take_surely(
     own = send if claim.replicas else None
     if claim.fencing:
         numbers = tuple([companion(key, b"fence") for key in group])
-        keys, details, read = group + numbers, (claim.ttl, FENCE_KEPT), partial(_numbered, claim)
+        keys, details = group + numbers, (claim.ttl, FENCE_KEPT)
+        read = partial(_numbered, claim, group)
         refusal = await ask(
             port, "acquire_fenced", claim, keys, *details, until=until, read=read, send=own
         )
     else:
-        refusal = await ask(port, "acquire", claim, group, claim.ttl, until=until, send=own)
+        read = partial(_placed, claim, group)
+        refusal = await ask(
+            port, "acquire", claim, group, claim.ttl, until=until, read=read, send=own
+        )
     if isinstance(confirmed, Exception):
         if refusal is not None and is_unknown(port, confirmed):
             return refusal  # nothing was taken that replicas could know of
@@ -134,10 +152,10 @@ async def _take_surely(
     return Unconfirmed(None, why=f"{confirmed} of {claim.replicas} replicas confirmed it in time")
 
 
-def _numbered(claim: Claim, *client_state: Any) -> Refusal | None:
-    if len(client_state) > 1:
-        return refusal_of(*client_state)
-    claim.fence = int(client_state[0])
+def _numbered(claim: Claim, group: tuple[bytes, ...], *found: Any) -> Refusal | None:
+    if len(found) > 1:
+        return _placed(claim, group, *found)
+    claim.fence = int(found[0])
     return None
 
 

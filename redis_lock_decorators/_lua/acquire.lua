@@ -3,7 +3,8 @@
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time, 2 if others may use
 --       the identifier too (else nothing)
--- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}.
+-- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}, and of several keys
+--       which of them that is, from 1 on.
 --       To who is told the time, always a list, at whose end it stands (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local function timed(...)
@@ -20,9 +21,12 @@ end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return timed()
 end
-for _, key in ipairs(KEYS) do
+for i, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
   if holder and (holder ~= ARGV[1] or ARGV[4] == '2') then
+    if #KEYS > 1 then
+      return timed(holder, redis.call('PTTL', key), i)
+    end
     return timed(holder, redis.call('PTTL', key))
   end
 end

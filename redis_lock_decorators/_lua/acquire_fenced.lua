@@ -2,13 +2,14 @@
 -- so that the numbers grow though the counters were lost. A key that already holds this identifier counts as free.
 -- KEYS  the lock keys, then for each of them the hash with its last number and whose it is
 -- ARGV  identifier, serial number of the request, lease in milliseconds, how long numbers are kept in milliseconds
--- reply {"identifier:serial", number} when held; else {"identifier:serial", holder's identifier, its PTTL}
+-- reply {"identifier:serial", number} when held; else {"identifier:serial", holder's identifier, its PTTL, which of
+--       the lock keys that is, from 1 on}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 2
 local fresh, fence = false, 0
 for i = 1, count do
   local holder = redis.call('GET', KEYS[i])
   if holder and holder ~= ARGV[1] then
-    return {mark, holder, redis.call('PTTL', KEYS[i])}
+    return {mark, holder, redis.call('PTTL', KEYS[i]), i}
   end
   -- A lock that was handed over in a queue is ours already, but has no number yet.
   fresh = fresh or not holder or redis.call('HGET', KEYS[count + i], 'of') ~= ARGV[1]

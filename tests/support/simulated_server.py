@@ -287,7 +287,7 @@ class SimulatedServer:
     def _acquire(
         self, mark: bytes, keys: Any, identifier: str, milliseconds: int, way: int = 0
     ) -> Any:
-        refusal = self._refusal(mark, keys, "" if way == 2 else identifier)
+        refusal = self._refusal(mark, keys, "" if way == 2 else identifier, len(keys) > 1)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
             self.writes[key] += 1  # also if the lease is long enough
@@ -300,7 +300,7 @@ class SimulatedServer:
     ) -> Any:
         half = len(keys) // 2
         locks, numbers = keys[:half], keys[half:]
-        refusal = self._refusal(mark, locks, identifier)
+        refusal = self._refusal(mark, locks, identifier, True)
         if refusal is not None:
             return refusal
         fence = max(int(self._hget(key, "fence") or 0) for key in numbers)
@@ -315,10 +315,13 @@ class SimulatedServer:
             self._lengthen(key, identifier, milliseconds)
         return [mark, fence]
 
-    def _refusal(self, mark: bytes, keys: Any, identifier: str) -> list[Any] | None:
+    def _refusal(
+        self, mark: bytes, keys: Any, identifier: str, is_placed: bool
+    ) -> list[Any] | None:
         for key in self._strangers(keys, identifier):
             if self._get(key) is not None:
-                return [mark, self._get(key), self._pttl(key)]
+                place = [keys.index(key) + 1] if is_placed else []
+                return [mark, self._get(key), self._pttl(key), *place]
         return None
 
     def _extend(self, mark: bytes, keys: Any, identifier: str, milliseconds: int) -> Any:

@@ -863,3 +863,23 @@ def test_a_copy_that_arrives_late_gives_an_endless_lock_no_end() -> None:
     port.clock.advance(10)
 
     assert port.server.left(claim.keys[0]) == math.inf
+
+
+@pytest.mark.parametrize("fencing", [False, True])
+@pytest.mark.parametrize("busy", ["a", "b"])
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_refusal_of_several_names_says_which_of_them_is_busy(
+    busy: str, fencing: bool, is_cluster: bool
+) -> None:
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=is_cluster))
+    if is_cluster and fencing:
+        pytest.skip("several slots have no number")
+    taken(port, busy, owner="another")
+    claim = new_claim("a", "b", owner="me")
+    claim.fencing = fencing
+
+    refusal = attempt(port, claim, wait=0)
+
+    assert refusal is not None
+    assert refusal.holder is not None
+    assert refusal.why == f"'{busy}' is held by {refusal.holder[:8]}…"
