@@ -15,7 +15,7 @@ from support.fronts import LEGACY, do, wrap
 from support.leftovers import TIDY_FRONTS
 from support.limited import Place
 
-from redis_lock_decorators import LockLostError
+from redis_lock_decorators import LockLostError, LockUnconfirmedError
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
 from redis_lock_decorators._rules import permissions as permissions
 from redis_lock_decorators.testing import LocalCluster, LocalServer
@@ -92,7 +92,8 @@ async def stand_in(front: Any, client: Any, name: str) -> None:
 async def replicated(front: Any, client: Any, name: str) -> None:
     """A lock that no replica confirms."""
     lock = front.package.RedisLock(name, client=client, replicas=1)
-    assert await do(lock.acquire(0)) is None
+    with pytest.raises(LockUnconfirmedError):
+        await do(lock.acquire(0))
 
 
 async def repeated(front: Any, client: Any, name: str) -> None:
