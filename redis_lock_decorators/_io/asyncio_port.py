@@ -48,10 +48,10 @@ class AsyncioPort:
 
     __slots__ = (
         "__weakref__",
-        "_carrier",
-        "_courier",
-        "_facts",
+        "_batcher",
+        "_client_state",
         "_new_line",
+        "_transport",
         "arrivals",
         "client",
         "held",
@@ -81,15 +81,15 @@ class AsyncioPort:
         self.client = client
         self.lease_loop = client_state.lease_loop
         self.renewer = client_state.lease_loop.renewer
-        self._facts = client_state
+        self._client_state = client_state
         self.held = client_state.held
         self.arrivals = client_state.arrivals
         self.serials: Iterator[int] = client_state.serials
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
         self.may_resend = transport.may_resend
-        self._courier = client_state.private_pool
-        self._carrier = transport
+        self._batcher = client_state.private_pool
+        self._transport = transport
         self._new_line = new_line
 
     def place(self) -> str:
@@ -99,29 +99,29 @@ class AsyncioPort:
         await sleep(seconds)
 
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
-        batcher = self._route(command) if self.slotted else self._courier
-        return batcher.request(self._carrier, command, until)
+        batcher = self._route(command) if self.slotted else self._batcher
+        return batcher.request(self._transport, command, until)
 
     def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
-        batcher, transport = self._route(command), self._carrier
+        batcher, transport = self._route(command), self._transport
         if batcher.is_busy:
             batcher = batcher.beside(EXPRESS)
             if isinstance(transport, PoolTransport):
-                transport = pool_transport(batcher, self.client, self._facts)
+                transport = pool_transport(batcher, self.client, self._client_state)
         return batcher.exchange(transport, command, until)
 
     def _route(self, command: tuple[Any, ...]) -> RequestBatcher:
-        batcher = self._courier
+        batcher = self._batcher
         return batcher.beside(node_of(self.client, command)) if self.slotted else batcher
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        if isinstance(self._carrier, PoolTransport):
-            return await send_separately(self.client, self._facts.named, commands, until)
+        if isinstance(self._transport, PoolTransport):
+            return await send_separately(self.client, self._client_state.named, commands, until)
         refuse_without_pipelines(self.client)
         await self.locate(commands[0][3], until)
-        node = self._facts.node(self.client, commands[0])
+        node = self._client_state.node(self.client, commands[0])
         replies = await ClientTransport(self.client).send_batch(commands, until)
-        if self._facts.node(self.client, commands[0]) != node:
+        if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)
         return replies
 
@@ -129,14 +129,14 @@ class AsyncioPort:
         return await together(works)
 
     async def locate(self, key: bytes, until: float) -> None:
-        if self.slotted and self._facts.node(self.client, ("", key)) is None:
+        if self.slotted and self._client_state.node(self.client, ("", key)) is None:
             await find_nodes(self.client, until)
 
     def subscriber(self, key: bytes) -> Subscriber:
-        return self._facts.subscriber(self, key)
+        return self._client_state.subscriber(self, key)
 
     def is_subscribed(self, key: bytes) -> bool:
-        facts = self._facts
+        facts = self._client_state
         return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
 
     def wakeup(self) -> TaskWakeup:
@@ -149,14 +149,14 @@ class AsyncioPort:
         return False
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
-        return self._facts.cohort(key, ttl)
+        return self._client_state.cohort(key, ttl)
 
     async def subscription(self, key: bytes) -> Subscription:
         return await self._new_line(self.client, key)
 
     async def drop_idle_connections(self) -> None:
         # Whichever connection it was: that for urgent requests is another one.
-        for transport in {self._carrier, *self._courier.transports()}:
+        for transport in {self._transport, *self._batcher.transports()}:
             await transport.drop_idle_connections()
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -164,14 +164,14 @@ class AsyncioPort:
 
     def ahead(self) -> AsyncioPort:
         """A port for what must not wait for its turn: renewals, and hearing whose turn it is."""
-        return _PortAhead(self.client, self._facts, self._carrier, self._new_line)
+        return _PortAhead(self.client, self._client_state, self._transport, self._new_line)
 
     def close(self) -> None:
         """Close what is open for this port alone."""
-        self._carrier.close()
+        self._transport.close()
 
     def watch(self) -> TaskWatch:
-        return TaskWatch(self.client, self._facts)
+        return TaskWatch(self.client, self._client_state)
 
 
 class _PortAhead(AsyncioPort):
@@ -181,9 +181,9 @@ class _PortAhead(AsyncioPort):
 
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
-        if isinstance(self._carrier, ClientTransport) and batcher.is_busy:
+        if isinstance(self._transport, ClientTransport) and batcher.is_busy:
             batcher = batcher.beside(EXPRESS)  # nobody can end a trip by the client's own methods
-        return batcher.exchange(self._carrier, command, until, first=True)
+        return batcher.exchange(self._transport, command, until, first=True)
 
 
 def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPort:
@@ -195,7 +195,7 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
         return AsyncioPort(client, client_state, ClientTransport(client))
     transport = pool_transport(client_state.private_pool, client, client_state)
     port: AsyncioPort | None = client_state.port()
-    if port is None or port._carrier is not transport:
+    if port is None or port._transport is not transport:
         port = AsyncioPort(client, client_state, transport)
         client_state.port = ref(port)
     return port

@@ -87,8 +87,8 @@ class BlockingPort:
     """A blocking client as the flows see it."""
 
     __slots__ = (
-        "_facts",
-        "_lane",
+        "_client_state",
+        "_private_pool",
         "arrivals",
         "client",
         "held",
@@ -112,14 +112,16 @@ class BlockingPort:
         self.client = client
         self.lease_loop = client_state.lease_loop
         self.renewer = client_state.lease_loop.renewer
-        self._facts = client_state
+        self._client_state = client_state
         self.held = client_state.held
         self.arrivals = client_state.arrivals
         self.serials: Iterator[int] = client_state.serials
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
-        self._lane = client_state.private_pool if client_state.is_untouched(client) else None
-        self.may_resend = self._lane is None
+        self._private_pool = (
+            client_state.private_pool if client_state.is_untouched(client) else None
+        )
+        self.may_resend = self._private_pool is None
 
     def place(self) -> str:
         return place_of(self.client)
@@ -129,8 +131,8 @@ class BlockingPort:
         time.sleep(seconds)
 
     async def send(self, *command: Any, until: float) -> Any:
-        if self._lane is not None:
-            return self._lane.exchange(self.client.connection_pool, command, until)
+        if self._private_pool is not None:
+            return self._private_pool.exchange(self.client.connection_pool, command, until)
         (reply,) = replies_of(self.client, [command])
         if isinstance(reply, Exception):
             raise reply
@@ -140,12 +142,12 @@ class BlockingPort:
         return await self.send(*command, until=until)
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        if self._lane is not None:
-            return self._lane.exchange_all(self.client.connection_pool, commands, until)
+        if self._private_pool is not None:
+            return self._private_pool.exchange_all(self.client.connection_pool, commands, until)
         refuse_without_pipelines(self.client)
-        node = self._facts.node(self.client, commands[0])
+        node = self._client_state.node(self.client, commands[0])
         replies = replies_of(self.client, commands)
-        if self._facts.node(self.client, commands[0]) != node:
+        if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)
         return replies
 
@@ -156,10 +158,10 @@ class BlockingPort:
         """Blocking clients of clusters know their nodes from the start."""
 
     def subscriber(self, key: bytes) -> Subscriber:
-        return self._facts.subscriber(self, key)
+        return self._client_state.subscriber(self, key)
 
     def is_subscribed(self, key: bytes) -> bool:
-        facts = self._facts
+        facts = self._client_state
         return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
 
     def wakeup(self) -> ThreadWakeup:
@@ -173,14 +175,14 @@ class BlockingPort:
         return asyncio._get_running_loop() is not None
 
     def cohort(self, key: bytes, ttl: int) -> Cohort:
-        return self._facts.cohort(key, ttl)
+        return self._client_state.cohort(key, ttl)
 
     async def subscription(self, key: bytes) -> Subscription:
         raise TypeError("lines are heard on an event loop")
 
     async def drop_idle_connections(self) -> None:
-        if self._lane is not None:
-            self._lane.drop()
+        if self._private_pool is not None:
+            self._private_pool.drop()
             return
         disconnect(self.client)
 
@@ -194,4 +196,4 @@ class BlockingPort:
             raise
 
     def watch(self) -> BlockingWatch:
-        return BlockingWatch(self.client, self._facts)
+        return BlockingWatch(self.client, self._client_state)

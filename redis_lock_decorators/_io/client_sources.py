@@ -13,7 +13,7 @@ from redis_lock_decorators import _lua as _lua
 from redis_lock_decorators._flow import fork as fork
 from redis_lock_decorators._io.background.loop_ends import at_end, close_clients
 from redis_lock_decorators._io.client_checks import refuse_unfit
-from redis_lock_decorators._io.client_state import Bell, ClientState
+from redis_lock_decorators._io.client_state import ClientLoop, ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
 from redis_lock_decorators.errors import ConfigurationError
@@ -109,9 +109,11 @@ class ClientSource(Generic[T]):
         awaited: the clients are asyncio's.
     """
 
-    def __init__(self, private_pool: Callable[[], T], lease_loop: Bell, *, awaited: bool) -> None:
+    def __init__(
+        self, private_pool: Callable[[], T], lease_loop: ClientLoop, *, awaited: bool
+    ) -> None:
         self.process = fork.number
-        self._lane = private_pool
+        self._private_pool = private_pool
         self._lease_loop = lease_loop
         self._awaited = awaited
         self._clients: PerFactory[Any] = PerFactory()
@@ -154,7 +156,7 @@ class ClientSource(Generic[T]):
             refuse_unfit(client, self._awaited)
             _lua.load()
             client_state = known.setdefault(
-                client, ClientState(client, self._lane(), self._lease_loop)
+                client, ClientState(client, self._private_pool(), self._lease_loop)
             )
         return client_state
 

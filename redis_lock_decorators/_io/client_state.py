@@ -15,8 +15,7 @@ from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.reachability import Reachability
-from redis_lock_decorators._flow.queue.subscriber import Bell as ListenerBell
-from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.subscriber import Subscriber, SubscriberLoop
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.client_errors import part_of
 from redis_lock_decorators._io.per_client import PerClient
@@ -31,7 +30,7 @@ T = TypeVar("T")
 MOST_COHORTS = 256
 
 
-class Bell(ListenerBell, Protocol):
+class ClientLoop(SubscriberLoop, Protocol):
     """An event loop, with who looks after leases on it.
 
     Attributes:
@@ -89,7 +88,7 @@ class ClientState(Generic[T]):
         "transacts",
     )
 
-    def __init__(self, client: Any, private_pool: T, lease_loop: Bell) -> None:
+    def __init__(self, client: Any, private_pool: T, lease_loop: ClientLoop) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.transacts = not self.slotted and has_pipelines(client)

@@ -26,11 +26,11 @@ class LocalAddress:
 
     def __init__(self, server: Node | LocalServer) -> None:
         self._server = server
-        self._listener = socket.create_server((HOST, 0))
+        self._subscriber = socket.create_server((HOST, 0))
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._guard = threading.Lock()
         self._is_open = True
-        self._port: int = self._listener.getsockname()[1]
+        self._port: int = self._subscriber.getsockname()[1]
 
     @property
     def host(self) -> str:
@@ -70,14 +70,14 @@ class LocalAddress:
         self._is_open = False
         # It wakes the thread that accepts; closing alone would not.
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+            self._subscriber.shutdown(socket.SHUT_RDWR)
+        self._subscriber.close()
         self.cut()
 
     def _accept(self) -> None:
         while self._is_open:
             try:
-                client, _ = self._listener.accept()
+                client, _ = self._subscriber.accept()
             except OSError:
                 return
             self._join(client)

@@ -26,10 +26,10 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to t
 
 def ran(kind: str, port: int) -> dict[str, int]:
     """What happened in a program of a kind."""
-    return facts_of("support.greenlets", kind, str(port), str(SECONDS), str(COUNT))
+    return client_state_of("support.greenlets", kind, str(port), str(SECONDS), str(COUNT))
 
 
-def facts_of(*arguments: str) -> dict[str, Any]:
+def client_state_of(*arguments: str) -> dict[str, Any]:
     """What a program prints."""
     tests = pathlib.Path(__file__).parents[1]
     paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -69,7 +69,7 @@ def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail,
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    assert facts_of("support.native_jobs", library, str(frail.port)) == {
+    assert client_state_of("support.native_jobs", library, str(frail.port)) == {
         "told": ["lost"],
         "renewed": True,
         "waited and renewed": True,
@@ -83,7 +83,7 @@ def test_lock_that_is_let_go_where_greenlets_switch_is_free(frail, library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    found = facts_of("support.hub_works", library, str(frail.port))
+    found = client_state_of("support.hub_works", library, str(frail.port))
 
     assert found == {"left": [], "said": [], "rests": True}
 
@@ -96,7 +96,7 @@ def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, li
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    found = facts_of("support.half_green", library, str(frail.port))
+    found = client_state_of("support.half_green", library, str(frail.port))
 
     assert found == {"entered": 3, "renewed": [True]}
 
@@ -105,6 +105,6 @@ def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, li
 def test_lease_is_kept_though_greenlets_come_before_its_first_renewal(frail):
     pytest.importorskip("gevent")
 
-    found = facts_of("support.late_green", str(frail.port))
+    found = client_state_of("support.late_green", str(frail.port))
 
     assert found == {"renewed": True, "told": ["lost"], "renewed anew": True}

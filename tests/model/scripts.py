@@ -92,12 +92,12 @@ class Scripts:
                     return
                 heard[channel] = 0
             passed += 1
-            if passed in (self.most, self.most_untold) and redis.exists(queue):
-                if self.stir_last(queue, client_state) or passed == self.most_untold:
-                    redis.delete(key)
-                    redis.hdel(client_state, "granted")
-                    redis.pexpire(client_state, KEPT)
-                    return
+            is_stop = passed in (self.most, self.most_untold) and redis.exists(queue)
+            if is_stop and (self.stir_last(queue, client_state) or passed == self.most_untold):
+                redis.delete(key)
+                redis.hdel(client_state, "granted")
+                redis.pexpire(client_state, KEPT)
+                return
         redis.delete(key, client_state)
 
     def hearers(self, channel: str) -> int:

@@ -159,7 +159,7 @@ def interrupted(error: BaseException, *, reply_left: bool = False) -> Fate:
     return fate
 
 
-def misheard(*replies: Any) -> Fate:
+def mismatched(*replies: Any) -> Fate:
     """Replies to other commands are still unread on the connection."""
 
     def fate(request: Request) -> Any:

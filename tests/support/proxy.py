@@ -108,8 +108,8 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._connections: list[Connection] = []
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._subscriber = socket.create_server((HOST, 0))
+        self.port: int = self._subscriber.getsockname()[1]
         self.wake, self._waker = socket.socketpair()
 
     @property
@@ -160,7 +160,7 @@ class FaultProxy:
         # The accepting thread comes first and adds no other once it has ended.
         for thread in self._threads:
             thread.join(STUCK_SECONDS)
-        self._listener.close()
+        self._subscriber.close()
         self.wake.close()
 
     def in_use(self) -> list["Connection"]:
@@ -178,10 +178,10 @@ class FaultProxy:
 
     def _accept(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._subscriber, selectors.EVENT_READ)
             selector.register(self.wake, selectors.EVENT_READ)
             while selector.select() and not self.stopped.is_set():
-                client, _ = self._listener.accept()
+                client, _ = self._subscriber.accept()
                 connection = Connection(self, client)
                 self._connections.append(connection)
                 self._spawn(connection.run)

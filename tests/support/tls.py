@@ -30,15 +30,15 @@ class TlsFront:
         authority.issue_cert(HOST, "localhost").configure_cert(self._context)
         self.authority = str(folder / "authority.pem")
         authority.cert_pem.write_to_path(self.authority)
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._subscriber = socket.create_server((HOST, 0))
+        self.port: int = self._subscriber.getsockname()[1]
 
     def __enter__(self) -> TlsFront:
         self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._listener, *self._sockets):
+        for one in (self._subscriber, *self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
@@ -46,7 +46,7 @@ class TlsFront:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                client, _ = self._subscriber.accept()
                 self._start(self._serve, client)
 
     def _serve(self, plain: socket.socket) -> None:

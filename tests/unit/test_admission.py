@@ -23,7 +23,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MOST", MOST)
 
 
-class Bell:
+class FakeLoop:
     """An event loop whose every turn is taken by hand."""
 
     random = staticmethod(lambda: 0.5)
@@ -59,7 +59,7 @@ def turns(count: int, order: list[int], first: int = 0) -> list[QueuedWaiter]:
 
 
 def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
-    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     admitted, waiters = Admission(lease_loop), turns(3 * MOST, order)
 
     admitted.begin(lambda: waiters)
@@ -75,7 +75,7 @@ def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
 
 
 def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
-    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     admitted, waiters = Admission(lease_loop), turns(MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
@@ -92,7 +92,7 @@ def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
 
 
 def test_line_that_opens_again_has_all_told_in_their_order_again() -> None:
-    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     admitted, waiters = Admission(lease_loop), turns(2 * MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
@@ -106,7 +106,7 @@ def test_line_that_opens_again_has_all_told_in_their_order_again() -> None:
 
 
 def test_exception_from_outside_loses_nobody() -> None:
-    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     admitted, waiters = Admission(lease_loop), turns(3, order)
     told, waiters[1].wakeup = waiters[1].wakeup, None  # type: ignore[assignment]
     admitted.begin(lambda: waiters)
@@ -120,7 +120,7 @@ def test_exception_from_outside_loses_nobody() -> None:
 
 
 def test_many_who_came_as_the_line_opened_are_told_once_each() -> None:
-    lease_loop, order = Bell(), []  # type: ignore[var-annotated]
+    lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"a", lambda _: None)  # type: ignore[arg-type]
     subscriber._is_alive = True
     for turn in turns(50, order):

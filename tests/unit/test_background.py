@@ -67,7 +67,7 @@ class Wanted:
         self.opened.set()
 
 
-class Bell(BackgroundLoop):
+class LeaseLoop(BackgroundLoop):
     """A bell whose keeper is a test's."""
 
     renewer: Any
@@ -99,19 +99,21 @@ def waits_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(params=[LoopThread, GreenletWorker])
-def lease_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+def lease_loop(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LeaseLoop]:
     """A bell with each kind of place: on an event loop, and without."""
     is_green = request.param is GreenletWorker
     for name in ("background.loops", "background.hubs", "background.loop_thread"):
         module = f"redis_lock_decorators._io.{name}.are_threads_green"
         monkeypatch.setattr(module, lambda: is_green)
     monkeypatch.setattr(helper_threads, "hub", lambda: 0)  # these are real threads, and have none
-    lease_loop = Bell()
+    lease_loop = LeaseLoop()
     yield lease_loop
     lease_loop.ends()
 
 
-def dies(lease_loop: Bell) -> BackgroundWorker:
+def dies(lease_loop: LeaseLoop) -> BackgroundWorker:
     """End the thread by an exception that nobody expects; the place that it was."""
     place = lease_loop.place
 
@@ -123,7 +125,7 @@ def dies(lease_loop: Bell) -> BackgroundWorker:
     return place
 
 
-def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: Bell) -> None:
+def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: LeaseLoop) -> None:
     called = threading.Event()
 
     lease_loop.call(called.set)
@@ -133,7 +135,7 @@ def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: Bell) -> None:
     assert lease_loop.loop_threads == {}
 
 
-def test_place_stays_while_there_is_something_to_do(lease_loop: Bell) -> None:
+def test_place_stays_while_there_is_something_to_do(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.leases = 1
     rested = threading.Event()
 
@@ -144,7 +146,7 @@ def test_place_stays_while_there_is_something_to_do(lease_loop: Bell) -> None:
     assert not lease_loop.place.has_ended
 
 
-def test_place_that_dies_is_followed_without_being_called(lease_loop: Bell) -> None:
+def test_place_that_dies_is_followed_without_being_called(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.leases = 1
     subscriber = Wanted(lease_loop)
     lease_loop.call(lambda: None)
@@ -157,7 +159,7 @@ def test_place_that_dies_is_followed_without_being_called(lease_loop: Bell) -> N
     assert lease_loop.place is not dead
 
 
-def test_place_whose_event_loop_is_stopped_is_followed(lease_loop: Bell) -> None:
+def test_place_whose_event_loop_is_stopped_is_followed(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.leases = 1
     lease_loop.call(lambda: None)
     place = lease_loop.place
@@ -169,7 +171,7 @@ def test_place_whose_event_loop_is_stopped_is_followed(lease_loop: Bell) -> None
     assert lease_loop.place is not place
 
 
-def test_failing_tick_or_call_ends_nothing(lease_loop: Bell) -> None:
+def test_failing_tick_or_call_ends_nothing(lease_loop: LeaseLoop) -> None:
     def fail() -> None:
         raise ValueError
 
@@ -185,7 +187,7 @@ def test_failing_tick_or_call_ends_nothing(lease_loop: Bell) -> None:
     assert lease_loop.place is place
 
 
-def test_next_place_begins_when_the_one_before_has_ended(lease_loop: Bell) -> None:
+def test_next_place_begins_when_the_one_before_has_ended(lease_loop: LeaseLoop) -> None:
     is_over, began, order = threading.Event(), threading.Event(), []
     lease_loop.call(lambda: None)
     first = lease_loop.place
@@ -211,7 +213,7 @@ def test_next_place_begins_when_the_one_before_has_ended(lease_loop: Bell) -> No
 
 
 def test_thread_that_cannot_start_once_is_started_later(
-    lease_loop: Bell, monkeypatch: pytest.MonkeyPatch
+    lease_loop: LeaseLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = threading.Event()
 
@@ -230,7 +232,7 @@ def test_thread_that_cannot_start_once_is_started_later(
 
 
 def test_loss_is_told_as_soon_as_a_thread_can_be_started(
-    lease_loop: Bell, monkeypatch: pytest.MonkeyPatch
+    lease_loop: LeaseLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, start, refused = threading.Event(), threading.Thread.start, []
 
@@ -253,9 +255,9 @@ def test_loss_is_told_as_soon_as_a_thread_can_be_started(
 
 
 @pytest.fixture
-def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
+def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseLoop]:
     """A bell whose thread is there, while no other can be started any more."""
-    lease_loop, there = Bell(), threading.Event()
+    lease_loop, there = LeaseLoop(), threading.Event()
     lease_loop.renewer.leases = 1
     lease_loop.call(there.set)
     assert there.wait(PATIENCE)
@@ -269,7 +271,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bell]:
     lease_loop.ends()
 
 
-def test_loss_is_told_though_no_thread_can_be_started_any_more(limited: Bell) -> None:
+def test_loss_is_told_though_no_thread_can_be_started_any_more(limited: LeaseLoop) -> None:
     told = [threading.Event() for _ in range(3)]
 
     for one in told:
@@ -278,7 +280,7 @@ def test_loss_is_told_though_no_thread_can_be_started_any_more(limited: Bell) ->
     assert all(one.wait(PATIENCE) for one in told)
 
 
-def test_connection_is_opened_though_no_thread_can_be_started_any_more(limited: Bell) -> None:
+def test_connection_is_opened_though_no_thread_can_be_started_any_more(limited: LeaseLoop) -> None:
     results: list[int] = []
     done = threading.Event()
 
@@ -293,7 +295,7 @@ def test_connection_is_opened_though_no_thread_can_be_started_any_more(limited: 
     assert results == [0, 1, 2]
 
 
-def test_what_connects_hangs_while_a_loss_is_told_all_the_same(limited: Bell) -> None:
+def test_what_connects_hangs_while_a_loss_is_told_all_the_same(limited: LeaseLoop) -> None:
     hang, told = threading.Event(), threading.Event()
 
     async def work() -> None:
@@ -306,7 +308,7 @@ def test_what_connects_hangs_while_a_loss_is_told_all_the_same(limited: Bell) ->
     hang.set()
 
 
-def test_losses_are_told_though_as_many_as_are_told_at_once_hang(lease_loop: Bell) -> None:
+def test_losses_are_told_though_as_many_as_are_told_at_once_hang(lease_loop: LeaseLoop) -> None:
     hanging, told, many = helper_threads.HelperThreads("on_lost", 3, 0.05), threading.Event(), 8
     begun: list[None] = []
 
@@ -348,7 +350,9 @@ def slow() -> Iterator[Slow]:
     logger.setLevel(logging.NOTSET)
 
 
-def test_handler_that_waits_for_the_background_stops_nothing(lease_loop: Bell, slow: Slow) -> None:
+def test_handler_that_waits_for_the_background_stops_nothing(
+    lease_loop: LeaseLoop, slow: Slow
+) -> None:
     went_on: list[bool] = []
     done = threading.Event()
 
@@ -376,7 +380,7 @@ def test_handler_that_waits_for_the_background_stops_nothing(lease_loop: Bell, s
     assert "three" in slow.said[-1]
 
 
-def test_place_ends_that_said_something_last(lease_loop: Bell) -> None:
+def test_place_ends_that_said_something_last(lease_loop: LeaseLoop) -> None:
     def end() -> None:
         log.info("last")
         lease_loop.rest()
@@ -387,7 +391,7 @@ def test_place_ends_that_said_something_last(lease_loop: Bell) -> None:
 
 
 def test_messages_that_nobody_takes_are_dropped_and_counted(
-    lease_loop: Bell, slow: Slow, monkeypatch: pytest.MonkeyPatch
+    lease_loop: LeaseLoop, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = threading.Event()
 
@@ -411,7 +415,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(
     assert "7 messages about locks were dropped: a handler is slow" in slow.said
 
 
-def test_nobody_waits_for_a_lock_in_the_background(lease_loop: Bell) -> None:
+def test_nobody_waits_for_a_lock_in_the_background(lease_loop: LeaseLoop) -> None:
     refused: list[object] = []
     done = threading.Event()
 
@@ -429,7 +433,7 @@ def test_nobody_waits_for_a_lock_in_the_background(lease_loop: Bell) -> None:
     assert len(refused) == 2
 
 
-def test_several_that_start_it_make_one_thread(lease_loop: Bell) -> None:
+def test_several_that_start_it_make_one_thread(lease_loop: LeaseLoop) -> None:
     lease_loop.call(lambda: None)
     place, calls = lease_loop.place, []
     done = threading.Event()
@@ -460,7 +464,7 @@ class Dying:
         return self
 
 
-def test_place_whose_thread_is_interrupted_at_any_line_has_another(lease_loop: Bell) -> None:
+def test_place_whose_thread_is_interrupted_at_any_line_has_another(lease_loop: LeaseLoop) -> None:
     """Between becoming the place's thread and knowing it, too."""
     for at in range(1, 20):
         first, second, dying = threading.Event(), threading.Event(), Dying(at)
@@ -479,7 +483,7 @@ def test_place_whose_thread_is_interrupted_at_any_line_has_another(lease_loop: B
     assert at > 2
 
 
-def test_call_that_came_to_a_place_that_ends_is_not_lost(lease_loop: Bell) -> None:
+def test_call_that_came_to_a_place_that_ends_is_not_lost(lease_loop: LeaseLoop) -> None:
     lease_loop.call(lambda: None)
     place = lease_loop.place
     subscribers: list[Wanted] = []
@@ -498,7 +502,7 @@ def test_call_that_came_to_a_place_that_ends_is_not_lost(lease_loop: Bell) -> No
     assert subscribers[0].opened.wait(PATIENCE)
 
 
-def test_copy_of_the_parents_bell_does_nothing_in_a_child(lease_loop: Bell) -> None:
+def test_copy_of_the_parents_bell_does_nothing_in_a_child(lease_loop: LeaseLoop) -> None:
     lease_loop.process -= 1
 
     lease_loop.call(lambda: None)
@@ -508,7 +512,7 @@ def test_copy_of_the_parents_bell_does_nothing_in_a_child(lease_loop: Bell) -> N
     lease_loop.process += 1
 
 
-def test_works_end_though_they_never_began(lease_loop: Bell) -> None:
+def test_works_end_though_they_never_began(lease_loop: LeaseLoop) -> None:
     ended = threading.Event()
 
     async def work() -> None:
@@ -519,7 +523,7 @@ def test_works_end_though_they_never_began(lease_loop: Bell) -> None:
     assert ended.wait(PATIENCE)
 
 
-def test_works_alternate_only_where_they_wait(lease_loop: Bell) -> None:
+def test_works_alternate_only_where_they_wait(lease_loop: LeaseLoop) -> None:
     steps: list[str] = []
     done = [threading.Event(), threading.Event()]
 
@@ -541,7 +545,7 @@ def test_works_alternate_only_where_they_wait(lease_loop: Bell) -> None:
     assert steps[::2] == steps[1::2]
 
 
-def test_nothing_runs_in_the_context_of_who_rang(lease_loop: Bell) -> None:
+def test_nothing_runs_in_the_context_of_who_rang(lease_loop: LeaseLoop) -> None:
     seen: list[object] = []
     done = threading.Event()
 
@@ -569,7 +573,7 @@ class Request:
     """What a context holds."""
 
 
-def test_nothing_is_kept_of_who_rang_first(lease_loop: Bell) -> None:
+def test_nothing_is_kept_of_who_rang_first(lease_loop: LeaseLoop) -> None:
     refs = []
 
     def serve() -> None:
@@ -608,7 +612,7 @@ def test_interpreter_without_daemon_threads_is_refused(monkeypatch: pytest.Monke
         raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
 
     monkeypatch.setattr(threading, "Thread", refuse)
-    lease_loop = Bell()
+    lease_loop = LeaseLoop()
 
     for ask in (lease_loop.check, lambda: lease_loop.call(print)):
         with pytest.raises(ConfigurationError, match="in this interpreter"):

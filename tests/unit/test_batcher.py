@@ -28,7 +28,7 @@ from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
 
-class SlowCarrier:
+class SlowTransport:
     """A server that answers one load after the other, or nobody."""
 
     may_resend = False
@@ -80,7 +80,7 @@ def timed(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> Any:
     return loop
 
 
-def asked(transport: SlowCarrier, count: int, seconds: float) -> list[Any]:
+def asked(transport: SlowTransport, count: int, seconds: float) -> list[Any]:
     """What came of so many requests that are given so long."""
 
     async def ask() -> list[Any]:
@@ -94,7 +94,7 @@ def asked(transport: SlowCarrier, count: int, seconds: float) -> list[Any]:
 
 
 def test_requests_that_did_not_leave_in_time_say_so_and_never_leave(loop: VirtualLoop) -> None:
-    transport = SlowCarrier(loop, 0.5)
+    transport = SlowTransport(loop, 0.5)
 
     results = asked(transport, 40, 5)
 
@@ -105,13 +105,13 @@ def test_requests_that_did_not_leave_in_time_say_so_and_never_leave(loop: Virtua
 
 
 def test_requests_to_a_silent_server_are_not_said_to_be_unsent(loop: VirtualLoop) -> None:
-    results = asked(SlowCarrier(loop, 60), 10, 2.5)
+    results = asked(SlowTransport(loop, 60), 10, 2.5)
 
     assert [type(result) for result in results] == [TimeoutError] * 10
 
 
 def test_errors_are_made_only_for_those_who_are_not_told(loop: VirtualLoop) -> None:
-    class Counting(SlowCarrier):
+    class Counting(SlowTransport):
         made = 0
 
         def no_reply(self) -> Exception:
@@ -133,7 +133,7 @@ class Connection:
     _writer = SimpleNamespace(transport=SimpleNamespace(abort=lambda: None))
 
 
-class BlockedLoop(SlowCarrier):
+class BlockedLoop(SlowTransport):
     """A server that answers at once, while something keeps the event loop from reading it."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -155,7 +155,7 @@ def test_blocked_event_loop_does_not_make_a_server_silent(loop: VirtualLoop) -> 
 
 
 def test_backlog_is_served_in_its_order_while_the_server_answers(loop: VirtualLoop) -> None:
-    transport, numbers = SlowCarrier(loop, 0.5), range(60)
+    transport, numbers = SlowTransport(loop, 0.5), range(60)
 
     async def ask() -> list[Any]:
         private_pool, until = RequestBatcher(), Until(loop.now + 5, loop.now + 3600)
@@ -170,7 +170,7 @@ def test_backlog_is_served_in_its_order_while_the_server_answers(loop: VirtualLo
 
 def test_what_was_begun_leaves_before_what_begins(loop: VirtualLoop) -> None:
     """A lease must not end because very many line up after its holder."""
-    transport = SlowCarrier(loop, 0.5)
+    transport = SlowTransport(loop, 0.5)
     begin, again = ("EVALSHA", _lua.script("enqueue").sha), ("EVAL", _lua.script("enqueue").text)
     end = ("EVALSHA", _lua.script("release").sha)
     commands = [(*verb, number) for number in range(3) for verb in (begin, end, again)]
@@ -188,7 +188,7 @@ def test_what_was_begun_leaves_before_what_begins(loop: VirtualLoop) -> None:
     assert transport.sent == [("PING",), *others, *[(*begin, number) for number in range(3)]]
 
 
-class FailingOnce(SlowCarrier):
+class FailingOnce(SlowTransport):
     """Loses the reply to one request."""
 
     lost: Any = None
@@ -218,7 +218,7 @@ def test_request_that_is_repeated_is_overtaken_by_none_that_begins(
     assert transport.sent == [*commands[: lost + 1], *commands[lost:]]
 
 
-def persisted(transport: SlowCarrier, command: Any) -> Any:
+def persisted(transport: SlowTransport, command: Any) -> Any:
     """Send a command again if no reply comes, as locks do."""
 
     def yes(error: Exception) -> bool:
@@ -235,7 +235,7 @@ def persisted(transport: SlowCarrier, command: Any) -> Any:
 
 def test_server_that_falls_silent_is_waited_for_as_long_as_one_that_was(loop: VirtualLoop) -> None:
     """However long those before it took; who would have waited for an hour for its turn too."""
-    transport, ended = SlowCarrier(loop, 0.5), {}
+    transport, ended = SlowTransport(loop, 0.5), {}
 
     async def ask(private_pool: RequestBatcher, number: int, end: float) -> None:
         try:
@@ -258,7 +258,7 @@ def test_server_that_falls_silent_is_waited_for_as_long_as_one_that_was(loop: Vi
     assert max(when for when, _ in ended.values()) < 1017
 
 
-class Poisoned(SlowCarrier):
+class Poisoned(SlowTransport):
     """Fails the whole load that a poisoned command is in."""
 
     def __init__(self, loop: VirtualLoop, error: Exception) -> None:
@@ -272,7 +272,7 @@ class Poisoned(SlowCarrier):
         return replies
 
 
-def fifty_and_one(loop: VirtualLoop, transport: SlowCarrier, command: Any) -> list[Any]:
+def fifty_and_one(loop: VirtualLoop, transport: SlowTransport, command: Any) -> list[Any]:
     """What came of one command and of fifty others that travelled with it."""
 
     async def ask() -> list[Any]:
@@ -299,7 +299,7 @@ def test_command_that_fails_its_load_fails_alone(
     assert results == [("GET", b"%d" % number) for number in range(50)]
 
 
-class Surprised(SlowCarrier):
+class Surprised(SlowTransport):
     """Its first trip of the background is ended by what a signal handler raises."""
 
     def __init__(self, loop: VirtualLoop, error: Exception) -> None:
@@ -331,7 +331,7 @@ def test_command_that_cannot_be_written_travels_with_no_other(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
-    transport = SlowCarrier(loop, 0.01)
+    transport = SlowTransport(loop, 0.01)
 
     results = fifty_and_one(loop, transport, ("SET", b"k", "\ud800"))
 
@@ -353,7 +353,7 @@ def test_requests_that_fail_together_have_errors_of_their_own(
     assert all(error.unsent for error in results[1:])
 
 
-class Stepping(SlowCarrier):
+class Stepping(SlowTransport):
     """Sends, then waits for the reply in several steps; what is cut before that has not left."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -435,7 +435,7 @@ def test_what_a_courier_does_keeps_no_callers_context(loop: VirtualLoop) -> None
     request_of = ContextVar[str]("request_of")
     seen = []
 
-    class Looking(SlowCarrier):
+    class Looking(SlowTransport):
         async def send_batch(self, commands: Any, until: float) -> list[Any]:
             seen.append(request_of.get(None))
             return await super().send_batch(commands, until)
@@ -452,7 +452,7 @@ def test_what_a_courier_does_keeps_no_callers_context(loop: VirtualLoop) -> None
     assert seen == ["a user's", None, None]
 
 
-class HalfOpen(SlowCarrier):
+class HalfOpen(SlowTransport):
     """The first connection brings no reply until it is closed; new ones do."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -481,7 +481,7 @@ class Unheard(HalfOpen):
         return SimpleNamespace(transport=transport)
 
 
-def renewed_at(loop: VirtualLoop, transport: SlowCarrier, count: int) -> float:
+def renewed_at(loop: VirtualLoop, transport: SlowTransport, count: int) -> float:
     """When a renewal with one second was served that came after requests with sixty."""
 
     async def ask() -> float:
@@ -503,7 +503,7 @@ def renewed_at(loop: VirtualLoop, transport: SlowCarrier, count: int) -> float:
     return loop.run_until_complete(ask())
 
 
-async def ask_of(transport: SlowCarrier, command: Any, until: float) -> Any:
+async def ask_of(transport: SlowTransport, command: Any, until: float) -> Any:
     return await transport.batcher.exchange(transport, command, until)
 
 
@@ -545,7 +545,7 @@ def test_load_is_waited_for_no_longer_than_its_renewal_has(
     monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
     ends = []
 
-    class Noting(SlowCarrier):
+    class Noting(SlowTransport):
         async def send_batch(self, commands: Any, until: float) -> list[Any]:
             ends.append((len(commands), until - loop.now))
             return await super().send_batch(commands, until)
@@ -570,7 +570,7 @@ def test_renewal_does_not_end_a_trip_of_a_server_that_answers_others(loop: Virtu
     assert renewed_at(loop, transport, 1) == pytest.approx(1001.6, abs=0.01)
 
 
-class Short(SlowCarrier):
+class Short(SlowTransport):
     """Some pipeline that returns a reply less than there were commands."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -603,7 +603,7 @@ def test_interrupt_at_any_line_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
 
 def interrupted(loop: VirtualLoop, interrupt: Interrupting) -> set[Any]:
     """The requests that wait for ever after an interrupt."""
-    transport, private_pool = SlowCarrier(loop, 0.1), loop.run_until_complete(new_courier())
+    transport, private_pool = SlowTransport(loop, 0.1), loop.run_until_complete(new_batcher())
 
     async def ask(number: int) -> Any:
         return await private_pool.exchange(transport, (number,), loop.now + 5, first=number == 3)
@@ -624,7 +624,7 @@ def interrupted(loop: VirtualLoop, interrupt: Interrupting) -> set[Any]:
     return waiting
 
 
-async def new_courier() -> RequestBatcher:
+async def new_batcher() -> RequestBatcher:
     return RequestBatcher()
 
 
@@ -660,7 +660,7 @@ class InterruptingOne(Interrupting):
         return super().subscription(frame, event, detail)
 
 
-class OneAtATime(SlowCarrier):
+class OneAtATime(SlowTransport):
     """Two exchanges at once would read each other's replies."""
 
     is_under_way = False
@@ -713,7 +713,7 @@ def test_task_that_is_interrupted_and_goes_on_keeps_nobody_from_his_reply(
     assert line > 10
 
 
-class ForgetfulCarrier(SlowCarrier):
+class ForgetfulTransport(SlowTransport):
     """Its second load is awaited by a task that nobody wakes when the reply is there."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -741,7 +741,7 @@ def _wakeup_of(reply: asyncio.Future[None]) -> Any:
 
 
 def test_task_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoop) -> None:
-    transport = ForgetfulCarrier(loop, 0.1)
+    transport = ForgetfulTransport(loop, 0.1)
 
     results = asked(transport, 4, 5)
 
@@ -749,7 +749,7 @@ def test_task_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoo
     assert loop.now < 1002
 
 
-class SlowTurns(SlowCarrier):
+class SlowTurns(SlowTransport):
     """A server that answers at once, on an event loop whose every turn takes long."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
@@ -778,7 +778,7 @@ def test_task_that_is_about_to_be_woken_is_not_given_up(loop: VirtualLoop) -> No
 
 def test_caller_that_nobody_wakes_keeps_no_others_from_travelling(loop: VirtualLoop) -> None:
     """He is lost to his program; what he had under way is given up."""
-    transport = SlowCarrier(loop, 0.1)
+    transport = SlowTransport(loop, 0.1)
 
     async def ask() -> tuple[asyncio.Task[Any], list[Any]]:
         private_pool, until = RequestBatcher(), loop.now + 60

@@ -11,7 +11,7 @@ from support.faults import (
     Request,
     delayed,
     delivered,
-    misheard,
+    mismatched,
     raising,
     reply_lost,
     request_lost,
@@ -253,7 +253,7 @@ def test_late_copy_neither_shortens_the_lease_nor_numbers_it_anew() -> None:
 @pytest.mark.parametrize("reply", [None, b"OK", 1, [b"x:1", 5], [b"x:1", b"y", 1]], ids=repr)
 def test_number_of_another_reply_is_not_believed(reply: Any) -> None:
     port, claim = SimulatedPort(), fenced("a")
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     attempt(port, claim)
 
@@ -486,7 +486,7 @@ def test_replicas_are_waited_for_for_a_part_of_the_lease(expire: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "fate", [reply_lost, request_lost, resent, misheard(b"OK"), misheard(5, b"x")]
+    "fate", [reply_lost, request_lost, resent, mismatched(b"OK"), mismatched(5, b"x")]
 )
 def test_lost_or_mixed_up_replies_are_asked_for_again(fate: Any) -> None:
     port = SimulatedPort()

@@ -14,7 +14,7 @@ from support.faults import (
     delayed,
     delivered,
     interrupted,
-    misheard,
+    mismatched,
     paused,
     raising,
     reply_lost,
@@ -556,7 +556,7 @@ def test_tidying_up_at_a_sick_node_does_not_spare_the_healthy_one() -> None:
 def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.server.put(KEY, "another", 60)
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     refusal = attempt(port, claim, wait=0)
 
@@ -568,7 +568,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
 
 def test_grant_of_an_earlier_request_is_not_believed() -> None:
     port, claim = SimulatedPort(), new_claim("a")
-    port.faults = [misheard(f"{claim.identifier}:0")]
+    port.faults = [mismatched(f"{claim.identifier}:0")]
 
     refusal = attempt(port, claim)
 
@@ -592,7 +592,7 @@ def test_reply_left_by_an_interrupt_is_never_taken_for_a_later_one() -> None:
 
 def test_connection_that_always_mishears_ends_in_an_error_and_no_key() -> None:
     port = SimulatedPort()
-    port.usual = misheard(b"OK")
+    port.usual = mismatched(b"OK")
 
     with pytest.raises(LockError, match="another command"):
         attempt(port, new_claim("a"), wait=60)

@@ -14,7 +14,7 @@ from support.faults import (
     delayed,
     delivered,
     interrupted,
-    misheard,
+    mismatched,
     paused,
     raising,
     reply_lost,
@@ -356,7 +356,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.server.put(KEY, "another", 60)
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     with pytest.raises(LockLostError):
         run(extend(port, claim, 10))

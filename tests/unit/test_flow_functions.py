@@ -13,7 +13,7 @@ from support.faults import (
     Request,
     delivered,
     interrupted,
-    misheard,
+    mismatched,
     paused,
     raising,
     reply_lost,
@@ -260,7 +260,7 @@ def test_ok_to_another_command_takes_no_lock(reply: Any, forbidden: bool) -> Non
     port.server.put(KEY, "another", 60)
     port.usual = _without_scripts if forbidden else delivered
     owed = _without_scripts if forbidden else None
-    port.faults = [owed, misheard(reply)] if forbidden else [misheard(reply)]
+    port.faults = [owed, mismatched(reply)] if forbidden else [mismatched(reply)]
 
     done = attempt(port, new_claim("a"), wait=0)
 
@@ -304,9 +304,9 @@ def test_identifier_that_is_used_again_learns_that_its_lock_was_lost(torn: bool)
 def test_holder_is_told_by_a_reply_that_says_whose_it_is(reply: Any) -> None:
     port = SimulatedPort(may_resend=True)
     port.server.put(KEY, "another", 60)
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
     found = run(holders(port, (KEY,)))  # type: ignore[arg-type]
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     assert found == ["another"]
     assert run(is_locked(port, KEY))  # type: ignore[arg-type]
@@ -449,7 +449,7 @@ def test_lost_reply_extends_once() -> None:
 def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     done = run(extend_lock(port, new_claim("a", identifier="mine")))
 

@@ -18,7 +18,7 @@ from support.faults import (
     Fate,
     delayed,
     interrupted,
-    misheard,
+    mismatched,
     paused,
     raising,
     reply_lost,
@@ -58,7 +58,7 @@ QUIET_FATES: st.SearchStrategy[Fate | None] = st.one_of(
     st.builds(paused, SECONDS),
     st.builds(slow, SECONDS),
     st.builds(delayed, SECONDS),
-    st.builds(misheard, st.sampled_from([None, b"OK", 1, b"x:1", [b"x:1", b"y"]])),
+    st.builds(mismatched, st.sampled_from([None, b"OK", 1, b"x:1", [b"x:1", b"y"]])),
     st.builds(raising, st.sampled_from([ReadOnlyError("a replica"), NoPermissionError("no")])),
 )
 FATES: st.SearchStrategy[Fate | None] = st.one_of(
@@ -107,8 +107,8 @@ class ThreeClients(RuleBasedStateMachine):
         ]
         # A keeper has a connection of its own to the client's server.
         self.lines = [SimulatedPort(self.server, seed=number) for number in range(3)]
-        self.bells = [SimulatedLoop(self.clock, phase=number / 3) for number in range(3)]
-        for port, line, lease_loop in zip(self.ports, self.lines, self.bells, strict=True):
+        self.lease_loops = [SimulatedLoop(self.clock, phase=number / 3) for number in range(3)]
+        for port, line, lease_loop in zip(self.ports, self.lines, self.lease_loops, strict=True):
             port.latency = line.latency = latency
             port.renewer, line.serials = lease_loop.renewer, port.serials
             background = BackgroundPort(line, lease_loop)
@@ -167,7 +167,7 @@ class ThreeClients(RuleBasedStateMachine):
 
     @rule(client=CLIENTS, seconds=SECONDS)
     def stand_still(self, client: int, seconds: float) -> None:
-        self.bells[client].stand_still(seconds)
+        self.lease_loops[client].stand_still(seconds)
 
     @rule(client=CLIENTS, faults=st.lists(QUIET_FATES, max_size=5))
     def disturb_renewals(self, client: int, faults: list[Any]) -> None:

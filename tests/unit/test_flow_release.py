@@ -12,7 +12,7 @@ from support.faults import (
     Request,
     delivered,
     interrupted,
-    misheard,
+    mismatched,
     raising,
     refused,
     reply_lost,
@@ -379,7 +379,7 @@ def test_note_of_who_let_go_ends_by_itself_and_is_left_by_no_other_client() -> N
 def test_reply_to_another_command_is_no_sign_of_a_loss(method: ReleaseMethod) -> None:
     port = new_port(may_resend=True)
     claim = taken(port, "a")
-    port.faults = [misheard(b"OK")]
+    port.faults = [mismatched(b"OK")]
 
     run(release(port, claim, method))
 
@@ -681,7 +681,7 @@ def test_definite_error_is_raised_at_once_and_ends_nothing(method: ReleaseMethod
 def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     port = new_port()
     claim = taken(port, "a")
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     run(release(port, claim, "script"))
 
@@ -694,7 +694,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
 def test_native_release_takes_no_other_reply_than_yes_or_no(reply: Any) -> None:
     port = new_port()
     claim = taken(port, "a")
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     run(release(port, claim, "native"))
 

@@ -22,7 +22,7 @@ from support.faults import (
     delayed,
     delivered,
     interrupted,
-    misheard,
+    mismatched,
     raising,
     reply_lost,
     request_lost,
@@ -389,7 +389,7 @@ def test_reply_to_another_command_leaves_the_outcome_unknown(reply: Any) -> None
     port = SimulatedPort()
     claims = held(port, 2)
     port.server.drop(claims[0].keys[0])
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     outcomes = renewed(port, *claims)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
-from support.faults import delivered, misheard, raising, reply_lost
+from support.faults import delivered, mismatched, raising, reply_lost
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.requests import (
@@ -188,7 +188,7 @@ def test_refusal_without_a_holder_tells_none() -> None:
 @pytest.mark.parametrize("reply", [None, b"OK", 1, [], [1], {}, b"\xff", [[b"x"]]], ids=repr)
 def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
-    port.faults = [misheard(reply)]
+    port.faults = [mismatched(reply)]
 
     with pytest.raises(ReplyMismatch) as caught:
         run(ask(port, "acquire", claim, claim.keys, 500, until=port.now() + 1))

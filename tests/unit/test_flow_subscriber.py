@@ -302,7 +302,7 @@ def refuse_scripts(process: Waiting, *verbs: str) -> None:
 
 
 def test_deaf_listener_keeps_no_client_alive() -> None:
-    client_state, subscriber = deaf_facts()
+    client_state, subscriber = unavailable_state()
     client = subscriber._port.client
     kept = weakref.ref(client)
 
@@ -314,7 +314,7 @@ def test_deaf_listener_keeps_no_client_alive() -> None:
     assert kept() is None
 
 
-def deaf_facts() -> tuple[ClientState[Any], Subscriber]:
+def unavailable_state() -> tuple[ClientState[Any], Subscriber]:
     """What is known of a client on whose connections nothing can be heard."""
     process = Waiting(SimulatedServer(Clock()))
     lease_loop, port = process.lease_loop, process.port

@@ -12,7 +12,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 from redis_lock_decorators.errors import LockLostError
 
 
-def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
     return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
@@ -39,7 +39,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_loss_in_an_outage_tells_how_long_no_renewal_was_answered_and_the_last_error() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
 
@@ -51,7 +51,7 @@ def test_loss_in_an_outage_tells_how_long_no_renewal_was_answered_and_the_last_e
 
 
 def test_loss_while_a_renewal_hangs_tells_that_it_brought_no_answer() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = swallowed
 
@@ -61,7 +61,7 @@ def test_loss_while_a_renewal_hangs_tells_that_it_brought_no_answer() -> None:
 
 
 def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
     lease_loop.stand_still(20)
@@ -76,7 +76,7 @@ def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> Non
 def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
     options: dict[str, Any],
 ) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, **options)
     port.clock.advance(9)
     lease_loop.stand_still(20)
@@ -87,7 +87,7 @@ def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
 
 
 def test_success_after_failures_leaves_nothing_to_tell() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
     port.clock.advance(5)
@@ -107,7 +107,7 @@ def test_outage_is_told_once_for_all_leases_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    _, port = new_bell()
+    _, port = new_lease_loop()
     leases = [Kept(port, f"lock {number}", expire=10) for number in range(50)]
     port.usual = request_lost
     port.clock.advance(5)
@@ -122,7 +122,7 @@ def test_outage_is_told_once_for_all_leases_and_so_is_its_end(
 
 
 def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     for _ in range(3):
         port.usual = request_lost
@@ -135,7 +135,7 @@ def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_outage_ends_with_the_last_of_its_leases(caplog: pytest.LogCaptureFixture) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     for name in ("a", "b"):
         port.usual = delivered
         lease = Kept(port, name, expire=10)
@@ -147,7 +147,7 @@ def test_outage_ends_with_the_last_of_its_leases(caplog: pytest.LogCaptureFixtur
 
 
 def test_refused_renewals_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     refuse_renewals(port)
     leases = [Kept(port, name, expire=10) for name in "abc"]
 
@@ -161,7 +161,7 @@ def test_refused_renewals_are_told_once(caplog: pytest.LogCaptureFixture) -> Non
 def test_connection_that_was_closed_while_idle_is_no_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [request_lost]
 

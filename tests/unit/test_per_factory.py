@@ -25,7 +25,7 @@ from redis_lock_decorators.errors import ConfigurationError
 HANGS = 10.0
 
 
-class NoBell:
+class NoLoop:
     renewer = wanted = None
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class NoBell:
 
 @pytest.fixture
 def project() -> ClientSource[PrivatePool]:
-    return ClientSource(PrivatePool, NoBell(), awaited=False)  # type: ignore[arg-type]
+    return ClientSource(PrivatePool, NoLoop(), awaited=False)  # type: ignore[arg-type]
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
@@ -228,7 +228,7 @@ def test_factory_in_the_memory_of_another_has_a_client_of_its_own() -> None:
 
 
 def test_projects_share_what_is_known_of_a_client_and_its_connections() -> None:
-    lease_loop: Any = NoBell()
+    lease_loop: Any = NoLoop()
     client = redis.Redis()
 
     one, other = (ClientSource(PrivatePool, lease_loop, awaited=False) for _ in range(2))

@@ -77,10 +77,10 @@ def test_a_port_follows_a_client_that_is_given_another_pool() -> None:
 
     async def use() -> Any:
         first = there.beside(port)
-        assert first._carrier.pool is client.connection_pool  # type: ignore[attr-defined]
+        assert first._transport.pool is client.connection_pool  # type: ignore[attr-defined]
         client.connection_pool = redis.ConnectionPool(port=2)
         assert there.beside(port) is first
-        return first._carrier.pool  # type: ignore[attr-defined]
+        return first._transport.pool  # type: ignore[attr-defined]
 
     assert asyncio.run(use()) is client.connection_pool
 

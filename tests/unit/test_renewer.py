@@ -35,7 +35,7 @@ HOUR = 3600.0
 SOON = 0.05
 
 
-def new_bell(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
+def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
     return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
 
@@ -54,7 +54,7 @@ def assert_told_once_at_its_deadline(lease: Kept) -> None:
 
 
 def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     claim = new_claim("a", expire=10)
     claim.identifier = "handed-over"
     claim.since, claim.entered = port.now() - 0.4, port.now()
@@ -78,7 +78,7 @@ def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -
 def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
     lasts: float, options: dict[str, Any]
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     claim = new_claim("a", expire=10)
     claim.grant = 2500
     claim.since = claim.entered = port.now()
@@ -93,7 +93,7 @@ def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
 
 
 def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     port.latency = 0.5
     taken = port.now()
     lease = Kept(port, "a", expire=10)
@@ -110,7 +110,7 @@ def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None
 def test_no_connection_is_asked_for_early_where_none_is_wanted(
     latency: float, options: dict[str, Any]
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     port.latency = latency
     Kept(port, "a", expire=10, **options)
     port.clock.advance(1)
@@ -119,7 +119,7 @@ def test_no_connection_is_asked_for_early_where_none_is_wanted(
 
 
 def test_lease_is_renewed_every_third_of_it_for_hours() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=30)
     before = port.now()
 
@@ -152,7 +152,7 @@ def test_lease_of_any_length_is_renewed_while_a_half_of_it_is_left(
 
 
 def test_leases_that_are_due_together_are_renewed_by_one_request() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     port.latency = 0
     leases = [Kept(port, f"lock {number}", expire=30) for number in range(300)]
 
@@ -163,7 +163,7 @@ def test_leases_that_are_due_together_are_renewed_by_one_request() -> None:
 
 
 def test_leases_taken_at_different_times_come_to_be_renewed_together() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     leases = []
     for number in range(100):
         leases.append(Kept(port, f"lock {number}", expire=60))
@@ -176,7 +176,7 @@ def test_leases_taken_at_different_times_come_to_be_renewed_together() -> None:
 
 
 def test_leases_of_different_length_that_are_due_together_travel_together() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     port.latency = 0
     short, long = Kept(port, "a", expire=24), Kept(port, "b", expire=48)
 
@@ -189,7 +189,7 @@ def test_leases_of_different_length_that_are_due_together_travel_together() -> N
 
 
 def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a")
     port.server.loaded.clear()
 
@@ -200,7 +200,7 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
 
 
 def test_lease_of_several_slots_is_renewed() -> None:
-    _, port = new_bell(cluster=True)
+    _, port = new_lease_loop(cluster=True)
     lease = Kept(port, "a", "b")
 
     port.clock.advance(60)
@@ -210,7 +210,7 @@ def test_lease_of_several_slots_is_renewed() -> None:
 
 
 def test_earlier_due_time_is_rung_for_though_a_later_one_was_first() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     long = Kept(port, "a", expire=150)
     port.clock.advance(7)
     rang_at = lease_loop.wakes_at
@@ -226,7 +226,7 @@ def test_earlier_due_time_is_rung_for_though_a_later_one_was_first() -> None:
 def test_lease_handed_in_while_others_are_looked_at_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     port.latency = 0
     leases = [Kept(port, "a", expire=300)]
 
@@ -250,7 +250,7 @@ def test_lease_handed_in_while_others_are_looked_at_is_kept(
 
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, swallowed, raising(OSError("no"))])
 def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(3)
 
@@ -265,7 +265,7 @@ def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> N
 
 @pytest.mark.parametrize("fate", [request_lost, swallowed, raising(OSError("no"))])
 def test_outage_is_told_once_at_the_deadline(fate: Fate) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     deadline = lease.claim.deadline
     port.usual = fate
@@ -280,7 +280,7 @@ def test_outage_is_told_once_at_the_deadline(fate: Fate) -> None:
 
 
 def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
 
@@ -295,7 +295,7 @@ def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -
 
 
 def test_pauses_begin_anew_after_a_success() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [request_lost] * 5
     port.clock.advance(6)
@@ -311,7 +311,7 @@ def test_pauses_begin_anew_after_a_success() -> None:
 
 
 def test_loss_is_told_in_time_while_a_renewal_hangs() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = paused(HOUR)  # the reply comes at last, whatever was asked
 
@@ -325,7 +325,7 @@ def test_loss_is_told_in_time_while_a_renewal_hangs() -> None:
 
 
 def test_renewal_that_is_answered_after_the_deadline_does_not_make_it_unlost() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     deadline = lease.claim.deadline
     port.faults = [paused(8)]
@@ -340,7 +340,7 @@ def test_renewal_that_is_answered_after_the_deadline_does_not_make_it_unlost() -
 
 
 def test_renewal_in_time_that_is_read_too_late_is_a_loss() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     deadline = lease.claim.deadline
     while not renewals(port):
@@ -355,7 +355,7 @@ def test_renewal_in_time_that_is_read_too_late_is_a_loss() -> None:
 
 
 def test_stopped_process_tells_the_loss_as_soon_as_it_goes_on() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
 
     lease_loop.stand_still(100)
@@ -369,7 +369,7 @@ def test_stopped_process_tells_the_loss_as_soon_as_it_goes_on() -> None:
 
 
 def test_slow_renewal_counts_from_its_sending() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = slow(2)
 
@@ -380,7 +380,7 @@ def test_slow_renewal_counts_from_its_sending() -> None:
 
 
 def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
-    lease_loop, sick = new_bell()
+    lease_loop, sick = new_lease_loop()
     sound = keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
     leases = [Kept(port, "a", expire=10) for port in (sick, sound)]
     sick.usual = swallowed
@@ -396,7 +396,7 @@ def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
 
 
 def test_sick_node_of_a_cluster_leaves_leases_on_the_others_alive() -> None:
-    _, port = new_bell(cluster=True)
+    _, port = new_lease_loop(cluster=True)
     sick, sound = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
     assert slot_of(sick.key) != slot_of(sound.key)
     port.usual = lambda request: (swallowed if sick.key in request.command else delivered)(request)
@@ -416,7 +416,7 @@ def test_sick_node_of_a_cluster_leaves_leases_on_the_others_alive() -> None:
     ("holder", "why"), [("another-identifier", "another-…"), (None, "its key is gone")]
 )
 def test_lost_key_is_told_with_its_holder(holder: str | None, why: str) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.drop(lease.key)
     if holder is not None:
@@ -432,7 +432,7 @@ def test_lost_key_is_told_with_its_holder(holder: str | None, why: str) -> None:
 
 
 def test_key_of_another_is_not_touched() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.put(lease.key, "another", 60)
 
@@ -444,7 +444,7 @@ def test_key_of_another_is_not_touched() -> None:
 
 
 def test_lost_lease_leaves_the_others_of_its_request_alive() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     port.server.drop(leases[1].key)
 
@@ -455,7 +455,7 @@ def test_lost_lease_leaves_the_others_of_its_request_alive() -> None:
 
 
 def test_lost_lease_is_not_taken_again() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.drop(lease.key)
 
@@ -484,7 +484,7 @@ def be_told_lost(lease: Kept) -> None:
 @pytest.mark.parametrize("end", [release_keys, let_go_in_vain, be_told_lost])
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=30)
     port.clock.advance(after)
 
@@ -500,7 +500,7 @@ def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_nobody_has_any_more_is_not_renewed(after: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, "a", expire=30)]
     key = leases[0].key
     port.clock.advance(after)
@@ -517,7 +517,7 @@ def test_lease_that_nobody_has_any_more_is_not_renewed(after: float) -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_renewed_no_more_is_told_lost_at_its_deadline(after: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=30)
     port.clock.advance(after)
 
@@ -531,7 +531,7 @@ def test_lease_that_is_renewed_no_more_is_told_lost_at_its_deadline(after: float
 
 
 def test_lease_let_go_while_it_is_being_renewed_stays_so() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [paused(1)]
     while not renewals(port):
@@ -547,7 +547,7 @@ def test_lease_let_go_while_it_is_being_renewed_stays_so() -> None:
 
 
 def test_bell_is_silent_after_the_last_lease() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=expire) for name, expire in [("a", 10), ("b", 60), ("c", 1)]]
     port.clock.advance(100)
 
@@ -559,7 +559,7 @@ def test_bell_is_silent_after_the_last_lease() -> None:
 
 
 def test_keeper_keeps_again_after_it_was_idle() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     release_keys(Kept(port, "a"))
     port.clock.advance(60)
     idle = lease_loop.wakes_at
@@ -572,7 +572,7 @@ def test_keeper_keeps_again_after_it_was_idle() -> None:
 
 
 def test_lease_let_go_at_once_is_not_even_looked_at() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
 
     lease = Kept(port, "a")
     lease_loop.renewer.drop(lease.watch)
@@ -581,7 +581,7 @@ def test_lease_let_go_at_once_is_not_even_looked_at() -> None:
 
 
 def test_lease_without_renewal_is_told_lost_at_its_deadline() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, auto_renew=False)
 
     port.clock.advance(60)
@@ -600,7 +600,7 @@ def test_lease_without_renewal_is_told_lost_at_its_deadline() -> None:
 def test_lease_is_renewed_until_its_max_hold_and_no_longer(
     expire: float, thirds: float, latency: float
 ) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     max_hold = expire * thirds / 3
     port.latency = min(latency, max_hold / 20)
     lease = Kept(port, "a", expire=expire, max_hold=max_hold)
@@ -617,7 +617,7 @@ def test_lease_is_renewed_until_its_max_hold_and_no_longer(
 
 
 def test_renewal_that_begins_late_does_not_outlast_max_hold() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, max_hold=16)
     lease_loop.lag = 2  # the event loop is busy with something else
 
@@ -631,7 +631,7 @@ def test_renewal_that_begins_late_does_not_outlast_max_hold() -> None:
 
 
 def test_long_extension_postpones_the_renewal_which_goes_on_after_it() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
     run(extend(port, lease.claim, 100))
@@ -645,7 +645,7 @@ def test_long_extension_postpones_the_renewal_which_goes_on_after_it() -> None:
 
 
 def test_extension_of_a_lease_that_is_not_renewed_is_told_lost_at_its_new_deadline() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, auto_renew=False)
     run(extend(port, lease.claim, 100))
 
@@ -656,7 +656,7 @@ def test_extension_of_a_lease_that_is_not_renewed_is_told_lost_at_its_new_deadli
 
 
 def test_extension_while_a_renewal_is_under_way_is_not_taken_back() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [paused(1)]
     while not renewals(port):
@@ -670,7 +670,7 @@ def test_extension_while_a_renewal_is_under_way_is_not_taken_back() -> None:
 
 
 def test_no_second_renewal_is_sent_while_one_hangs_though_the_lease_was_extended() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [paused(15)]
     port.clock.advance(4)
@@ -683,7 +683,7 @@ def test_no_second_renewal_is_sent_while_one_hangs_though_the_lease_was_extended
 
 
 def test_lease_shortened_by_its_holder_is_renewed_in_time() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=60)
     run(adjust(port, lease.claim, lambda left: 3))
     port.renewer.keep(lease.watch)

@@ -32,7 +32,7 @@ class Failing(Kept):
             raise self.error
 
 
-def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
     return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
@@ -79,7 +79,7 @@ def refuse_renewals(port: SimulatedPort) -> None:
 
 
 def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     refuse_renewals(port)
     lease = Kept(port, "a", expire=10)
 
@@ -91,7 +91,7 @@ def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
 
 
 def test_refusal_that_passed_is_not_told() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     refuse_renewals(port)
     lease = Kept(port, "a", expire=10)
     port.clock.advance(8)
@@ -114,7 +114,7 @@ def test_refusal_that_passed_is_not_told() -> None:
 def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
     error: BaseException, place: int
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     leases[place] = failing(port, f"failing {place}", error, expire=10)
     port.server.drop(leases[place].key)
@@ -132,7 +132,7 @@ def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
 def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
     error: BaseException,
 ) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     ends = [failing(port, name, error, expire=10, auto_renew=False) for name in "abc"]
     lease = Kept(port, "d", expire=10)
 
@@ -147,7 +147,7 @@ def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
 
 
 def test_loss_that_can_never_be_told_is_given_up() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     end = failing(port, "a", RuntimeError("no thread"), expire=10, auto_renew=False)
     end.failures = 1000
 
@@ -159,7 +159,7 @@ def test_loss_that_can_never_be_told_is_given_up() -> None:
 
 @pytest.mark.usefixtures("failing_log")
 def test_others_are_renewed_though_logging_fails() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lost = failing(port, "lost", RuntimeError(), expire=10)
     leases = [Kept(port, name, expire=10) for name in "abc"]
     port.server.drop(lost.key)
@@ -173,7 +173,7 @@ def test_others_are_renewed_though_logging_fails() -> None:
 
 
 def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
     next_look, asked = TrackedLease.next_look, 0
 
@@ -194,7 +194,7 @@ def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lost = failing(port, "the name", RuntimeError("can't start new thread"), expire=10)
     port.server.drop(lost.key)
 
@@ -228,7 +228,7 @@ def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
 def test_next_tick_goes_on_where_one_was_interrupted(
     error: BaseException, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     monkeypatch.setattr(Renewer, "_look", interrupting(error, at))
 
@@ -244,7 +244,7 @@ def test_next_tick_goes_on_where_one_was_interrupted(
 def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
     error: BaseException,
 ) -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     end = failing(port, "a", error, expire=3, auto_renew=False)
     leases = [Kept(port, name, expire=3) for name in "bcd"]
 
@@ -262,7 +262,7 @@ def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("times", [1, 5])
 def test_cancelled_renewal_is_begun_again(steps: int, times: int) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     lease_loop.lag = 0.01
     port.latency = 0.5
@@ -280,7 +280,7 @@ def test_cancelled_renewal_is_begun_again(steps: int, times: int) -> None:
 
 
 def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     start, failures = lease_loop.start, [RuntimeError("no"), RuntimeError("no")]
 
@@ -298,7 +298,7 @@ def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_loss_tells_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
 
     def fail(port: Any) -> Any:
@@ -312,7 +312,7 @@ def test_loss_tells_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch
 
 
 def test_lease_is_renewed_once_its_client_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease, usual, failures = Kept(port, "a", expire=10), lease_loop.port, [RuntimeError("no")] * 3
 
     def fail_at_first(port: Any) -> Any:
@@ -328,7 +328,7 @@ def test_lease_is_renewed_once_its_client_is_there_again(monkeypatch: pytest.Mon
 
 
 def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = paused(HOUR)
 
@@ -346,7 +346,7 @@ def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
 
 
 def test_max_hold_counts_from_the_entry_of_a_waiter() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease = Kept(port, "a", expire=1, max_hold=1)
     claim = taken(port, "b", expire=1)
     claim.entered = claim.since + 0.4  # the lock was handed over before it knew

@@ -16,7 +16,7 @@ from redis_lock_decorators._rules.lease_times import LONGEST_LOOK
 DAY, YEAR = 86_400.0, 365 * 86_400.0
 
 
-def new_bell() -> tuple[SimulatedLoop, SimulatedPort]:
+def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
     return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
@@ -28,7 +28,7 @@ def release_keys(lease: Kept) -> None:
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     short = Kept(port, "short", expire=0.3)
 
     for number in range(2000):
@@ -42,7 +42,7 @@ def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> No
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_GONE)]
     port.clock.advance(1)
 
@@ -55,7 +55,7 @@ def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: f
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=expire)
     port.clock.advance(1)
     release_keys(lease)
@@ -67,7 +67,7 @@ def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> Non
 
 
 def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     leases = [Kept(port, f"lock {number}", expire=YEAR) for number in range(100)]
     port.clock.advance(1000)
 
@@ -80,7 +80,7 @@ def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> 
 
 
 def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
-    _, port = new_bell()
+    _, port = new_lease_loop()
     lease, other = Kept(port, "a", expire=3 * DAY), Kept(port, "b", expire=DAY, auto_renew=False)
 
     port.clock.advance(0.9 * DAY)
@@ -95,7 +95,7 @@ def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
 
 
 def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     while not lease_loop.works and port.now() < 1010:
         port.clock.advance(0.0005)
@@ -108,7 +108,7 @@ def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
 
 
 def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
     watch = lease.watch
@@ -131,7 +131,7 @@ def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> Non
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(after)
 
@@ -143,7 +143,7 @@ def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> 
 
 
 def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
     port.clock.advance(1)
 
@@ -159,7 +159,7 @@ def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
 def test_locks_taken_and_let_go_one_after_the_other_hardly_ever_reach_the_event_loop(
     expire: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease_loop, port = new_bell()
+    lease_loop, port = new_lease_loop()
     port.latency = 0.0001
     reached, call, tick = [0, 0], lease_loop.call, lease_loop.renewer.tick
 

@@ -48,7 +48,7 @@ class Port:
         return entered
 
 
-def new_turn(claim: Claim) -> QueuedWaiter:
+def new_waiter(claim: Claim) -> QueuedWaiter:
     turn = QueuedWaiter(claim.keys[0], claim.identifier, Told())  # type: ignore[arg-type]
     turn.queue_entry, turn.session = "a place", 0
     return turn
@@ -78,7 +78,7 @@ def news_of(turn: QueuedWaiter) -> list[Signal]:
 @SCENES.add
 def a_waiter_leaves_while_it_is_told(switcher: Switcher) -> Scene:
     places, claim = QueueEntries(), new_claim("a")
-    turn, found = new_turn(claim), []
+    turn, found = new_waiter(claim), []
     places.join(turn)
 
     def check() -> None:
@@ -97,7 +97,7 @@ def a_waiter_leaves_while_it_is_told(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def two_waiters_join_and_leave_while_one_is_told(switcher: Switcher) -> Scene:
-    places, turn, other = QueueEntries(), new_turn(new_claim("a")), new_turn(new_claim("b"))
+    places, turn, other = QueueEntries(), new_waiter(new_claim("a")), new_waiter(new_claim("b"))
     places.join(turn)
 
     def come_and_go() -> None:
@@ -119,7 +119,7 @@ def two_waiters_join_and_leave_while_one_is_told(switcher: Switcher) -> Scene:
 @SCENES.add
 def a_waiter_enters_and_leaves_while_it_is_told(switcher: Switcher) -> Scene:
     places, claim = QueueEntries(), held()
-    turn, found = new_turn(claim), []
+    turn, found = new_waiter(claim), []
     places.join(turn)
 
     def come_in() -> None:
@@ -171,7 +171,7 @@ def a_waiter_enters_while_others_are_noted(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_leaves_while_others_are_noted(switcher: Switcher) -> Scene:
-    places, turn = QueueEntries(), new_turn(new_claim("a"))
+    places, turn = QueueEntries(), new_waiter(new_claim("a"))
     places.join(turn)
 
     def check() -> None:

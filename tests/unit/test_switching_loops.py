@@ -86,7 +86,7 @@ class LoopThread(BackgroundWorker):
             self.asked.pop(0)()
 
 
-def room_of(lease_loop: BackgroundLoop) -> LoopThread:
+def loop_thread_of(lease_loop: BackgroundLoop) -> LoopThread:
     """The place that the bell has now."""
     loop_thread = lease_loop._present()
     assert isinstance(loop_thread, LoopThread)
@@ -95,7 +95,7 @@ def room_of(lease_loop: BackgroundLoop) -> LoopThread:
 
 def as_thread(lease_loop: BackgroundLoop, work: Callable[[], object]) -> Callable[[], None]:
     """An operation: what the thread of the bell does."""
-    loop_thread = room_of(lease_loop)
+    loop_thread = loop_thread_of(lease_loop)
     return lambda: loop_thread.be(work)
 
 
@@ -163,7 +163,7 @@ def a_waiter_comes_while_the_thread_ends(switcher: Switcher) -> Scene:
         lease_loop.call(waiting.open)
 
     def check() -> None:
-        loop_thread = room_of(lease_loop)
+        loop_thread = loop_thread_of(lease_loop)
         assert waiting.open in loop_thread.asked
         assert not loop_thread.has_left
 
@@ -175,7 +175,7 @@ def two_threads_ring_first(switcher: Switcher) -> Scene:
     lease_loop = BackgroundLoop()
 
     def check() -> None:
-        loop_thread = room_of(lease_loop)
+        loop_thread = loop_thread_of(lease_loop)
         loop_thread.catches_up()
         assert loop_thread._alarm.at == 1.0
 
@@ -207,11 +207,11 @@ def a_place_is_dismissed_while_its_thread_begins(switcher: Switcher) -> Scene:
 def a_thread_dies_while_a_lease_is_handed_in(switcher: Switcher) -> Scene:
     """Nothing told it to end: an interruption came out of its event loop."""
     lease_loop, lease = BackgroundLoop(), Lease()
-    loop_thread = room_of(lease_loop)
+    loop_thread = loop_thread_of(lease_loop)
 
     def check() -> None:
         assert loop_thread.has_ended
-        assert room_of(lease_loop) is not loop_thread
+        assert loop_thread_of(lease_loop) is not loop_thread
         assert lease.is_rung_for(lease_loop)
 
     return Scene(lambda: lease_loop.renewer.keep(lease.watch), loop_thread._be, check)
@@ -220,10 +220,10 @@ def a_thread_dies_while_a_lease_is_handed_in(switcher: Switcher) -> Scene:
 @SCENES.add
 def the_next_place_begins_while_the_one_before_ends(switcher: Switcher) -> Scene:
     lease_loop, waiting = BackgroundLoop(), Waiting()
-    before = room_of(lease_loop)
+    before = loop_thread_of(lease_loop)
     lease_loop.wanted.add(waiting)
     lease_loop.retire(before)
-    after = room_of(lease_loop)
+    after = loop_thread_of(lease_loop)
     after._pause = lambda seconds: switcher.pause()  # type: ignore[method-assign]
     order: list[str] = []
     before._dismantle = lambda: order.append("closed")  # type: ignore[method-assign]
@@ -231,7 +231,7 @@ def the_next_place_begins_while_the_one_before_ends(switcher: Switcher) -> Scene
 
     def check() -> None:
         assert order == ["closed", "works"]
-        loop_thread = room_of(lease_loop)
+        loop_thread = loop_thread_of(lease_loop)
         loop_thread.catches_up()
         assert waiting.is_open
 

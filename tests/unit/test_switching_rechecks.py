@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.switching import Make, Scene, Scenes, Switcher, name_of
-from unit.test_switching_subscriber import new_listener, new_turn
+from unit.test_switching_subscriber import new_subscriber, new_waiter
 
 from redis_lock_decorators._flow.requests import Refusal
 
@@ -14,8 +14,8 @@ HOLDER = "f" * 32 + "~"
 
 @SCENES.add
 def a_waiter_lines_up_while_it_ticks(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    turn = new_turn("a")
+    lease_loop, subscriber = new_subscriber()
+    turn = new_waiter("a")
     lease_loop.time += 0.5
 
     def line_up() -> None:
@@ -33,8 +33,8 @@ def a_waiter_lines_up_while_it_ticks(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    old, turn = new_turn("a"), new_turn("a", "another")
+    lease_loop, subscriber = new_subscriber()
+    old, turn = new_waiter("a"), new_waiter("a", "another")
     subscriber.join(old)
     subscriber.expect(b"a", Refusal(HOLDER, 5.0), 2.5)
     lease_loop.time += 0.5
@@ -56,8 +56,8 @@ def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher
 
 @SCENES.add
 def a_waiter_hands_in_while_the_alarm_is_put_off(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    turn = new_turn("a")
+    lease_loop, subscriber = new_subscriber()
+    turn = new_waiter("a")
     subscriber.join(turn)
 
     def check() -> None:
@@ -75,8 +75,8 @@ def a_waiter_hands_in_while_the_alarm_is_put_off(switcher: Switcher) -> Scene:
 @SCENES.add
 def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
     """The shortest grant is heeded whoever hands in last."""
-    lease_loop, subscriber = new_listener()
-    one, other = new_turn("a"), new_turn("a", "another")
+    lease_loop, subscriber = new_subscriber()
+    one, other = new_waiter("a"), new_waiter("a", "another")
     subscriber.join(one)
     subscriber.join(other)
 

@@ -30,7 +30,7 @@ class Work:
         self._ended()
 
 
-class Bell:
+class FakeLoop:
     """An event loop that does what other threads ask for later; time passes when it is told to.
 
     Attributes:
@@ -94,7 +94,7 @@ class Lease:
         told: its loss was told.
     """
 
-    def __init__(self, lease_loop: Bell, name: str, **options: Any) -> None:
+    def __init__(self, lease_loop: FakeLoop, name: str, **options: Any) -> None:
         self.told = False
         self.lease_loop = lease_loop
         chosen = Options(**options)
@@ -128,7 +128,7 @@ def lose(lease: Lease) -> None:
 PORT = SimulatedPort()
 
 
-def all_well(lease_loop: Bell, *kept: Lease) -> Callable[[], None]:
+def all_well(lease_loop: FakeLoop, *kept: Lease) -> Callable[[], None]:
     """A check: these leases, and one that is handed in later, are looked after; nothing else is."""
 
     def check() -> None:
@@ -148,7 +148,7 @@ def all_well(lease_loop: Bell, *kept: Lease) -> Callable[[], None]:
 
 @SCENES.add
 def handing_in_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     long, overdue = Lease(lease_loop, "long", expire=60), Lease(lease_loop, "overdue", expire=6)
     long.keep()
     lease_loop.tick()
@@ -158,7 +158,7 @@ def handing_in_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def handing_in_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     due, lease = Lease(lease_loop, "due", expire=3), Lease(lease_loop, "lease", expire=1)
     due.keep()
     lease_loop.tick()
@@ -169,14 +169,14 @@ def handing_in_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def handing_in_the_first_while_ticking_for_nothing(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     lease = Lease(lease_loop, "lease", expire=1)
     return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
 
 
 @SCENES.add
 def taking_back_what_is_new_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     new, lease = Lease(lease_loop, "new", expire=DAY), Lease(lease_loop, "lease", expire=1)
     new.keep()
     lease.keep()
@@ -185,7 +185,7 @@ def taking_back_what_is_new_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def taking_back_the_last_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     last = Lease(lease_loop, "last", expire=30)
     last.keep()
     return Scene(last.drop, lease_loop.tick, all_well(lease_loop))
@@ -193,7 +193,7 @@ def taking_back_the_last_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def taking_back_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
     old.keep()
     lease.keep()
@@ -204,7 +204,7 @@ def taking_back_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     lease = Lease(lease_loop, "lease", expire=3)
     lease.keep()
     lease_loop.tick()
@@ -218,7 +218,7 @@ def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def handing_in_again_and_taking_back_while_ticking(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     lease, other = Lease(lease_loop, "lease", expire=DAY), Lease(lease_loop, "other", expire=3)
     lease.keep()
     other.keep()
@@ -233,14 +233,14 @@ def handing_in_again_and_taking_back_while_ticking(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def two_threads_hand_in_at_once(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
     return Scene(one.keep, other.keep, all_well(lease_loop, one, other))
 
 
 @SCENES.add
 def two_threads_take_back_at_once(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
     one.keep()
     lease_loop.tick()
@@ -250,7 +250,7 @@ def two_threads_take_back_at_once(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def handing_in_while_another_takes_back(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
     other.keep()
     return Scene(one.keep, other.drop, all_well(lease_loop, one))
@@ -258,7 +258,7 @@ def handing_in_while_another_takes_back(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def handing_in_while_the_alarm_is_taken_away(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=1), Lease(lease_loop, "lease", expire=3)
     old.keep()
     lease_loop.tick()
@@ -276,7 +276,7 @@ def handing_in_while_the_alarm_is_taken_away(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def taking_back_while_a_renewal_is_cut_short(switcher: Switcher) -> Scene:
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
     old.keep()
     lease.keep()

@@ -22,7 +22,7 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_sources import ClientSource, Making
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.per_client import PerClient
-from redis_lock_decorators._io.transport import private_pool as lanes
+from redis_lock_decorators._io.transport import private_pool as private_pools
 from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
 
@@ -406,7 +406,7 @@ def is_heard(heard: list[Any], *signal: Signal) -> None:
 # Clients and their connections
 
 
-class NoBell:
+class NoLoop:
     renewer = wanted = None
 
     def __init__(self) -> None:
@@ -427,7 +427,7 @@ def same(found: list[Any], made: list[Any] | None = None) -> Callable[[], None]:
 
 @CLIENTS.add
 def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
-    connections = ClientSource(PrivatePool, NoBell(), awaited=False)  # type: ignore[arg-type]
+    connections = ClientSource(PrivatePool, NoLoop(), awaited=False)  # type: ignore[arg-type]
     made: list[Any] = []
     found: list[Any] = []
 
@@ -446,7 +446,7 @@ def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
 
 @CLIENTS.add
 def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
-    connections = ClientSource(PrivatePool, NoBell(), awaited=False)  # type: ignore[arg-type]
+    connections = ClientSource(PrivatePool, NoLoop(), awaited=False)  # type: ignore[arg-type]
     client, found = redis.Redis(), []
 
     def use() -> None:
@@ -458,7 +458,7 @@ def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
 @CLIENTS.add
 def two_threads_need_a_listener(switcher: Switcher) -> Scene:
     port, found = SimulatedPort(), []
-    client_state = ClientState(redis.Redis(), PrivatePool(), NoBell())  # type: ignore[arg-type]
+    client_state = ClientState(redis.Redis(), PrivatePool(), NoLoop())  # type: ignore[arg-type]
 
     def use() -> None:
         found.append(client_state.subscriber(port, b"a"))
@@ -469,7 +469,7 @@ def two_threads_need_a_listener(switcher: Switcher) -> Scene:
 @CLIENTS.add
 def two_threads_need_a_cohort(switcher: Switcher) -> Scene:
     found: list[Any] = []
-    client_state = ClientState(redis.Redis(), PrivatePool(), NoBell())  # type: ignore[arg-type]
+    client_state = ClientState(redis.Redis(), PrivatePool(), NoLoop())  # type: ignore[arg-type]
 
     def use() -> None:
         found.append(client_state.cohort(b"a", 1000))
@@ -511,7 +511,7 @@ def answered() -> None:
     """A line on which a request waits for its reply."""
 
 
-def new_lane(*wires: Wire) -> tuple[PrivatePool, list[Wire]]:
+def new_private_pool(*wires: Wire) -> tuple[PrivatePool, list[Wire]]:
     private_pool = PrivatePool()
     private_pool._idle += wires  # type: ignore[arg-type]
     return private_pool, list(wires)
@@ -537,31 +537,31 @@ def in_order(private_pool: PrivatePool, wires: list[Wire]) -> Callable[[], None]
 
 @LANE.add
 def two_threads_send_requests(switcher: Switcher) -> Scene:
-    private_pool, wires = new_lane(Wire(), Wire())
+    private_pool, wires = new_private_pool(Wire(), Wire())
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def two_threads_want_the_last_connection(switcher: Switcher) -> Scene:
-    private_pool, wires = new_lane(Wire())
+    private_pool, wires = new_private_pool(Wire())
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def two_threads_find_stale_connections(switcher: Switcher) -> Scene:
-    private_pool, wires = new_lane(*[Wire(is_stale=True) for _ in range(3)])
+    private_pool, wires = new_private_pool(*[Wire(is_stale=True) for _ in range(3)])
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
 @LANE.add
 def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
-    private_pool, wires = new_lane(Wire(), Wire(), Wire())
+    private_pool, wires = new_private_pool(Wire(), Wire(), Wire())
     return Scene(exchanging(private_pool), private_pool.drop, in_order(private_pool, wires))
 
 
 @LANE.add
 def a_connection_breaks_while_a_request_is_sent(switcher: Switcher) -> Scene:
-    private_pool, wires = new_lane(Wire(), Wire(is_broken=True), Wire(is_broken=True))
+    private_pool, wires = new_private_pool(Wire(), Wire(is_broken=True), Wire(is_broken=True))
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
@@ -573,6 +573,6 @@ ALL = [(scenes, scene) for scenes in GROUPS for scene in scenes]
 def test_promises_are_kept_whatever_the_order_of_lines(
     scenes: Scenes, scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "connected", lambda pool, until: Wire())
+    monkeypatch.setattr(private_pools, "connected", lambda pool, until: Wire())
 
     assert scenes.explore(scene) > 5

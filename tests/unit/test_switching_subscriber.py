@@ -30,7 +30,7 @@ class Subscription:
         pass
 
 
-class Bell:
+class FakeLoop:
     """An event loop that does what it is asked to later, when it is told to.
 
     Attributes:
@@ -66,7 +66,7 @@ class Bell:
     def call(self, function: Callable[[], object]) -> None:
         self._calls.append(function)
 
-    def alarm(self, ring: Callable[[], None]) -> Bell:
+    def alarm(self, ring: Callable[[], None]) -> FakeLoop:
         self.wake_at = ring
         return self
 
@@ -97,13 +97,13 @@ class Told:
         self.signal.append(signal)
 
 
-def new_listener(*, is_open: bool = True) -> tuple[Bell, Subscriber]:
+def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
     """A listener; an open one has a waiter that stays."""
-    lease_loop = Bell()
+    lease_loop = FakeLoop()
     subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"z", lambda _: None)  # type: ignore[arg-type]
     lease_loop.answer = subscriber._hear
     if is_open:
-        subscriber.join(new_turn("z"))
+        subscriber.join(new_waiter("z"))
         lease_loop._calls.clear()
         subscriber._is_alive = subscriber._is_introduced = True
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
@@ -113,7 +113,7 @@ def new_listener(*, is_open: bool = True) -> tuple[Bell, Subscriber]:
     return lease_loop, subscriber
 
 
-def new_turn(name: str, identifier: str | None = None) -> QueuedWaiter:
+def new_waiter(name: str, identifier: str | None = None) -> QueuedWaiter:
     turn = QueuedWaiter(name.encode(), identifier or f"identifier of {name}", Told())  # type: ignore[arg-type]
     turn.queue_entry = f"channel|{turn.identifier}|2500"
     return turn
@@ -121,8 +121,8 @@ def new_turn(name: str, identifier: str | None = None) -> QueuedWaiter:
 
 @SCENES.add
 def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener(is_open=False)
-    turn, knows = new_turn("a"), []
+    lease_loop, subscriber = new_subscriber(is_open=False)
+    turn, knows = new_waiter("a"), []
 
     def join() -> None:
         subscriber.join(turn)
@@ -144,8 +144,8 @@ def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener(is_open=False)
-    one, other = new_turn("a"), new_turn("b")
+    lease_loop, subscriber = new_subscriber(is_open=False)
+    one, other = new_waiter("a"), new_waiter("b")
 
     def check() -> None:
         lease_loop.goes_on(1000)
@@ -156,8 +156,8 @@ def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener(is_open=False)
-    old, new = new_turn("a"), new_turn("b")
+    lease_loop, subscriber = new_subscriber(is_open=False)
+    old, new = new_waiter("a"), new_waiter("b")
     subscriber.join(old)
 
     def check() -> None:
@@ -169,10 +169,10 @@ def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def the_only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener(is_open=False)
+    lease_loop, subscriber = new_subscriber(is_open=False)
     ended: list[Subscriber] = []
     subscriber._end = ended.append
-    turn = new_turn("a")
+    turn = new_waiter("a")
 
     def check() -> None:
         lease_loop.goes_on(1000)
@@ -188,8 +188,8 @@ def the_only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    turn = new_turn("a")
+    lease_loop, subscriber = new_subscriber()
+    turn = new_waiter("a")
     subscriber.join(turn)
     lease_loop.time += 0.5
     return Scene(
@@ -199,7 +199,7 @@ def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
+    lease_loop, subscriber = new_subscriber()
     over, claim = new_claim("a"), new_claim("b")
     over.ended = True
     claim.take(lease_loop.time)
@@ -216,8 +216,8 @@ def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    turn = new_turn("a")
+    lease_loop, subscriber = new_subscriber()
+    turn = new_waiter("a")
     subscriber.is_open, subscriber._subscription = False, None
 
     def check() -> None:
@@ -230,8 +230,8 @@ def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
-    turn = new_turn("a")
+    lease_loop, subscriber = new_subscriber()
+    turn = new_waiter("a")
     subscriber.is_open = False
 
     def check() -> None:
@@ -245,7 +245,7 @@ def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
+    lease_loop, subscriber = new_subscriber()
     claims = [new_claim("a"), new_claim("b")]
     for claim in claims:
         claim.take(lease_loop.time)
@@ -260,7 +260,7 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
-    lease_loop, subscriber = new_listener()
+    lease_loop, subscriber = new_subscriber()
     claim = new_claim("a")
     claim.take(lease_loop.time)
     claim.grant = 300  # its note is due before anything else
@@ -278,7 +278,7 @@ def entering(subscriber: Subscriber, claim: Claim) -> Callable[[], None]:
     return lambda: subscriber.enter(claim.identifier, claim, "channel|a place|2500")
 
 
-def goes_on(lease_loop: Bell, subscriber: Subscriber) -> None:
+def goes_on(lease_loop: FakeLoop, subscriber: Subscriber) -> None:
     """It still sends PING, for the waiter that stays."""
     lease_loop.started.clear()
     lease_loop.goes_on(lease_loop.time + 1)

@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 MOST = 100
 
 
-class Bell(Protocol):
+class AdmissionLoop(Protocol):
     """What an admission needs of the event loop."""
 
     def call(self, function: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class Admission:
 
     __slots__ = ("_goes_on", "_lease_loop", "_steps", "_untold")
 
-    def __init__(self, lease_loop: Bell) -> None:
+    def __init__(self, lease_loop: AdmissionLoop) -> None:
         self._lease_loop = lease_loop
         self._untold: deque[QueuedWaiter] = deque()
         self._steps = 0

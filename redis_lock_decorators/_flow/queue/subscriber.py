@@ -37,7 +37,7 @@ LATE = 0.25
 LINGER = 1.0
 
 
-class Bell(Loop, Protocol):
+class SubscriberLoop(Loop, Protocol):
     """What a listener needs of the event loop that it works on.
 
     Attributes:
@@ -76,7 +76,7 @@ class Subscriber:
 
     def __init__(
         self,
-        lease_loop: Bell,
+        lease_loop: SubscriberLoop,
         port: Port,
         channel: str,
         key: bytes,
@@ -98,8 +98,8 @@ class Subscriber:
         self._wakes_at = math.inf
         self._subscription: Subscription | None = None
         self._opens_by = math.inf
-        self._hearing = hearing or Reachability()
-        self._is_unavailable = lease_loop.now() < self._hearing.unavailable_until
+        self._reachability = hearing or Reachability()
+        self._is_unavailable = lease_loop.now() < self._reachability.unavailable_until
         self._is_alive = self._has_ended = self._has_opened = False
         self._run_id: bytes | None = None
         self._is_introduced = False
@@ -115,7 +115,7 @@ class Subscriber:
     @property
     def unavailable_until(self) -> float:
         """When another listener may be told."""
-        return self._hearing.unavailable_until
+        return self._reachability.unavailable_until
 
     def join(self, waiter: QueuedWaiter) -> None:
         """Let a waiter be told. Unless this is open, it is told when it is."""
@@ -294,8 +294,8 @@ class Subscriber:
         if is_unknown(self._port, error):
             return
         if not isinstance(error, NotReceived) and not self._port.is_answer(error):
-            self._hearing.warn(error, self.channel)  # no thread could be started, or the like
-        elif self._hearing.is_unavailable(error, self.channel, self._lease_loop.now()):
+            self._reachability.warn(error, self.channel)  # no thread could be started, or the like
+        elif self._reachability.is_unavailable(error, self.channel, self._lease_loop.now()):
             self._become_unavailable()
 
     def _become_unavailable(self) -> None:
@@ -316,7 +316,7 @@ class Subscriber:
             self._lease_loop.start(self._begin())
         elif message[:1] == [b"pong"]:
             self._unanswered = None
-            self._hearing.works()
+            self._reachability.works()
             self._evidence = max(self._evidence, self._sent(message[-1]))
         elif message[:1] == [b"message"]:
             self._hear_word(message[-1])
@@ -327,7 +327,7 @@ class Subscriber:
         if word is None:
             return
         if word.kind == b"turn":
-            self._hearing.tells()
+            self._reachability.tells()
         ear = Received(self.session, self._run_id, self._evidence, self._lease_loop.now())
         left = self._entries.receive(word, ear)
         if left is not None:
@@ -388,7 +388,7 @@ class Subscriber:
         """Hear no more: nobody here may have a lapsed lock handed on, so no word of it may come."""
         if self._is_unavailable:
             return
-        self._hearing.bar(error, self._lease_loop.now())
+        self._reachability.bar(error, self._lease_loop.now())
         self._become_unavailable()
         if self._subscription is not None:
             self._close(self._subscription)

@@ -26,7 +26,7 @@ from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules import lease_times as lease_times
 from redis_lock_decorators._rules.timer_wheel import TimerWheel
 
-__all__ = ["Bell", "Renewer", "TrackedLease"]
+__all__ = ["Renewer", "RenewerLoop", "TrackedLease"]
 
 
 #: So many leases taken back are left on the wheel until the next look.
@@ -37,7 +37,7 @@ CUT = 0.02
 MOST_TELLS = 10
 
 
-class Bell(Loop, Protocol):
+class RenewerLoop(Loop, Protocol):
     """What a keeper needs of the event loop that it works on.
 
     Attributes:
@@ -67,7 +67,7 @@ class Renewer:
     time or the event loop sees what the thread handed in.
     """
 
-    def __init__(self, lease_loop: Bell) -> None:
+    def __init__(self, lease_loop: RenewerLoop) -> None:
         self._lease_loop = lease_loop
         self._new: set[TrackedLease] = set()
         self._gone: set[TrackedLease] = set()

@@ -134,7 +134,8 @@ class BackgroundLoop:
 
     def rest(self) -> None:
         """By a place itself: end it, if there is nothing to do."""
-        helper_threads.begin()  # what waits for a thread keeps the place; what was said just now has none yet
+        # What waits for a thread keeps the worker; what was logged just now has none yet.
+        helper_threads.begin()
         loop_thread, mine = self.loop_threads.get(PRESENT), here()
         if (
             self.is_idle()
@@ -239,8 +240,8 @@ def background_loop() -> BackgroundLoop:
 
 def caller_loop() -> CallerLoop:
     """The bell of the running event loop."""
-    loop, bells = asyncio.get_running_loop(), _loops.loops
-    if loop not in bells:
-        forget_closed(bells)
-        bells[loop] = CallerLoop()
-    return bells[loop]
+    loop, lease_loops = asyncio.get_running_loop(), _loops.loops
+    if loop not in lease_loops:
+        forget_closed(lease_loops)
+        lease_loops[loop] = CallerLoop()
+    return lease_loops[loop]

@@ -35,12 +35,12 @@ class PoolTransport:
     Where the pool is small, or if it ``keeps`` none, the connection is given back after each trip.
     """
 
-    __slots__ = ("_courier", "_is_closed", "_keeps", "_last", "_named", "_returning", "pool")
+    __slots__ = ("_batcher", "_is_closed", "_keeps", "_last", "_named", "_returning", "pool")
 
     may_resend = False
 
     def __init__(self, batcher: RequestBatcher, pool: Any, named: bool, keeps: bool = True) -> None:
-        self._courier = batcher
+        self._batcher = batcher
         self.pool = pool
         self._named = named
         self._keeps = keeps and getattr(pool, "max_connections", 0) >= SPARE
@@ -50,7 +50,7 @@ class PoolTransport:
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         try:
-            borrowed = self._courier.kept
+            borrowed = self._batcher.kept
             self._look_whether_closed(borrowed or self._last, commands)
             if borrowed is not None and not borrowed.is_usable():
                 self._spoil(borrowed)
@@ -59,7 +59,7 @@ class PoolTransport:
         except BaseException as error:
             client_errors.unsent(error)
             raise
-        under_way = self._courier.under_way = Exchange(
+        under_way = self._batcher.under_way = Exchange(
             borrowed.connection, until, borrowed.patience
         )
         replies: list[Any] = []
@@ -81,10 +81,10 @@ class PoolTransport:
                 raise failure from failure.__cause__
             return replies + [client_errors.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
-            self._courier.under_way = None
+            self._batcher.under_way = None
         if self._is_closed or client_errors.are_elsewhere(replies):
             self._spoil(borrowed)
-        elif self._courier.kept is not borrowed:
+        elif self._batcher.kept is not borrowed:
             self._returning.append(borrowed)
             self._last = borrowed
         if self._returning:
@@ -96,7 +96,7 @@ class PoolTransport:
 
     async def rest(self) -> None:
         """Give back the connection that is kept."""
-        kept, self._courier.kept = self._courier.kept, None
+        kept, self._batcher.kept = self._batcher.kept, None
         if kept is not None:
             self._returning.append(kept)
         await self._return()
@@ -105,10 +105,10 @@ class PoolTransport:
         return client_errors.no_reply(self.pool)
 
     async def drop_idle_connections(self) -> None:
-        if self._courier.under_way is not None:
-            self._courier.under_way.end()
-        elif self._courier.kept is not None:
-            self._spoil(self._courier.kept)
+        if self._batcher.under_way is not None:
+            self._batcher.under_way.end()
+        elif self._batcher.kept is not None:
+            self._spoil(self._batcher.kept)
             await self._return()
 
     def _look_whether_closed(
@@ -130,21 +130,21 @@ class PoolTransport:
         return borrowed
 
     async def _opened(self, name: str, until: float) -> BorrowedConnection:
-        self._courier.opening = self._beside
+        self._batcher.opening = self._beside
         try:
             async with timeout(until - monotonic()):
                 await self._return()
-                return self._courier.kept or await self._lent(name, until)
+                return self._batcher.kept or await self._lent(name, until)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
         finally:
-            self._courier.opening = None
+            self._batcher.opening = None
 
     def _keep(self, borrowed: BorrowedConnection) -> bool:
         """Keep a connection for the next trips, if it may be and there is no other; whether so."""
-        kept = self._courier.kept
+        kept = self._batcher.kept
         if kept is None and self._keeps and borrowed.is_of_pool and not self._is_closed:
-            kept = self._courier.kept = borrowed
+            kept = self._batcher.kept = borrowed
         return kept is borrowed
 
     async def _forgo(self, borrowed: BorrowedConnection) -> None:
@@ -165,8 +165,8 @@ class PoolTransport:
 
     def _spoil(self, borrowed: BorrowedConnection) -> None:
         borrowed.spoil()
-        if self._courier.kept is borrowed:
-            self._courier.kept = None
+        if self._batcher.kept is borrowed:
+            self._batcher.kept = None
         if borrowed not in self._returning:
             self._returning.append(borrowed)
 

@@ -157,11 +157,11 @@ class ThreadTransport:
 
     def __init__(self, client: Any, client_state: ClientState[Any]) -> None:
         self._client = client
-        self._facts = client_state
+        self._client_state = client_state
         self._calls: dict[object, asyncio.Future[Any]] = {}
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        node = self._facts.node(self._client, commands[0])
+        node = self._client_state.node(self._client, commands[0])
         try:
             async with timeout(until - monotonic()):
                 while (call := self._calls.get(node)) is not None and not call.done():

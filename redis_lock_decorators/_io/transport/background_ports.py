@@ -53,8 +53,8 @@ class BackgroundPort(AsyncioPort):
 
     def follow(self, client: Any) -> None:
         """Use the pool that the client has now: a program may give it another."""
-        if isinstance(self._carrier, ConnectionTransport):
-            self._carrier.pool = client.connection_pool
+        if isinstance(self._transport, ConnectionTransport):
+            self._transport.pool = client.connection_pool
 
     @property
     def client(self) -> Any:

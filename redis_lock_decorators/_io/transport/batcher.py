@@ -318,8 +318,8 @@ class RequestBatcher:
     def _leave_stuck(self) -> None:
         """Give up the exchange of a caller that nobody will wake any more.
 
-        Work in the background is carried on by another task (see ``_io.background.supervised``). What asyncio
-        has lost of a program's own task is the program's; but the others are to go on.
+        Work in the background is carried on by another task (see ``supervised``). What asyncio has
+        lost of a program's own task is the program's; but the others are to go on.
         """
         bearer, (former, since), self._stuck = self._bearer, self._stuck, (None, 0.0)
         if not inspect.iscoroutine(bearer) or inspect.getcoroutinestate(bearer) not in UNDER_WAY:

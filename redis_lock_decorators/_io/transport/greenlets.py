@@ -31,25 +31,25 @@ class GreenletPort:
 
     def __init__(self, port: BlockingPort, loop_thread: GreenletWorker) -> None:
         self._port = port
-        self._room = loop_thread
+        self._loop_thread = loop_thread
         self.sleep = loop_thread.sleep
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
     async def send(self, *command: Any, until: float) -> Any:
-        with self._room.aside():
+        with self._loop_thread.aside():
             return await self._port.send(*command, until=until)
 
     async def send_urgent(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        with self._room.aside():
+        with self._loop_thread.aside():
             return await self._port.send_together(*commands, until=until)
 
     async def drop_idle_connections(self) -> None:
-        with self._room.aside():
+        with self._loop_thread.aside():
             await self._port.drop_idle_connections()
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
@@ -60,8 +60,8 @@ class GreenletPort:
         async def one(place: int, work: Awaitable[T]) -> None:
             found[place] = await work
 
-        workers = [self._room.worker(one(place, work)) for place, work in enumerate(works)]
-        with self._room.aside():
+        workers = [self._loop_thread.worker(one(place, work)) for place, work in enumerate(works)]
+        with self._loop_thread.aside():
             for worker in workers:
                 if worker is not None:
                     worker.join()
@@ -71,9 +71,9 @@ class GreenletPort:
 
     async def subscription(self, key: bytes) -> Subscription:
         leads_there = lookout(self._port.client)
-        with self._room.aside():
+        with self._loop_thread.aside():
             connection = subscription_connection(self._port.client, key)
-        return GreenletSubscription(connection, self._room, leads_there)
+        return GreenletSubscription(connection, self._loop_thread, leads_there)
 
 
 class GreenletSubscription:
@@ -83,7 +83,7 @@ class GreenletSubscription:
         self, connection: Any, loop_thread: GreenletWorker, leads_there: LeadsThere = bool
     ) -> None:
         self._connection = connection
-        self._room = loop_thread
+        self._loop_thread = loop_thread
         self._leads_there = leads_there
         self._is_closed = False
         home = type(connection._sock).__module__
@@ -93,13 +93,13 @@ class GreenletSubscription:
         if not self._leads_there(self._connection):
             self.abort()
             return
-        with self._room.aside():
+        with self._loop_thread.aside():
             self._connection.send_command(*command)
 
     async def receive(self, tell: Callable[[Any], None]) -> None:
         try:
             while not self._is_closed:
-                with self._room.aside():
+                with self._loop_thread.aside():
                     replies = [self._reply()] if self._is_there() else []
                 for reply in replies:
                     if not self._is_closed:
@@ -112,7 +112,7 @@ class GreenletSubscription:
 
     async def close(self) -> None:
         self._is_closed = True
-        with self._room.aside():
+        with self._loop_thread.aside():
             self._connection.disconnect()
 
     def abort(self) -> None:

@@ -30,11 +30,11 @@ class ClientState(Protocol):
 class BlockingWatch:
     """A key watched by a blocking client."""
 
-    __slots__ = ("_client", "_facts", "_options", "_pipeline")
+    __slots__ = ("_client", "_client_state", "_options", "_pipeline")
 
     def __init__(self, client: Any, client_state: ClientState) -> None:
         self._client = client
-        self._facts = client_state
+        self._client_state = client_state
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
 
@@ -62,7 +62,7 @@ class BlockingWatch:
             raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        if not self._facts.has_transacted:
+        if not self._client_state.has_transacted:
             return self._execute_first(commands)
         _queue(self._pipeline, commands)
         try:
@@ -70,7 +70,7 @@ class BlockingWatch:
         except Exception as error:
             if client_errors.is_change(error):
                 return None
-            failure = _meant(self._client, self._facts, error)
+            failure = _meant(self._client, self._client_state, error)
             raise failure from failure.__cause__
         return replies
 
@@ -91,7 +91,7 @@ class BlockingWatch:
         if refused is not None:
             self._drop()  # older servers are still in the transaction if EXEC is refused
             raise refused
-        self._facts.has_transacted = True
+        self._client_state.has_transacted = True
         self._pipeline.watching = False
         return _done(replies[-1])
 
@@ -117,11 +117,11 @@ class BlockingWatch:
 class TaskWatch:
     """A key watched by an asyncio client."""
 
-    __slots__ = ("_client", "_facts", "_options", "_pipeline")
+    __slots__ = ("_client", "_client_state", "_options", "_pipeline")
 
     def __init__(self, client: Any, client_state: ClientState) -> None:
         self._client = client
-        self._facts = client_state
+        self._client_state = client_state
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
 
@@ -147,7 +147,7 @@ class TaskWatch:
             raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        if not self._facts.has_transacted:
+        if not self._client_state.has_transacted:
             return await self._execute_first(commands)
         _queue(self._pipeline, commands)
         try:
@@ -155,7 +155,7 @@ class TaskWatch:
         except Exception as error:
             if client_errors.is_change(error):
                 return None
-            failure = _meant(self._client, self._facts, error)
+            failure = _meant(self._client, self._client_state, error)
             raise failure from failure.__cause__
         return replies
 
@@ -176,7 +176,7 @@ class TaskWatch:
         if refused is not None:
             await self._drop()  # older servers are still in the transaction if EXEC is refused
             raise refused
-        self._facts.has_transacted = True
+        self._client_state.has_transacted = True
         self._pipeline.watching = False
         return _done(replies[-1])
 
