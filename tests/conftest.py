@@ -6,6 +6,7 @@ import gc
 import inspect
 import itertools
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for kind, said in report.user_properties:
                 if kind == "found":
                     terminalreporter.write_line(str(said))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def left_by_others() -> None:
+    """What tests of another file have left is collected before those of this one begin."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

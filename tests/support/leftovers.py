@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._lua import NOTED
+from redis_lock_decorators._lua import KEPT, NOTED
 from support.fronts import LEGACY, AsyncioFront, BlockingFront
 
 #: Seconds within which anything expected must happen, on a busy machine.
@@ -86,14 +86,18 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a record, which expires within half a minute."""
-    if not key.endswith(b"~:released"):
+    """Whether this is such a record, which expires by itself within a minute (decision 0038).
+
+    Records of waiters stay for that long where the lease of a lock has expired, for nobody is there
+    to delete them.
+    """
+    if not key.endswith((b"~:released", b"~:waiters")):
         return False
     try:
         left = client.pttl(key)
     except ResponseError:  # the key belongs to another node, which is checked too
         return True
-    return bool(left != -1 and left <= NOTED)
+    return bool(left != -1 and left <= (NOTED if key.endswith(b"~:released") else KEPT))
 
 
 @contextlib.contextmanager

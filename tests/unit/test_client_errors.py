@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import redis
-import redis.asyncio
 import redis.exceptions as client
 
 from redis_lock_decorators._io.client_errors import (
@@ -395,9 +394,9 @@ def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
     assert not was_sent(error)
 
 
-def used_while_closed() -> Exception:
+def used_while_closed(library: Any) -> Exception:
     """What a library raises whose connection another task has closed meanwhile."""
-    used = redis.asyncio.Connection()
+    used = library.Connection()
     used._parser.on_disconnect()
     try:
         asyncio.run(used._send_packed_command([b"PING"]))
@@ -412,12 +411,13 @@ class BrokenHook(redis.CredentialProvider):
 
 
 def test_a_connection_that_somebody_closed_meanwhile_is_an_unknown_outcome() -> None:
-    error = used_while_closed()
+    library = pytest.importorskip("redis.asyncio")
+    error = used_while_closed(library)
 
     assert is_outcome(error)
     assert is_unknown(error)
-    assert isinstance(meant(redis.asyncio.Redis(), error), client.ConnectionError)
-    assert meant(redis.asyncio.Redis(), error).__cause__ is error
+    assert isinstance(meant(library.Redis(), error), client.ConnectionError)
+    assert meant(library.Redis(), error).__cause__ is error
 
 
 def test_the_same_error_of_a_hook_is_the_hooks() -> None:
