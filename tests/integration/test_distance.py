@@ -15,8 +15,7 @@ from support.distance import distant
 from support.fronts import do
 from support.leftovers import TIDY_FRONTS
 
-from redis_lock_decorators import RedisLock
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import RedisLock, _lua
 from redis_lock_decorators.lock import Lock
 
 FRONTS = TIDY_FRONTS
@@ -45,13 +44,13 @@ class Visitors:
     """
 
     def __init__(self, front, place, name, expire):
-        self.front, self.queue_entry, self.name, self.expire = front, place, name, expire
+        self.front, self.place, self.name, self.expire = front, place, name, expire
         self.told, self.inside, self.entered = [], set(), []
         self.clients = {}
 
     def lock(self, way, number):
         whose = way if way == "cohort" else (way, number)
-        client = self.clients.get(whose) or self.front.client(self.queue_entry)
+        client = self.clients.get(whose) or self.front.client(self.place)
         self.clients[whose] = client
         name, patience = f"{self.name}:{way}", 60 * self.expire
         if way == "drop-in":

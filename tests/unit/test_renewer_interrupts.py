@@ -17,10 +17,9 @@ from support.interruptions import Interrupted, Interruption, Limited, interrupt_
 from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
-from redis_lock_decorators._flow.renewal import renewed_lease as renewed_lease
-from redis_lock_decorators._flow.renewal import renewer as renewer
+from redis_lock_decorators._flow.renewal import renewed_lease, renewer
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._rules import timer_wheel as timer_wheel
+from redis_lock_decorators._rules import timer_wheel
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators.asyncio._cancellation import LOST, running
@@ -163,8 +162,8 @@ def test_loss_is_told_by_the_next_call_whichever_line_of_the_first_is_interrupte
         loop.call_soon(step)
         for _ in range(3):
             await asyncio.sleep(0)
-        assert scene.count in (1, 2), interruption.queue_entry
-        assert scene.cut == 1, interruption.queue_entry
+        assert scene.count in (1, 2), interruption.location
+        assert scene.cut == 1, interruption.location
         task.cancel()
 
     def work(interruption: Interruption) -> None:

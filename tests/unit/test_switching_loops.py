@@ -13,7 +13,7 @@ from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
-from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators._rules.options import Options
@@ -75,7 +75,7 @@ class LoopThread(BackgroundWorker):
 
     def be(self, work: Callable[[], object]) -> None:
         """Be its thread, which does this, and ends if it was told to."""
-        threading.current_thread().queue_entry = self  # type: ignore[attr-defined]
+        threading.current_thread().place = self  # type: ignore[attr-defined]
         work()
         if self.has_left:
             self._end()
