@@ -231,7 +231,7 @@ def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any]]]:
     if kind is Kind.GENERATOR:
         return _generator, RedisLock
     from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
-    from redis_lock_decorators.asyncio import _wrappers as _wrappers
+    from redis_lock_decorators.asyncio import _wrappers
 
     wrap = _wrappers.coroutine if kind is Kind.COROUTINE else _wrappers.async_generator
     return wrap, AsyncRedisLock

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 from weakref import ref
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim, Clock, is_resting
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_group
@@ -105,8 +105,8 @@ def _placed(
     return refusal._replace(why=f"{shown(lock_name)} is held by {shortened(refusal.holder)}")
 
 
-def _timed(claim: Claim, sent: float, *client_state: Any) -> Refusal | None:
-    *found, time = client_state
+def _timed(claim: Claim, sent: float, *answer: Any) -> Refusal | None:
+    *found, time = answer
     claim.clock = Clock(sent, int(time), not found)
     return refusal_of(*found) if found else None
 

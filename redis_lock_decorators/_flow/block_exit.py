@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redis_lock_decorators._flow import unanswered_releases as unanswered_releases
+from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
-from redis_lock_decorators._rules import durations, keys
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import durations, keys, lease_times
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 
@@ -94,15 +93,15 @@ class Claim:
         fencing: the acquisition is to be numbered.
         fence: its number, if it is held and numbered.
         replicas: how many replicas must know of it before it counts as held.
-        place: where it waits in a queue, so that letting go begins there; None if it does not.
+        queue_entry: where it waits in a queue, so that a release begins there; None if it does not.
         has_queued: it was waited for in a queue, so others may wait too.
         queue_record: what the listener of that queue knows of it as the holder; None if nothing.
         cohort: with whom it shares a place in the queue, if it does.
         local: how it waits there, until it holds what it was given.
-        heir: to whom its lease is passed on there, until that is done.
+        successor: to whom its lease is passed on there, until that is done.
         passes: how often its lease was passed on within the process.
         rest: until when the lock stands after its holder has let it go.
-        leaving: it is being let go, so nothing may lengthen it.
+        releasing: it is being let go, so nothing may lengthen it.
         asking: it was asked to be let go, and what became of that was not noted: an exception from
             outside may have come at any line.
         doubtful: keys that a request without an answer, sent in time, may have let go already.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from redis_lock_decorators._flow import error_notes as error_notes
+from redis_lock_decorators._flow import error_notes
 from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim, new_identifier
 from redis_lock_decorators._flow.port import Port

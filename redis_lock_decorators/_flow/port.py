@@ -40,11 +40,11 @@ class Port(Protocol):
 
     Attributes:
         slotted: keys of different slots cannot go into one script (a cluster).
-        resends: the client may send a command again by itself after a lost reply.
+        may_resend: the client may send a command again by itself after a lost reply.
         transacts: the client has WATCH.
         serials: numbers for requests, each given once in this process.
         held: the claims this process holds through this client, by key.
-        contenders: who competes for keys here, in the order in which they began.
+        arrivals: who competes for keys here, in the order in which they began.
         client: the client itself; requests for one client may travel together.
     """
 

@@ -22,8 +22,7 @@ from redis_lock_decorators._flow.requests import (
     may_have_run,
     persist,
 )
-from redis_lock_decorators._rules import durations
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 

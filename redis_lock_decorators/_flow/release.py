@@ -6,8 +6,7 @@ import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
 
-from redis_lock_decorators._flow import fork as fork
-from redis_lock_decorators._flow import unanswered_releases as unanswered_releases
+from redis_lock_decorators._flow import fork, unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.port import Port

@@ -54,8 +54,8 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                 return Refusal(None, why=OTHER_DATA)
             if holder != claim.identifier:
                 break
-            _, queue, client_state = with_queue((key,))
-            others = (("HDEL", client_state, GRANTED), ("EXISTS", queue))
+            _, queue, facts = with_queue((key,))
+            others = (("HDEL", facts, GRANTED), ("EXISTS", queue))
             done = await watched.execute(_parting_command(port, claim, key), *others)
     if holder != claim.identifier:
         return await _found(port, claim, key, holder, until)
@@ -179,7 +179,7 @@ async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
 
     async def recheck(until: float) -> None:
         try:
-            await ask(port, "recheck", claim, keys, until=until, read=lambda *client_state: None)
+            await ask(port, "recheck", claim, keys, until=until, read=lambda *seen: None)
         except Exception as error:
             if not is_torn(port, error):  # while its slot is moving nobody can be handed it
                 raise

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import six
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim, new_identifier
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.timeouts import Until, extended, repeated

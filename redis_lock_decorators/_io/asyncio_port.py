@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.requests import ROUND_TRIP
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.alarm import sleep
 from redis_lock_decorators._io.background.supervised import LOOK, start, together, works
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
@@ -88,7 +88,7 @@ class AsyncioPort:
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
         self.may_resend = transport.may_resend
-        self._batcher = client_state.private_pool
+        self._batcher = client_state.sender
         self._transport = transport
         self._new_line = new_line
 
@@ -193,7 +193,7 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
     """
     if not client_state.is_untouched(client):
         return AsyncioPort(client, client_state, ClientTransport(client))
-    transport = pool_transport(client_state.private_pool, client, client_state)
+    transport = pool_transport(client_state.sender, client, client_state)
     port: AsyncioPort | None = client_state.port()
     if port is None or port._transport is not transport:
         port = AsyncioPort(client, client_state, transport)

@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import here
 from redis_lock_decorators._io.client_state import (
@@ -118,9 +118,7 @@ class BlockingPort:
         self.serials: Iterator[int] = client_state.serials
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
-        self._private_pool = (
-            client_state.private_pool if client_state.is_untouched(client) else None
-        )
+        self._private_pool = client_state.sender if client_state.is_untouched(client) else None
         self.may_resend = self._private_pool is None
 
     def place(self) -> str:

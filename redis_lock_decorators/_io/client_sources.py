@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from redis_lock_decorators import _lua as _lua
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators import _lua
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.background.loop_ends import at_end, close_clients
 from redis_lock_decorators._io.client_checks import refuse_unfit
 from redis_lock_decorators._io.client_state import ClientLoop, ClientState
@@ -104,16 +104,14 @@ class ClientSource(Generic[T]):
     """The clients of one project in one process or event loop, and what is known of them.
 
     Args:
-        lane: makes the way to a client.
-        bell: the event loop that looks after the leases of this process, or of a loop.
+        sender: makes the way to a client.
+        lease_loop: the event loop that looks after the leases of this process, or of a loop.
         awaited: the clients are asyncio's.
     """
 
-    def __init__(
-        self, private_pool: Callable[[], T], lease_loop: ClientLoop, *, awaited: bool
-    ) -> None:
+    def __init__(self, sender: Callable[[], T], lease_loop: ClientLoop, *, awaited: bool) -> None:
         self.process = fork.number
-        self._private_pool = private_pool
+        self._sender = sender
         self._lease_loop = lease_loop
         self._awaited = awaited
         self._clients: PerFactory[Any] = PerFactory()
@@ -156,7 +154,7 @@ class ClientSource(Generic[T]):
             refuse_unfit(client, self._awaited)
             _lua.load()
             client_state = known.setdefault(
-                client, ClientState(client, self._private_pool(), self._lease_loop)
+                client, ClientState(client, self._sender(), self._lease_loop)
             )
         return client_state
 

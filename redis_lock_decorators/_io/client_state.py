@@ -34,7 +34,7 @@ class ClientLoop(SubscriberLoop, Protocol):
     """An event loop, with who looks after leases on it.
 
     Attributes:
-        keeper: who looks after them.
+        renewer: who looks after them.
         clients: what is known of the clients that are used there, for as long as these live.
     """
 
@@ -58,14 +58,14 @@ class ClientState(Generic[T]):
         owned: connections like its pool's can be used past ``execute_command``: the library's own
             pool decides where they lead.
         named: its pool wants a command's name to give a connection (redis-py before 5.3).
-        lane: the way there, shared by all who use the client.
-        bell: the event loop on which leases held through it are looked after.
+        sender: the way there, shared by all who use the client.
+        lease_loop: the event loop on which leases held through it are looked after.
         cohorts: who waits together, by key and length of lease in milliseconds.
-        listeners: who hears whose turn it is, by what tells the nodes of a cluster apart.
-        hearings: whether that could be heard there.
+        subscribers: who hears whose turn it is, by what tells the nodes of a cluster apart.
+        reachabilities: whether that could be heard there.
         serials: numbers for requests; a stale reply never carries the number of a later one.
         held: the claims held through it, by key.
-        contenders: the claims that compete for keys through it, in their order.
+        arrivals: the claims that compete for keys through it, in their order.
         port: gives the port that its leases share, None while there is none.
         has_transacted: MULTI and EXEC were allowed when they were last sent through it.
     """
@@ -80,22 +80,22 @@ class ClientState(Generic[T]):
         "owned",
         "plain",
         "port",
-        "private_pool",
         "reachabilities",
+        "sender",
         "serials",
         "slotted",
         "subscribers",
         "transacts",
     )
 
-    def __init__(self, client: Any, private_pool: T, lease_loop: ClientLoop) -> None:
+    def __init__(self, client: Any, sender: T, lease_loop: ClientLoop) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.transacts = not self.slotted and has_pipelines(client)
         self.plain = _plain_execute(client)
         self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
         self.named = self.owned and _wants_a_name(pool)
-        self.private_pool = private_pool
+        self.sender = sender
         self.lease_loop = lease_loop
         self.subscribers: dict[object, Subscriber] = {}
         self.reachabilities: dict[object, Reachability] = {}

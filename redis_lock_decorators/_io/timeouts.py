@@ -13,7 +13,8 @@ from typing import Any
 LATE = 0.25
 #: So often that is made up for.
 MOST_LATE = 3
-#: Seconds after which a time-out comes whose timer was lost: a signal handler may raise there.
+#: Seconds after which a second timer comes, in case the first was lost: a signal handler may raise
+#: an exception there.
 AGAIN = 0.25
 
 
@@ -92,7 +93,7 @@ class timeout:  # it stands for asyncio's
         first = loop.time() + seconds
         # In a context of its own: a timer would keep that of its caller.
         self._timers = [
-            loop.call_at(when, self._wake_at, loop, when, context=Context())
+            loop.call_at(when, self._ring, loop, when, context=Context())
             for when in (first, first + AGAIN)
         ]
 
@@ -100,7 +101,7 @@ class timeout:  # it stands for asyncio's
         for timer in self._timers:
             timer.cancel()
 
-    def _wake_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+    def _ring(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         now = loop.time()
         if now > when + LATE and self._times_late < MOST_LATE:
             self._times_late += 1

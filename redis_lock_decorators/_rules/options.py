@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import six
 
-from redis_lock_decorators._rules import durations
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import ConfigurationError
 
 T = TypeVar("T")

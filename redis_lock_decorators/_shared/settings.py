@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, TypedDict
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.asyncio_port import AsyncioPort, port_of
 from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
 from redis_lock_decorators._io.background.loops import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
-from redis_lock_decorators._flow import functions as functions
+from redis_lock_decorators._flow import functions
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.naming import LockName
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method

@@ -16,7 +16,7 @@ from redis_lock_decorators import (
     LockTimeoutError,
     current_lease,
 )
-from redis_lock_decorators._shared import lease_base as lease_base
+from redis_lock_decorators._shared import lease_base
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from support.growth import OPERATIONS, WAYS, assert_nothing_is_left
-from support.growth import no_records as no_records
 from support.leftovers import TIDY_FRONTS
 
 import redis_lock_decorators

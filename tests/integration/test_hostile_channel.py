@@ -14,7 +14,7 @@ from support.fronts import do
 from support.leftovers import PATIENCE, TIDY_FRONTS, lasting, until
 from support.queues import entered_while, queue_of, queued
 
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 from redis_lock_decorators.testing import LocalServer
 
 FRONTS = TIDY_FRONTS

@@ -12,7 +12,7 @@ from support.fronts import LEGACY, do, wrap
 from support.leftovers import BLOCKING, TIDY_FRONTS, none_left, until
 from support.proxy import FaultProxy
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalCluster
 
 FRONTS = TIDY_FRONTS

@@ -17,7 +17,7 @@ from support.limited import Place
 
 from redis_lock_decorators import LockLostError, LockUnconfirmedError
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
-from redis_lock_decorators._rules import permissions as permissions
+from redis_lock_decorators._rules import permissions
 from redis_lock_decorators.testing import LocalCluster, LocalServer
 
 FRONTS = TIDY_FRONTS

@@ -25,8 +25,7 @@ from support.queues import queue_of, queued
 from support.topologies import started
 from support.workers import Rival, in_child
 
-from redis_lock_decorators import ConfigurationError
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import ConfigurationError, _lua
 from redis_lock_decorators._rules.keys import companion, with_queue
 
 FRONTS = TIDY_FRONTS

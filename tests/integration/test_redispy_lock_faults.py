@@ -12,7 +12,7 @@ from support.interruptions import Interrupted, Interruption, Limited, interrupt_
 from support.proxy import FaultProxy
 
 import redis_lock_decorators.lock
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalServer
 
 if not LEGACY:

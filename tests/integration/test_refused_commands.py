@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from redis.exceptions import RedisError
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalServer
 
 LEASE = 60_000
@@ -32,7 +32,7 @@ class Scene(NamedTuple):
     details: tuple[Any, ...] = ()
     holder: str | None = MINE
     places: tuple[str, ...] = ()
-    client_state: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 GRANTED, SUSPECT = ("granted", f"open|{MINE}|20000"), ("suspect:open", "1")
@@ -45,20 +45,16 @@ SCENES = {
     "acquire by a number": Scene("acquire_fenced", (*LOCKS[:2], "f1", "f2"), (LEASE, LEASE), None),
     "extend": Scene("extend", LOCKS[:2], (2 * LEASE,)),
     "renew": Scene("renew", LOCKS[:2], (MINE, 2 * LEASE, MINE, 2 * LEASE)),
-    "settle": Scene("settle", ONE, ("last", 1, 10**15), client_state=(GRANTED,)),
-    "settle for a while": Scene("settle", ONE, ("last", 0, 10**15), client_state=(GRANTED,)),
+    "settle": Scene("settle", ONE, ("last", 1, 10**15), facts=(GRANTED,)),
+    "settle for a while": Scene("settle", ONE, ("last", 0, 10**15), facts=(GRANTED,)),
     "unlock": Scene("unlock", (LOCK,), (0,)),
     "unlock in a while": Scene("unlock", (LOCK,), (1000,)),
     "line up for a free lock": Scene("enqueue", ONE, (*LINE_UP, ""), None),
-    "line up where it was handed over": Scene(
-        "enqueue", ONE, (*LINE_UP, ""), client_state=(GRANTED,)
-    ),
+    "line up where it was handed over": Scene("enqueue", ONE, (*LINE_UP, ""), facts=(GRANTED,)),
     "line up at another place": Scene("enqueue", ONE, (*LINE_UP, f"x|{MINE}|20000"), "mine"),
     "line up": Scene("enqueue", ONE, (*LINE_UP, ""), "other", (LIVE,), (SUSPECT,)),
     "line up for one that lapsed": Scene("enqueue", ONE, (*LINE_UP, ""), None, (DEAD, LIVE)),
-    "enter": Scene(
-        "enter", ONE, (2 * LEASE, LIVE), places=(LIVE,), client_state=(("granted", LIVE),)
-    ),
+    "enter": Scene("enter", ONE, (2 * LEASE, LIVE), places=(LIVE,), facts=(("granted", LIVE),)),
     "leave": Scene("cancel", ONE, (DEAD,), "other", (DEAD,)),
     "leave where it was handed over": Scene("cancel", ONE, ("x",), places=(LIVE,)),
     "force": Scene("force", ONE, places=(DEAD, LIVE)),
@@ -70,11 +66,9 @@ SCENES = {
     "release": Scene("release", RELEASED),
     "release to nobody": Scene("release", RELEASED, places=(DEAD,)),
     "release to a waiter": Scene("release", RELEASED, (MINE, 1), places=(DEAD, LIVE)),
-    "release to a suspect": Scene(
-        "release", RELEASED, places=(LAZY,), client_state=(SUSPECT, GRANTED)
-    ),
+    "release to a suspect": Scene("release", RELEASED, places=(LAZY,), facts=(SUSPECT, GRANTED)),
     "release two": Scene("release", TWO_RELEASED, (MINE, 1), places=(LIVE,)),
-    "rest": Scene("min_hold", RELEASED, (1000, MINE, 1), places=(LIVE,), client_state=(GRANTED,)),
+    "rest": Scene("min_hold", RELEASED, (1000, MINE, 1), places=(LIVE,), facts=(GRANTED,)),
     "rest two": Scene("min_hold", TWO_RELEASED, (1000, MINE, 1), places=(DEAD,)),
 }
 
@@ -111,7 +105,7 @@ class Limited:
                 self.root.set(name, scene.holder, px=LEASE)
             for score, place in enumerate(scene.places):
                 self.root.zadd(f"{QUEUE}{suffix}", {place: score + 1 + number})
-            for field, value in scene.client_state:
+            for field, value in scene.facts:
                 self.root.hset(f"{FACTS}{suffix}", field, value)
 
     def run(self, scene: Scene) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 
 
 def renewed(client, *leases):

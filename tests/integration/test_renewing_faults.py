@@ -20,8 +20,7 @@ from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.proxy import FaultProxy
 from support.workers import hold_until_lost
 
-from redis_lock_decorators import LockLostError
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import LockLostError, _lua
 
 FRONTS = TIDY_FRONTS
 WORLDS = [front.name for front in FRONTS]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators.testing import LocalServer
 

@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     key: tuple[str, int] | None
     queue: tuple[tuple[str, int], ...]
-    client_state: tuple[str, ...]
+    facts: tuple[str, ...]
     processes: tuple[Process, ...]
     waiters: tuple[Waiter, ...]
     copies: tuple[tuple[int, int, int], ...]
@@ -132,7 +132,7 @@ class Explorer:
         return State(
             key=(STRANGER, self.stranger) if self.stranger else None,
             queue=(),
-            client_state=(),
+            facts=(),
             processes=(Process(),) * (max(self.homes) + 1),
             waiters=tuple(Waiter(home) for home in self.homes),
             copies=(),
@@ -200,7 +200,7 @@ class Explorer:
         if state.key or state.copies or any(process.inbox for process in state.processes):
             return False
         # What is left of who came too late or died ends by itself after minutes: not modelled.
-        return self.has_time or not (state.queue or state.client_state)
+        return self.has_time or not (state.queue or state.facts)
 
     def _wrong(self, state: State) -> str:
         holders = [
@@ -395,17 +395,15 @@ class Step:
         self.memory: Memory | None = None
 
     def state(self) -> State:
-        key, queue, client_state = self.before[:3]
+        key, queue, facts = self.before[:3]
         if self.memory is not None:
             key = self.memory.strings.get(LOCK)
             queue = _compact(self.memory.queues.get(QUEUE, {}))
-            client_state = tuple(sorted(map(":".join, self.memory.hashes.get(FACTS, {}).items())))
+            facts = tuple(sorted(map(":".join, self.memory.hashes.get(FACTS, {}).items())))
         processes, waiters = tuple(self.processes), tuple(self.waiters)
         copies = tuple(sorted(self.copies))
         public = tuple(sorted(self.public)) if dict(self.faults).get("replay") else ()
-        return _plain(
-            State(key, queue, client_state, processes, waiters, copies, self.faults, public)
-        )
+        return _plain(State(key, queue, facts, processes, waiters, copies, self.faults, public))
 
     def act(self, at: int) -> None:
         """A waiter's process does something, so it is not paused."""
@@ -576,8 +574,8 @@ class Step:
                 memory.strings[LOCK] = state.key
             if state.queue:
                 memory.queues[QUEUE] = dict(state.queue)
-            if state.client_state:
-                split = (fact.rpartition(":")[::2] for fact in state.client_state)
+            if state.facts:
+                split = (fact.rpartition(":")[::2] for fact in state.facts)
                 memory.hashes[FACTS] = dict(split)
             memory.hearers = {str(at) for at, one in enumerate(self.processes) if one.open}
         return self.memory

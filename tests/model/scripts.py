@@ -56,18 +56,18 @@ class Scripts:
         self,
         key: Any,
         queue: Any,
-        client_state: Any,
+        facts: Any,
         releaser: str | None = None,
         alive: str | None = None,
     ) -> None:
         redis = self.redis
-        granted = redis.hget(client_state, "granted")
+        granted = redis.hget(facts, "granted")
         if granted is not None:
             last = parts(granted)
             if last is None or last[1] != releaser:
-                redis.hdel(client_state, "granted")
+                redis.hdel(facts, "granted")
             if last is not None and last[1] != releaser and last[0] != alive:
-                self.suspect(client_state, last[0])
+                self.suspect(facts, last[0])
         heard: dict[str, int] = {}
         unheard = passed = 0
         while (place := redis.zpopmin(queue)) is not None:
@@ -81,24 +81,24 @@ class Scripts:
                 unheard += 1
                 if unheard <= 100:
                     self.again(channel, identifier)
-            elif redis.hget(client_state, f"suspect:{channel}") is not None:
+            elif redis.hget(facts, f"suspect:{channel}") is not None:
                 self.again(channel, identifier)
             else:
                 redis.set(key, identifier, int(grant))
                 turn = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
                 if redis.publish(channel, turn):
-                    redis.hset(client_state, "granted", place)
-                    redis.pexpire(client_state, KEPT)
+                    redis.hset(facts, "granted", place)
+                    redis.pexpire(facts, KEPT)
                     return
                 heard[channel] = 0
             passed += 1
             is_stop = passed in (self.most, self.most_untold) and redis.exists(queue)
-            if is_stop and (self.stir_last(queue, client_state) or passed == self.most_untold):
+            if is_stop and (self.stir_last(queue, facts) or passed == self.most_untold):
                 redis.delete(key)
-                redis.hdel(client_state, "granted")
-                redis.pexpire(client_state, KEPT)
+                redis.hdel(facts, "granted")
+                redis.pexpire(facts, KEPT)
                 return
-        redis.delete(key, client_state)
+        redis.delete(key, facts)
 
     def hearers(self, channel: str) -> int:
         found = self.redis.numsub(channel)
@@ -121,17 +121,17 @@ class Scripts:
                 return True
         return False
 
-    def stir_last(self, queue: Any, client_state: Any) -> bool:
+    def stir_last(self, queue: Any, facts: Any) -> bool:
         places = []
         for place in reversed(self.redis.zall(queue)[-100:]):
             channel, *_ = parts(place) or ("",)
-            if self.redis.hget(client_state, f"suspect:{channel}") is None:
+            if self.redis.hget(facts, f"suspect:{channel}") is None:
                 places.append(place)
         return self.stir(places)
 
-    def suspect(self, client_state: Any, channel: str) -> None:
-        self.redis.hset(client_state, f"suspect:{channel}", "1")
-        self.redis.pexpire(client_state, KEPT)
+    def suspect(self, facts: Any, channel: str) -> None:
+        self.redis.hset(facts, f"suspect:{channel}", "1")
+        self.redis.pexpire(facts, KEPT)
 
     def enqueue(
         self,
@@ -144,7 +144,7 @@ class Scripts:
         ticket: int,
         given_up: str = "",
     ) -> Any:
-        redis, (key, queue, client_state) = self.redis, keys
+        redis, (key, queue, facts) = self.redis, keys
         place = f"{channel}|{identifier}|{grant}"
         former = given_up.split("|")[1] if given_up else None
         if former is not None:
@@ -155,20 +155,20 @@ class Scripts:
             if holder != identifier or -1 != redis.pttl(key) < lease:
                 redis.set(key, identifier, lease)
             redis.zrem(queue, place)
-            redis.hdel(client_state, "granted")
+            redis.hdel(facts, "granted")
             return mark
-        redis.hdel(client_state, f"suspect:{channel}")
+        redis.hdel(facts, f"suspect:{channel}")
         ticket = redis.zscore(queue, place) or ticket
         if ticket == 0:
             ticket = (redis.zlast(queue) or 0) + 1
         redis.zadd(queue, ticket, place)
         redis.pexpire(queue, KEPT)
         if holder is None:
-            self.promote(key, queue, client_state, alive=channel)
+            self.promote(key, queue, facts, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
     def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, place: str) -> Any:
-        redis, (key, queue, client_state) = self.redis, keys
+        redis, (key, queue, facts) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
             stands = int(redis.zscore(queue, place) is not None)
@@ -176,36 +176,36 @@ class Scripts:
         if -1 != redis.pttl(key) < lease:
             redis.pexpire(key, lease)
         redis.zrem(queue, place)
-        if redis.hget(client_state, "granted") == place:
-            redis.hdel(client_state, "granted")
+        if redis.hget(facts, "granted") == place:
+            redis.hdel(facts, "granted")
         return mark
 
     def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, place: str) -> Any:
-        redis, (key, queue, client_state) = self.redis, keys
+        redis, (key, queue, facts) = self.redis, keys
         redis.zrem(queue, place)
         if redis.get(key) == identifier:
-            self.promote(key, queue, client_state, identifier)
-        elif not redis.exists(queue) and redis.hget(client_state, "granted") is None:
-            redis.delete(client_state)
+            self.promote(key, queue, facts, identifier)
+        elif not redis.exists(queue) and redis.hget(facts, "granted") is None:
+            redis.delete(facts)
         return mark
 
     def force(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
-        redis, (key, queue, client_state) = self.redis, keys
+        redis, (key, queue, facts) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
             return [mark, holder or ""]
         if redis.exists(queue):
-            self.promote(key, queue, client_state, holder)
+            self.promote(key, queue, facts, holder)
         else:
-            redis.delete(key, client_state)
+            redis.delete(key, facts)
         return mark
 
     def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
-        redis, (key, queue, client_state) = self.redis, keys
+        redis, (key, queue, facts) = self.redis, keys
         redis.pexpire(queue, KEPT)
         holder = redis.get(key)
         if holder is None:
-            self.promote(key, queue, client_state)
+            self.promote(key, queue, facts)
         elif not places and holder.endswith(":rest"):
             self.stir(redis.zall(queue)[:100])
         heard = redis.numsub(channel)
@@ -239,11 +239,11 @@ class Scripts:
         redis, count, stranger = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, client_state, released = keys[at::count]
+            key, queue, facts, released = keys[at::count]
             holder = redis.value(key)
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
-                redis.hdel(client_state, "granted")
+                redis.hdel(facts, "granted")
                 places = redis.zall(queue)[:100]
                 if places or noted:
                     self.note_release(released, releaser, bool(places))
@@ -263,7 +263,7 @@ class Scripts:
         redis, count, stranger = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, client_state, released = keys[at::count]
+            key, queue, facts, released = keys[at::count]
             holder = redis.value(key)
             if holder != identifier:
                 if holder == resting or not self.was_released(released, releaser):
@@ -271,9 +271,9 @@ class Scripts:
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
                 if is_awaited:
-                    self.promote(key, queue, client_state, identifier)
+                    self.promote(key, queue, facts, identifier)
                 else:
-                    redis.delete(key, client_state)
+                    redis.delete(key, facts)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
                     self.note_release(released, releaser, is_awaited, is_new)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from model.scripts import Memory, Scripts
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalServer
 
 LEASE, KEYS = 60_000, ("lock", "queue", "waiters", "released")
@@ -119,13 +119,13 @@ class RealServer:
         return heard
 
     def stored(self, keys: tuple[str, ...]) -> Any:
-        lock, queue, client_state, released = keys
+        lock, queue, facts, released = keys
         places = {
             member: int(score)
             for member, score in self.client.zrange(queue, 0, -1, withscores=True)
         }
         noted = set(self.client.zrange(released, 0, -1))
-        for companion in (queue, client_state, released):
+        for companion in (queue, facts, released):
             assert self.client.pttl(companion) != -1, f"{companion} never ends"
             assert self.client.pttl(companion) <= _lua.KEPT
         left = self.client.pttl(lock)
@@ -133,7 +133,7 @@ class RealServer:
             self.client.get(lock),
             _rounded(left),
             places,
-            self.client.hgetall(client_state),
+            self.client.hgetall(facts),
             noted,
         )
 
@@ -156,10 +156,10 @@ def _plain(reply: Any) -> Any:
 
 
 def _stored(memory: Memory, keys: tuple[str, ...]) -> Any:
-    lock, queue, client_state, released = keys
+    lock, queue, facts, released = keys
     left, noted = _rounded(memory.pttl(lock)), set(memory.queues.get(released, {}))
-    places, client_state = memory.queues.get(queue, {}), memory.hashes.get(client_state, {})
-    return memory.get(lock), left, places, client_state, noted
+    places, facts = memory.queues.get(queue, {}), memory.hashes.get(facts, {})
+    return memory.get(lock), left, places, facts, noted
 
 
 def test_grant_that_lapsed_is_known_though_a_stranger_took_the_lock_and_let_it_go(

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 
 if TYPE_CHECKING:
     from support.simulation import SimulatedPort

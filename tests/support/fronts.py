@@ -18,7 +18,7 @@ import redis
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
-from redis_lock_decorators._io import asyncio_port as asyncio_port
+from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.blocking_port import run
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from redis_lock_decorators._rules import permissions as permissions
+from redis_lock_decorators._rules import permissions
 from redis_lock_decorators._rules.keys import slot_of
 from support.cluster_nodes import Nodes
 

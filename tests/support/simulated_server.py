@@ -12,7 +12,7 @@ from typing import Any
 from model.scripts import Scripts
 from redis.exceptions import NoScriptError, ResponseError, TryAgainError
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._rules.keys import slot_of
 
 VERBS = (

@@ -17,9 +17,7 @@ import pytest
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._io.background import helper_threads as helper_threads
-from redis_lock_decorators._io.background import log_thread as log_thread
-from redis_lock_decorators._io.background import worker as worker
+from redis_lock_decorators._io.background import helper_threads, log_thread, worker
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop, CallerLoop
@@ -596,7 +594,7 @@ def test_a_loops_keeper_does_not_tick_in_the_context_of_a_task() -> None:
 
     async def main() -> None:
         lease_loop: Any = CallerLoop()
-        lease_loop._alarm._wake_at = lambda: seen.append(request.get())
+        lease_loop._alarm._ring = lambda: seen.append(request.get())
         request.set(object())
         lease_loop.wake_at(lease_loop.now())
         lease_loop.call(lambda: seen.append(request.get()))

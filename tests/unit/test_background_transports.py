@@ -14,8 +14,8 @@ import pytest
 import redis.exceptions as client
 from support.peers import MOVES, Connection, Peers, name_of_move
 
-from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.transport import background_client as background_client
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.transport import background_client
 from redis_lock_decorators._io.transport.background_client import (
     MOST_OPENINGS,
     ConnectionTransport,

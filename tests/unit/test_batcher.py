@@ -17,13 +17,12 @@ import redis
 from support.cancelling import CancellingLoop, of_the_package
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.requests import NeverSent, persist
 from redis_lock_decorators._flow.timeouts import Until
-from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.background import alarm
-from redis_lock_decorators._io.background import supervised as supervised
-from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background import alarm, supervised
+from redis_lock_decorators._io.transport import batcher
 from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 

@@ -14,7 +14,7 @@ from support.virtual_loop import VirtualLoop
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io import timeouts
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io.transport import batcher
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
 

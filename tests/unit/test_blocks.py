@@ -27,7 +27,7 @@ import redis_lock_decorators.asyncio.lease
 import redis_lock_decorators.asyncio.redislock
 import redis_lock_decorators.lease
 from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError, redislock
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for

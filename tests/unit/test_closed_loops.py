@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._shared.settings import Settings
 
 

@@ -7,7 +7,7 @@ import redis
 from support.faults import delivered, refused, swallowed
 from support.simulation import SimulatedPort, new_claim
 
-from redis_lock_decorators._flow import functions as functions
+from redis_lock_decorators._flow import functions
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release

@@ -14,7 +14,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._io import asyncio_port as asyncio_port
+from redis_lock_decorators._io import asyncio_port
 
 
 class Work:

@@ -13,13 +13,13 @@ from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
-from redis_lock_decorators._flow.queue import entries as entries
+from redis_lock_decorators._flow.queue import entries
 from redis_lock_decorators._flow.queue.recheck import Awaited
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.client_state import ClientState
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.leftovers import PATIENCE, own_threads
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.background import helper_threads as crews
 from redis_lock_decorators._io.background.helper_threads import HelperThreads
 

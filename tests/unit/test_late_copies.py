@@ -18,7 +18,7 @@ from support.late_copies import LEASE, LONGEST, Process, World
 from support.simulation import new_claim
 
 import redis_lock_decorators._lua
-from redis_lock_decorators._flow import redispy_lock as redispy_lock
+from redis_lock_decorators._flow import redispy_lock
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.force_release import force

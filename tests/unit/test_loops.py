@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from redis_lock_decorators._io.background import loops as loops
+from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._shared.settings import Settings
 
 

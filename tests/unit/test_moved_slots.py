@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as NoReply
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.asyncio_port import port_of
 from redis_lock_decorators._io.background.loops import CallerLoop, background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort, run

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from redis_lock_decorators._io import client_sources as client_sources
-from redis_lock_decorators._io import per_factory as per_factory
+from redis_lock_decorators._io import client_sources, per_factory
 from redis_lock_decorators._io.client_sources import ClientSource
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory

@@ -14,7 +14,7 @@ import redis
 from redis_lock_decorators._io.background.loops import background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
-from redis_lock_decorators._io.transport import background_ports as background_ports
+from redis_lock_decorators._io.transport import background_ports
 from redis_lock_decorators._io.transport.background_ports import LOOK, UNUSED, BackgroundPorts
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 

@@ -13,9 +13,8 @@ import redis
 import redis.exceptions as client
 from support.peers import MOVES, Peers, name_of_move
 
-from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io import timeouts
-from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io import client_errors, timeouts
+from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 

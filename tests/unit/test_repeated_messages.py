@@ -14,8 +14,7 @@ from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest, acquire, adjust
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._rules import lease_times as lease_times
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import lease_times, messages
 
 KEY, RUN_ID, NOW = b"sys:lock:a", b"0123", 1000.0
 

@@ -14,8 +14,7 @@ import redis.asyncio
 from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators._io.background.supervised import start
-from redis_lock_decorators._io.transport import private_connection as private_connection
-from redis_lock_decorators._io.transport import subscriptions as subscriptions
+from redis_lock_decorators._io.transport import private_connection, subscriptions
 from redis_lock_decorators._io.transport.subscriptions import (
     TaskSubscription,
     ThreadSubscription,

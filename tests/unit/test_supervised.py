@@ -19,15 +19,13 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
-from redis_lock_decorators._io import asyncio_port as asyncio_port
+from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import alarm
-from redis_lock_decorators._io.background import loops as loops
-from redis_lock_decorators._io.background import supervised as supervised
+from redis_lock_decorators._io.background import alarm, loops, supervised
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import batcher as batcher
+from redis_lock_decorators._io.transport import batcher
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.asyncio._cancellation import Holder as TaskHolder

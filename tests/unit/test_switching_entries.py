@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
 from redis_lock_decorators._flow.queue.cohort_member import Local
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 
 SCENES = Scenes("_flow/queue/entries", "_flow/queue/cohort", "_flow/queue/cohort_member")
 RUN_ID = b"0123"

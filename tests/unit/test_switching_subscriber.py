@@ -14,7 +14,7 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 
 SCENES = Scenes("_flow/queue/subscriber", "_flow/queue/recheck", "_flow/queue/entries")
 

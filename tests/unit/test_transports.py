@@ -16,11 +16,9 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.requests import persist
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import asyncio_client as transports
-from redis_lock_decorators._io.transport import batch as batch
-from redis_lock_decorators._io.transport import batcher as batcher
-from redis_lock_decorators._io.transport import borrowed as borrowed
+from redis_lock_decorators._io.transport import batch, batcher, borrowed
 from redis_lock_decorators._io.transport.asyncio_client import PoolTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 

@@ -45,7 +45,7 @@ class Admission:
         self._untold.append(waiter)
 
     def begin(self, waiters: Callable[[], Iterable[QueuedWaiter]]) -> None:
-        """Have all of these told whom ``turns`` finds; who comes meanwhile is told too."""
+        """Have all of these told whom ``waiters`` finds; who comes meanwhile is told too."""
         self._untold.clear()
         for waiter in waiters():
             self.add(waiter)

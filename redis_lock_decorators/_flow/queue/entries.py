@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 
 #: Of the places that were left so many are remembered: a late copy of a request to line up may
 #: stand in the queue for one of them.

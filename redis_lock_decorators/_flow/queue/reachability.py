@@ -19,7 +19,7 @@ class Reachability:
     It belongs to the event loop of the listeners and refers to neither them nor the client.
 
     Attributes:
-        deaf_until: when to try again, in monotonic seconds.
+        unavailable_until: when to try again, in monotonic seconds.
     """
 
     __slots__ = ("_has_warned", "_is_barred", "_rest", "_unheard", "unavailable_until")

@@ -26,8 +26,7 @@ from redis_lock_decorators._flow.requests import (
     persist,
 )
 from redis_lock_decorators._flow.timeouts import Until
-from redis_lock_decorators._rules import delays
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import delays, messages
 
 #: Seconds between two PINGs: every grant is known not to be older than the last answered one.
 PING = 0.4
@@ -140,7 +139,7 @@ class Subscriber:
         Args:
             identifier: the identifier.
             claim: the claim.
-            place: where it stood in the queue, if Redis does not know yet that it entered.
+            entry: where it stood in the queue, if Redis does not know yet that it entered.
         """
         now, note_at = self._lease_loop.now(), math.inf
         if entry is not None:  # soon enough, also where little of a short grant is left

@@ -16,7 +16,7 @@ async def refuse_unheard(port: Port, channel: str, until: float) -> None:
     A client of a cluster may publish by a node where nobody listens.
 
     Raises:
-        Unheard: the server counts no hearer on the channel.
+        NotReceived: the server counts no hearer on the channel.
     """
     name = channel.encode()
     heard = await port.send("PUBLISH", name, "hello", until=until)

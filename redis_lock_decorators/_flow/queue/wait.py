@@ -24,7 +24,7 @@ from redis_lock_decorators._flow.requests import (
     tidying,
 )
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.keys import with_queue
 
 Attempt = Callable[[float], Awaitable[Refusal | None]]
@@ -60,7 +60,7 @@ async def wait(
     """Wait for the one key of the claim until ``stop``; the last refusal, or None: it is held.
 
     Raises:
-        Deaf: no word can come; look for the lock from time to time instead.
+        NotificationsUnavailable: no word can come; look for the lock from time to time instead.
     """
     if port.slotted:  # each node has a listener of its own
         await persist(port, partial(port.locate, claim.keys[0]), stop)

@@ -6,7 +6,7 @@ import math
 from enum import Enum
 from typing import Protocol
 
-from redis_lock_decorators._rules import messages as messages
+from redis_lock_decorators._rules import messages
 
 
 class Signal(Enum):
@@ -28,15 +28,15 @@ class QueuedWaiter:
         asked: when its first request to line up left: nobody was handed the lock by its identifier
             before.
         evidence: the time that the lock was not handed over before, known with the word of it.
-        place: what stands for the waiter in the queue; None until it has asked for it.
-        stands: it is in the queue, as far as its waiter knows.
+        queue_entry: what stands for the waiter in the queue; None until it has asked for it.
+        is_queued: it is in the queue, as far as its waiter knows.
         ticket: its number there; 0 until it has one.
         session: the connection of its listener that it is told on: on another one no word of it
             is believed, for others may have heard that before and say it again.
         is_outside: it is not its time to line up yet: others who wait are told before.
-        is_told: it was told of a word that proves nothing, and has not heeded that yet.
+        is_notified: it was told of a word that proves nothing, and has not heeded that yet.
         is_proved: it was told that it has the lock. The first word counts: others may repeat it.
-        waiter: whom the news wakes.
+        wakeup: whom the news wakes.
     """
 
     __slots__ = (

@@ -33,7 +33,7 @@ class Unasked(Exception):
 class _Key(NamedTuple):
     """One key of the renewal at a place in the list."""
 
-    queue_entry: int
+    place: int
     key: bytes
     renewal: Renewal
 
@@ -48,7 +48,7 @@ async def renew(port: Port, renewals: list[Renewal], until: float) -> list[Outco
     answers: list[list[Outcome]] = [[] for _ in renewals]
     for part, outcomes in zip(parts, found, strict=True):
         for key, outcome in zip(part, outcomes, strict=True):
-            answers[key.queue_entry].append(outcome)
+            answers[key.place].append(outcome)
     return [_worst(*answer) for answer in zip(renewals, answers, strict=True)]
 
 

@@ -31,7 +31,7 @@ class Outage:
 
     def __init__(self, since: float, place: tuple[int, bool]) -> None:
         self.since = since
-        self.queue_entry = place
+        self.place = place
         self.leases: set[TrackedLease] = set()
         self.count = 0
 
@@ -83,8 +83,8 @@ class Outages:
         if outage is None:
             return
         outage.leases.discard(watch)
-        if not outage.leases and self._open.get(outage.queue_entry) is outage:
-            del self._open[outage.queue_entry]
+        if not outage.leases and self._open.get(outage.place) is outage:
+            del self._open[outage.place]
 
 
 def note_asked(watches: Iterable[TrackedLease], sent: float) -> None:

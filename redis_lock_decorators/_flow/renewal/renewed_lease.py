@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import ran_out
 from redis_lock_decorators._flow.renewal.batch import Renewal
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.errors import AT_MOST, shown
 
@@ -29,11 +29,11 @@ class TrackedLease:
     """A lease that is kept. It is not kept alive by that: nobody can release what nobody has.
 
     Attributes:
-        tell: called with the lease, once, to tell its holder that it is lost.
+        notify: called with the lease, once, to tell its holder that it is lost.
         kept: it is to be looked after; set by who hands it in or takes it back, on any thread.
         is_short: it has only the short time for which a lock is handed over.
         due: when it is looked at next.
-        trip: the leases that it is being renewed with; None while it is not.
+        batch: the leases that it is being renewed with; None while it is not.
         pauses: between the tries of a renewal whose outcome is not known.
         outage: the outage that keeps it from being renewed, if there is one.
         untold: how often it is tried yet to tell its loss; 0 if there is nothing to tell.
@@ -148,14 +148,14 @@ class Alone:
     A KeyboardInterrupt or SystemExit goes on to who runs the event loop.
 
     Args:
-        watch: the lease.
+        tracked: the lease.
         after: called with it in both cases, to look at it again.
     """
 
-    __slots__ = ("_after", "_watch")
+    __slots__ = ("_after", "_tracked")
 
     def __init__(self, tracked: TrackedLease, after: Callable[[TrackedLease], None]) -> None:
-        self._watch = tracked
+        self._tracked = tracked
         self._after = after
 
     def __enter__(self) -> None:
@@ -164,10 +164,10 @@ class Alone:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if error is None:
             return False
-        self._after(self._watch)
+        self._after(self._tracked)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return False
-        note(self._watch, error)
+        note(self._tracked, error)
         return True
 
 

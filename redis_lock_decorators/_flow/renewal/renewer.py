@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.background import Loop
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import forget, why_refused
@@ -22,8 +22,7 @@ from redis_lock_decorators._flow.renewal.renewed_lease import (
     popped,
 )
 from redis_lock_decorators._flow.requests import Refusal
-from redis_lock_decorators._rules import delays
-from redis_lock_decorators._rules import lease_times as lease_times
+from redis_lock_decorators._rules import delays, lease_times
 from redis_lock_decorators._rules.timer_wheel import TimerWheel
 
 __all__ = ["Renewer", "RenewerLoop", "TrackedLease"]

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators._io.clock import monotonic
-
-#: Seconds after which what an interrupted ring has left is done.
-AGAIN = 0.25
+from redis_lock_decorators._io.timeouts import AGAIN
 
 
 class Timers:
@@ -34,10 +32,10 @@ class LoopAlarm:
     behind each, and is cancelled when what is to be called has returned.
     """
 
-    __slots__ = ("_at", "_timers", "_wake_at")
+    __slots__ = ("_at", "_ring", "_timers")
 
     def __init__(self, ring: Callable[[], None]) -> None:
-        self._wake_at = ring
+        self._ring = ring
         self._timers = Timers()
         self._at = math.inf
 
@@ -60,7 +58,7 @@ class LoopAlarm:
     def _go(self, timers: Timers) -> None:
         if self._timers is timers:
             self._at = math.inf
-        self._wake_at()
+        self._ring()
         timers.cancel()
 
 

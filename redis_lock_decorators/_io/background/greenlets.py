@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.background.worker import BackgroundWorker, Owner, Worker

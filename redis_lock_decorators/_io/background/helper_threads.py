@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.hubs import MOST_HUBS, drop_first, hub, is_in_hub
 from redis_lock_decorators._io.background.worker import NAME, here, is_here_unfit

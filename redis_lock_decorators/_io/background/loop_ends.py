@@ -48,18 +48,18 @@ async def close_clients(clients: Iterable[tuple[Any, Any]]) -> None:
         await asyncio.sleep(LOOK)
     for client, client_state in found:
         if client_state is not None:
-            await client_state.private_pool.rest()
+            await client_state.sender.rest()
         await close_unused(client)
     await asyncio.sleep(0)  # transports are closed by the next step of the loop
 
 
 def _is_used(client_state: Any) -> bool:
-    now, private_pool = monotonic(), client_state.private_pool
-    return _is_busy(private_pool) or any(claim.is_live(now) for claim in client_state.held.values())
+    now, batcher = monotonic(), client_state.sender
+    return _is_busy(batcher) or any(claim.is_live(now) for claim in client_state.held.values())
 
 
-def _is_busy(private_pool: RequestBatcher) -> bool:
-    return any(batcher.is_busy for batcher in private_pool.all())
+def _is_busy(batcher: RequestBatcher) -> bool:
+    return any(one.is_busy for one in batcher.all())
 
 
 async def _until_end(

@@ -8,12 +8,12 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Alarm
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import helper_threads as helper_threads
+from redis_lock_decorators._io.background import helper_threads
 from redis_lock_decorators._io.background.alarm import LoopAlarm, sleep
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
@@ -75,7 +75,7 @@ class BackgroundLoop:
     Attributes:
         wanted: the listeners that somebody waits for.
         clients: what is known of the clients that are used there.
-        rooms: the place under ``PRESENT``, if there is one.
+        loop_threads: the place under ``PRESENT``, if there is one.
     """
 
     now = staticmethod(monotonic)

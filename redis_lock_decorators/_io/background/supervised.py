@@ -24,7 +24,7 @@ LOOK = 0.25
 #: So often a function is called that does not return: an exception from outside may have ended it.
 MOST_CALLS = 3
 #: Seconds in which all that was ready has had its turn, on any kind of event loop.
-GRANTED = 0.02
+TURN = 0.02
 
 
 class Work:
@@ -163,7 +163,7 @@ class Works:
                 halted[task] = at
         self._halted = halted
         if halted:
-            self._loop.call_later(GRANTED, self._wake, context=Context())
+            self._loop.call_later(TURN, self._wake, context=Context())
         if self._works or self._calls:
             self._alarm.set(monotonic() + LOOK)
         self._catch_up()

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._io.background.alarm import AGAIN
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.timeouts import AGAIN
 from redis_lock_decorators._rules.interruptions import RELEASED, is_said
 
 #: Seconds from which on a task waits without a timer: very many may wait so.

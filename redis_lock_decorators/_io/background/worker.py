@@ -11,7 +11,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Protocol
 
-from redis_lock_decorators._flow import fork as fork
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Alarm
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
@@ -30,7 +30,7 @@ class Owner(Protocol):
     """Who has the background work done.
 
     Attributes:
-        keeper: looks after leases at the place.
+        renewer: looks after leases at the place.
     """
 
     renewer: Renewer

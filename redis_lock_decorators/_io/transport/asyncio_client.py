@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_state import (
     disconnect_idle,

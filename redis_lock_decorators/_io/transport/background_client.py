@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.worker import NAME, here
 from redis_lock_decorators._io.client_state import ClientState, disconnect
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from redis_lock_decorators import _lua as _lua
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.timeouts import Until, is_repeated
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting

@@ -13,7 +13,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import left, prolonged
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.supervised import halt, works
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, PendingRequests, Request, Transport
@@ -51,10 +51,10 @@ class RequestBatcher:
     one is under way is asked of the exchange itself.
 
     Attributes:
-        carrier: the way past the client's own methods, once there is one.
+        transport: the way past the client's own methods, once there is one.
         kept: a connection of the client's pool that only we use, once there is one.
-        opening: while a connection is being opened: makes a carrier that opens another one.
-        trip: the exchange under way, ended here if it takes too long.
+        opening: while a connection is being opened: makes a transport that opens another one.
+        under_way: the exchange under way, ended here if it takes too long.
     """
 
     __slots__ = (

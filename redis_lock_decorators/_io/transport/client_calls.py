@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_state import disconnect, has_pipelines, pipelined, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
 

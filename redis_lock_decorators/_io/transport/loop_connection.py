@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import LoopSocket
 

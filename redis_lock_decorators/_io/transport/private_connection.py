@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from redis_lock_decorators._flow.requests import OUTAGE
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 
 #: The longest wait for a reply, in seconds: half of an outage, so that there is time for another

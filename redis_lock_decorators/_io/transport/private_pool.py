@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 
-from redis_lock_decorators._io import client_errors as client_errors
-from redis_lock_decorators._io import timeouts
+from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.origins import Origin
 from redis_lock_decorators._io.transport.resp import NOTHING, Garbled, ReplyParser

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_state import address_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import cancellations, timeout
-from redis_lock_decorators._io.transport import private_connection as private_connection
+from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.background_client import in_thread
 from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed

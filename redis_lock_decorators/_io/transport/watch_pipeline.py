@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from redis_lock_decorators._io import client_errors as client_errors
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_state import disconnect, disconnect_idle, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
 
