@@ -130,8 +130,8 @@ async def _compete(
 ) -> Refusal | None:
     if not claim.identifier:
         claim.identify()
+    attempt = partial(try_once, port, claim, stop=stop)
     if not queues:
-        attempt = partial(try_once, port, claim, stop=stop)
         refusal = await persist(port, attempt, stop)
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, way, delta)
@@ -146,13 +146,11 @@ async def _compete(
             except Exception as error:
                 if not is_to_repeat(port, error, started):
                     raise
-                attempt = partial(try_once, port, claim, stop=stop)
                 refusal = await repeat(port, attempt, until, stop, error)
             if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
-                refusal = await persist(port, partial(try_once, port, claim, stop=stop), stop)
+                refusal = await persist(port, attempt, stop)
         if refusal is None:
             return None
-        attempt = partial(try_once, port, claim, stop=stop)
         return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
     finally:
         port.arrivals.leave(key, claim)

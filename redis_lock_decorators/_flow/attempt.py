@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._flow.claim import Claim, Clock, is_resting
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_group
 from redis_lock_decorators._flow.requests import (
@@ -20,6 +21,7 @@ from redis_lock_decorators._flow.requests import (
     persist,
     refusal_of,
 )
+from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError, shortened, shown
@@ -131,18 +133,14 @@ async def _take_surely(
         return reply
 
     own = send if claim.replicas else None
+    read: Callable[..., Refusal | None] = _placed
+    verb, keys, details = "acquire", group, [claim.ttl]
     if claim.fencing:
-        numbers = tuple([companion(key, b"fence") for key in group])
-        keys, details = group + numbers, (claim.ttl, FENCE_KEPT)
-        read = partial(_numbered, claim, group)
-        refusal = await ask(
-            port, "acquire_fenced", claim, keys, *details, until=until, read=read, send=own
-        )
-    else:
-        read = partial(_placed, claim, group)
-        refusal = await ask(
-            port, "acquire", claim, group, claim.ttl, until=until, read=read, send=own
-        )
+        verb, read = "acquire_fenced", _numbered
+        keys += tuple([companion(key, b"fence") for key in group])
+        details.append(FENCE_KEPT)
+    answered = partial(read, claim, group)
+    refusal = await ask(port, verb, claim, keys, *details, until=until, read=answered, send=own)
     if isinstance(confirmed, Exception):
         if refusal is not None and is_unknown(port, confirmed):
             return refusal  # nothing was taken that replicas could know of

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
+from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations, keys, lease_times
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
@@ -17,26 +18,6 @@ if TYPE_CHECKING:
     from redis_lock_decorators._flow.queue.cohort import Cohort
     from redis_lock_decorators._flow.queue.cohort_member import Local
     from redis_lock_decorators._flow.queue.entries import Entered
-
-
-class Clock(NamedTuple):
-    """The server's clock, as an answer told it.
-
-    Attributes:
-        sent: when the request for it left, in monotonic seconds.
-        time: what it showed, in Unix milliseconds; None if that was not told yet.
-        took: the lock was taken by that request.
-    """
-
-    sent: float = -math.inf
-    time: int | None = None
-    took: bool = False
-
-    def latest(self, now: float, seconds: float) -> int:
-        """When a lease ends at the latest, that was given by ``now``; 0 if that is not known."""
-        if self.time is None:
-            return 0
-        return self.time + round(1000 * (seconds if self.took else seconds + now - self.sent))
 
 
 #: The longest grant in milliseconds.
@@ -295,9 +276,7 @@ class Claim:
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may believe, at ``now``, that it is inside."""
-        return now < self.deadline and not (
-            self.ended or self.releasing or self.lost_to is not None
-        )
+        return now < self.deadline and not self.is_over()
 
     def is_special(self) -> bool:
         """Whether more is to be done to hold it than to be in its keys."""
@@ -310,27 +289,6 @@ class Claim:
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""
         return self.lost_to is not None or (not self.ended and now >= self.deadline)
-
-
-#: The end of identifiers whose holders hand the lock on to its queue.
-HANDS_OFF = "~"
-#: The end of what stands in a key that is kept by ``min_hold``, after such an identifier.
-RESTING = f"{HANDS_OFF}:rest"
-
-
-def is_resting(holder: str) -> bool:
-    """Whether what a key holds says that nobody holds the lock, which is kept by ``min_hold``."""
-    return holder.endswith(RESTING)
-
-
-def released_by(holder: str) -> str:
-    """The identifier of who holds a lock, or has released one that is kept by ``min_hold``."""
-    return holder[: 1 - len(RESTING)] if is_resting(holder) else holder
-
-
-def new_identifier() -> str:
-    """128 random bits as text."""
-    return urandom(16).hex() + HANDS_OFF
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._flow.claim import Claim, claim_on, released_by
+from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.error_notes import noted
+from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import (
     lost,

@@ -7,7 +7,8 @@ from functools import partial
 
 from redis_lock_decorators._flow import error_notes
 from redis_lock_decorators._flow.acquire import undo
-from redis_lock_decorators._flow.claim import Claim, new_identifier
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.release_methods import NATIVE

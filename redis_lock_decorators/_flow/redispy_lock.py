@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from redis_lock_decorators._flow import acquire as lease
 from redis_lock_decorators._flow import release as parting
-from redis_lock_decorators._flow.claim import Claim, Clock
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
@@ -22,6 +22,7 @@ from redis_lock_decorators._flow.requests import (
     may_have_run,
     persist,
 )
+from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown

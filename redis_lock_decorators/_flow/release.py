@@ -27,6 +27,7 @@ from redis_lock_decorators._flow.requests import (
     repeat,
     tidy,
     tidying,
+    worst,
 )
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes
@@ -151,7 +152,7 @@ async def _release_groups(
             found.append(refusal)
     if failures:
         raise failures[0]
-    return max(found, key=lambda refusal: (refusal.is_taken, refusal.holder or ""), default=None)
+    return worst(found)
 
 
 def release_group(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import six
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._flow.claim import Claim, new_identifier
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.timeouts import Until, extended, repeated
 from redis_lock_decorators._rules import delays
@@ -255,7 +256,12 @@ async def unlock(
         refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
         if refusal is not None:
             found.append(refusal)
-    return max(found, key=lambda refusal: (refusal.is_taken, refusal.holder or ""), default=None)
+    return worst(found)
+
+
+def worst(refusals: Iterable[Refusal]) -> Refusal | None:
+    """The refusal of several that says most: that another holds a key; None if there is none."""
+    return max(refusals, key=lambda refusal: (refusal.is_taken, refusal.holder or ""), default=None)
 
 
 def enter(

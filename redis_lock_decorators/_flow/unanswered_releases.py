@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run
 
@@ -46,4 +47,4 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
 
 def resting(claim: Claim) -> str:
     """What a key holds that its holder let go, and that stands for a while yet."""
-    return f"{claim.identifier}:rest"
+    return claim.identifier + REST

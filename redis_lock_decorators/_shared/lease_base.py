@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import ref
 
-from redis_lock_decorators._flow.claim import Claim, is_resting
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import ran_out, refuse_over
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from redis_lock_decorators._flow.background import Loop
-from redis_lock_decorators._flow.claim import HANDS_OFF, claim_on
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.identifiers import HANDS_OFF, REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.requests import (
@@ -166,7 +167,7 @@ def _next_look(now: float, refusal: Refusal, known: Awaited | None, most: float)
     left, pause = refusal.free_in, 0.0
     if refusal.holder is None or left is None:  # it went to somebody, or is free, since
         left = FIRST_LOOK
-    elif not refusal.holder.endswith((HANDS_OFF, ":rest")):
+    elif not refusal.holder.endswith((HANDS_OFF, REST)):
         pause = min(2 * known.pause, LAST_LOOK) if known and known.pause else FIRST_LOOK
         left = min(left, pause)
     return Awaited(now + min(left + AFTER, most), pause, most)
