@@ -14,7 +14,6 @@ from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_gre
 from redis_lock_decorators._io.background.loops import (
     background_loop,
     caller_loop,
-    forget_closed,
 )
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_checks import is_awaited, refuse_unfit
@@ -26,6 +25,7 @@ from redis_lock_decorators._io.client_sources import (
     from_environment,
     present,
 )
+from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.misnamed import refuse_unknown

@@ -25,6 +25,7 @@ from redis_lock_decorators._io.background.worker import (
     refuse_threadless,
 )
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.per_client import PerClient
 
 #: The place of the one thread.
@@ -224,13 +225,6 @@ class _Loops:
 
 
 _loops = _Loops()
-
-
-def forget_closed(found: dict[asyncio.AbstractEventLoop, Any]) -> None:
-    """Forget what belongs to event loops that were closed; other threads may do so as well."""
-    for loop in list(found):
-        if loop.is_closed():
-            found.pop(loop, None)
 
 
 def background_loop() -> BackgroundLoop:

@@ -18,6 +18,7 @@ from typing import Any
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.alarm import LoopAlarm
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import forget_closed
 
 #: Seconds between two looks whether work goes on.
 LOOK = 0.25
@@ -261,9 +262,8 @@ def _innermost(work: Any) -> object:
 
 def _forget_closed() -> None:
     """Let go what event loops left undone that were closed."""
-    for loop in [loop for loop in list(_found) if loop.is_closed()]:
-        left = _found.pop(loop, None)
-        for task in left.tasks() if left is not None else ():
+    for left in forget_closed(_found):
+        for task in left.tasks():
             # Its program closed the loop over it: to say so once more helps nobody.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
