@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 from contextvars import Context
 
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import AGAIN
+
+#: Seconds from which on a task waits without a timer: very many may wait so.
+FOREVER = threading.TIMEOUT_MAX
 
 
 class Timers:
@@ -66,17 +70,27 @@ async def sleep(seconds: float) -> None:
     """Pause the running task, also if the timer that ends the pause is lost."""
     if seconds <= 0:
         await asyncio.sleep(0)
-        return
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[None] = loop.create_future()
-    timers = [loop.call_later(seconds + more, _end, over) for more in (0.0, AGAIN)]
+    else:
+        await wait(asyncio.get_running_loop().create_future(), seconds)
+
+
+async def wait(ready: asyncio.Future[None], seconds: float) -> None:
+    """Wait until a future is done, which it is after so many seconds at the latest.
+
+    Two timers see to that: an exception from outside may come as the event loop is about to call
+    the first.
+    """
+    after = asyncio.get_running_loop().call_later
+    ends = (seconds, seconds + AGAIN) if seconds < FOREVER else ()
+    timers = [after(end, finish, ready) for end in ends]
     try:
-        await over
+        await ready
     finally:
         for timer in timers:
             timer.cancel()
 
 
-def _end(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
+def finish(ready: asyncio.Future[None]) -> None:
+    """Have a future done."""
+    if not ready.done():
+        ready.set_result(None)

@@ -9,13 +9,11 @@ from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators._flow.queue.waiter import Signal
+from redis_lock_decorators._io.background import alarm
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.timeouts import AGAIN
 from redis_lock_decorators._rules.interruptions import RELEASED, is_said
 
-#: Seconds from which on a task waits without a timer: very many may wait so.
-FOREVER = threading.TIMEOUT_MAX
 #: The longest single wait: eventlet cannot wait for as long as Python's own locks.
 LONGEST = 86_400.0
 #: Seconds between two looks for news where waiting for them would stop all greenlets.
@@ -88,23 +86,10 @@ class TaskWakeup:
     def notify(self, signal: Signal) -> None:
         self._news.append(signal)
         if self._future is not None:
-            _wake(self._future)
+            alarm.finish(self._future)
 
     async def wait(self, seconds: float) -> Signal | None:
         if not self._news:
-            loop = asyncio.get_running_loop()
-            self._future = ready = loop.create_future()
-            # Two: an exception from outside may come as the event loop is about to call the first.
-            ends = (seconds, seconds + AGAIN) if seconds < FOREVER else ()
-            timers = [loop.call_later(end, _wake, ready) for end in ends]
-            try:
-                await ready
-            finally:
-                for timer in timers:
-                    timer.cancel()
+            self._future = asyncio.get_running_loop().create_future()
+            await alarm.wait(self._future, seconds)
         return self._news.popleft() if self._news else None
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
