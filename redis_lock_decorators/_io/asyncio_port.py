@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.queue.cohort import Cohort
-from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.requests import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.alarm import sleep
 from redis_lock_decorators._io.background.supervised import LOOK, start, together, works
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
+from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_state import (
     ClientState,
     node_of,
-    place_of,
     refuse_without_pipelines,
 )
 from redis_lock_decorators._io.clock import monotonic
@@ -43,33 +40,10 @@ EXPRESS = object()
 MOST_BEGUN = 50
 
 
-class AsyncioPort:
+class AsyncioPort(BasePort):
     """An asyncio client as the flows see it, on the running event loop."""
 
-    __slots__ = (
-        "__weakref__",
-        "_batcher",
-        "_client_state",
-        "_new_line",
-        "_transport",
-        "arrivals",
-        "client",
-        "held",
-        "lease_loop",
-        "may_resend",
-        "renewer",
-        "serials",
-        "slotted",
-        "transacts",
-    )
-
-    now = staticmethod(monotonic)
-    random = staticmethod(random.random)
-    is_unknown = staticmethod(client_errors.is_unknown)
-    is_outcome = staticmethod(client_errors.is_outcome)
-    was_sent = staticmethod(client_errors.was_sent)
-    is_answer = staticmethod(client_errors.is_answer)
-    lacks = staticmethod(client_errors.lacks)
+    __slots__ = ("__weakref__", "_batcher", "_new_line", "_transport")
 
     def __init__(
         self,
@@ -84,16 +58,13 @@ class AsyncioPort:
         self._client_state = client_state
         self.held = client_state.held
         self.arrivals = client_state.arrivals
-        self.serials: Iterator[int] = client_state.serials
+        self.serials = client_state.serials
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
         self.may_resend = transport.may_resend
         self._batcher = client_state.sender
         self._transport = transport
         self._new_line = new_line
-
-    def place(self) -> str:
-        return place_of(self.client)
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
@@ -132,13 +103,6 @@ class AsyncioPort:
         if self.slotted and self._client_state.node(self.client, ("", key)) is None:
             await find_nodes(self.client, until)
 
-    def subscriber(self, key: bytes) -> Subscriber:
-        return self._client_state.subscriber(self, key)
-
-    def is_subscribed(self, key: bytes) -> bool:
-        facts = self._client_state
-        return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
-
     def wakeup(self) -> TaskWakeup:
         return TaskWakeup()
 
@@ -147,9 +111,6 @@ class AsyncioPort:
 
     def would_stop_tasks(self) -> bool:
         return False
-
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
-        return self._client_state.cohort(key, ttl)
 
     async def subscription(self, key: bytes) -> Subscription:
         return await self._new_line(self.client, key)

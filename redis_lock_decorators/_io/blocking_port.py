@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -13,18 +12,15 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.queue.cohort import Cohort
-from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import here
+from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_state import (
     ClientState,
     disconnect,
-    place_of,
     refuse_without_pipelines,
 )
-from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch
@@ -83,30 +79,10 @@ async def _tidied(work: Callable[[], Awaitable[object]]) -> None:
         log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
 
 
-class BlockingPort:
+class BlockingPort(BasePort):
     """A blocking client as the flows see it."""
 
-    __slots__ = (
-        "_client_state",
-        "_private_pool",
-        "arrivals",
-        "client",
-        "held",
-        "lease_loop",
-        "may_resend",
-        "renewer",
-        "serials",
-        "slotted",
-        "transacts",
-    )
-
-    now = staticmethod(monotonic)
-    random = staticmethod(random.random)
-    is_unknown = staticmethod(client_errors.is_unknown)
-    is_outcome = staticmethod(client_errors.is_outcome)
-    was_sent = staticmethod(client_errors.was_sent)
-    is_answer = staticmethod(client_errors.is_answer)
-    lacks = staticmethod(client_errors.lacks)
+    __slots__ = ("_private_pool",)
 
     def __init__(self, client: Any, client_state: ClientState[PrivatePool]) -> None:
         self.client = client
@@ -115,14 +91,11 @@ class BlockingPort:
         self._client_state = client_state
         self.held = client_state.held
         self.arrivals = client_state.arrivals
-        self.serials: Iterator[int] = client_state.serials
+        self.serials = client_state.serials
         self.slotted = client_state.slotted
         self.transacts = client_state.transacts
         self._private_pool = client_state.sender if client_state.is_untouched(client) else None
         self.may_resend = self._private_pool is None
-
-    def place(self) -> str:
-        return place_of(self.client)
 
     async def sleep(self, seconds: float) -> None:
         _refuse_here()
@@ -155,13 +128,6 @@ class BlockingPort:
     async def locate(self, key: bytes, until: float) -> None:
         """Blocking clients of clusters know their nodes from the start."""
 
-    def subscriber(self, key: bytes) -> Subscriber:
-        return self._client_state.subscriber(self, key)
-
-    def is_subscribed(self, key: bytes) -> bool:
-        facts = self._client_state
-        return bool(facts.subscribers) and facts.is_subscribed(self.client, key)
-
     def wakeup(self) -> ThreadWakeup:
         _refuse_here()
         return ThreadWakeup(self.lease_loop.begin)
@@ -171,9 +137,6 @@ class BlockingPort:
 
     def would_stop_tasks(self) -> bool:
         return asyncio._get_running_loop() is not None
-
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
-        return self._client_state.cohort(key, ttl)
 
     async def subscription(self, key: bytes) -> Subscription:
         raise TypeError("lines are heard on an event loop")

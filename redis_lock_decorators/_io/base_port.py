@@ -1,0 +1,60 @@
+"""What the ports of threads and of tasks have in common: what is known of a client."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, cast
+
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.client_state import ClientState, place_of
+from redis_lock_decorators._io.clock import monotonic
+
+
+class BasePort:
+    """A client as the flows see it, but for its requests and pauses."""
+
+    __slots__ = (
+        "_client_state",
+        "arrivals",
+        "client",
+        "held",
+        "lease_loop",
+        "may_resend",
+        "renewer",
+        "serials",
+        "slotted",
+        "transacts",
+    )
+
+    may_resend: bool
+
+    now = staticmethod(monotonic)
+    random = staticmethod(random.random)
+    is_unknown = staticmethod(client_errors.is_unknown)
+    is_outcome = staticmethod(client_errors.is_outcome)
+    was_sent = staticmethod(client_errors.was_sent)
+    is_answer = staticmethod(client_errors.is_answer)
+    lacks = staticmethod(client_errors.lacks)
+
+    # Each port sets these itself: a call for that would be one more for each lease.
+    client: Any
+    serials: Iterator[int]
+    slotted: bool
+    _client_state: ClientState[Any]
+
+    def place(self) -> str:
+        return place_of(self.client)
+
+    def subscriber(self, key: bytes) -> Subscriber:
+        return self._client_state.subscriber(cast(Port, self), key)
+
+    def is_subscribed(self, key: bytes) -> bool:
+        state = self._client_state
+        return bool(state.subscribers) and state.is_subscribed(self.client, key)
+
+    def cohort(self, key: bytes, ttl: int) -> Cohort:
+        return self._client_state.cohort(key, ttl)
