@@ -9,7 +9,6 @@ from support.leftovers import TIDY_FRONTS
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
 
-pytestmark = pytest.mark.usefixtures("no_records")
 FRONTS = TIDY_FRONTS
 #: Public names that use no lock.
 OTHERS = {name for name in redis_lock_decorators.__all__ if name.endswith("Error")} | {

@@ -6,7 +6,6 @@ import pytest
 from support.growth import OPERATIONS, TASK_WAYS, assert_nothing_is_left
 from support.leftovers import TIDY_FRONTS
 
-pytestmark = pytest.mark.usefixtures("no_records")
 FRONTS = TIDY_FRONTS[1:]
 
 

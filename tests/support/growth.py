@@ -15,12 +15,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import pytest
 import redis
 from redis.exceptions import LockError
 
@@ -378,13 +377,15 @@ TASK_WAYS: tuple[Way, ...] = () if LEGACY else (cancelled, cancelled_inside, loo
 # Counts
 
 
-@pytest.fixture
+@contextmanager
 def no_records() -> Iterator[None]:
     """Disable logging: pytest keeps every record, with its error and everything it refers to."""
     logger = logging.getLogger(OURS)
     logger.disabled = True
-    yield
-    logger.disabled = False
+    try:
+        yield
+    finally:
+        logger.disabled = False
 
 
 def standing(direct: redis.Redis) -> Counter[str]:
@@ -448,13 +449,14 @@ async def assert_nothing_is_left(
     """
     direct = server.client()
     use = Use(front, front.client(server), server, direct, f"growth:{front.name}")
-    # After this everything that is created once, such as connections and threads, exists.
-    await _uses(use, ways, BESIDE)
-    await front.sleep(2.0)
-    before = standing(direct)
+    with no_records():
+        # After this everything that is created once, such as connections and threads, exists.
+        await _uses(use, ways, BESIDE)
+        await front.sleep(2.0)
+        before = standing(direct)
 
-    await _uses(use, ways, count)
+        await _uses(use, ways, count)
 
-    found = await settled(front, before, direct)
+        found = await settled(front, before, direct)
     uses = count * len(OPERATIONS) * len(ways)
     assert found == {}, f"left after {uses} uses: {found}"
