@@ -139,7 +139,7 @@ class Lease(LeaseBase):
             raise
         finally:
             self._claim.owner = None  # if it is not over, it is waited for until it is
-            if self._claim.lost_to is not None:
+            if self._claim.lost_reason is not None:
                 self._tell()
 
     if TYPE_CHECKING:

@@ -129,7 +129,7 @@ async def _compete(
     port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
     if not claim.identifier:
-        claim.identify()
+        claim.replace_identifier()
     attempt = partial(try_once, port, claim, stop=stop)
     if not queues:
         refusal = await persist(port, attempt, stop)

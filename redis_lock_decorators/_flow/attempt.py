@@ -55,8 +55,8 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
         LockUnconfirmedError: that is over, and too few replicas knew of the lock.
     """
     sent = port.now()
-    if claim.local is not None:
-        claim.local.acts(sent)
+    if claim.cohort_waiter is not None:
+        claim.cohort_waiter.acts(sent)
     slots = groups(port, claim)
     for group in slots:
         try:
@@ -73,7 +73,7 @@ async def try_once(port: Port, claim: Claim, until: float, stop: float) -> Refus
             if is_unconfirmed and port.now() >= stop:
                 raise unconfirmed(claim, refusal)
             return refusal
-    claim.take(sent)
+    claim.mark_held(sent)
     return None if port.now() < claim.deadline else LATE
 
 
@@ -89,11 +89,11 @@ def _take(
         return _take_surely(port, claim, group, until, stop)
     if claim.clock is not None:
         read = partial(_timed, claim, port.now())
-        return ask(port, "acquire", claim, group, claim.ttl, 1, until=until, read=read)
+        return ask(port, "acquire", claim, group, claim.expire_ms, 1, until=until, read=read)
     if len(claim.keys) > 1:
         read = partial(_placed, claim, group)
-        return ask(port, "acquire", claim, group, claim.ttl, until=until, read=read)
-    return ask(port, "acquire", claim, group, claim.ttl, until=until)
+        return ask(port, "acquire", claim, group, claim.expire_ms, until=until, read=read)
+    return ask(port, "acquire", claim, group, claim.expire_ms, until=until)
 
 
 def _placed(
@@ -123,7 +123,7 @@ async def _take_surely(
         nonlocal confirmed
         now = port.now()
         left = max(LEAST_CONFIRMATION, min(until, stop) - now)
-        most = max(1, min(LONGEST_CONFIRMATION, claim.ttl // 4, durations.milliseconds(left)))
+        most = max(1, min(LONGEST_CONFIRMATION, claim.expire_ms // 4, durations.milliseconds(left)))
         # The server keeps its replies back for so long, which is no part of the round trip.
         latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
         wait = ("WAIT", claim.replicas, most)
@@ -134,7 +134,7 @@ async def _take_surely(
 
     own = send if claim.replicas else None
     read: Callable[..., Refusal | None] = _placed
-    verb, keys, details = "acquire", group, [claim.ttl]
+    verb, keys, details = "acquire", group, [claim.expire_ms]
     if claim.fencing:
         verb, read = "acquire_fenced", _numbered
         keys += tuple([companion(key, b"fence") for key in group])
@@ -178,4 +178,4 @@ async def _give_back(
     for group in slots:
         release = partial(release_group, port, claim, group, "script")
         await port.shield(partial(persist, port, release, until))
-    claim.identify()  # a copy of these releases that arrives late must not meet the next try
+    claim.replace_identifier()  # a late copy of these releases must not match the next try

@@ -7,7 +7,13 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import end, ran_out, release, told_lost, why_refused
+from redis_lock_decorators._flow.release import (
+    end,
+    release,
+    reported_loss,
+    why_expired,
+    why_refused,
+)
 from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal, is_unknown
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockNotOwnedError, shown
@@ -46,16 +52,16 @@ async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, fa
         return failed
     if not port.is_outcome(error):
         return False
-    why = ran_out(claim) if was_lost else await _why_lost(port, claim, error)
+    why = why_expired(claim) if was_lost else await _why_lost(port, claim, error)
     end(port, claim)
     log.warning(
         "lock %s could not be let go (%s: %s); %s",
         *(shown(claim.lock_name), type(error).__name__, error, _outlook(port, error, why)),
     )
     if why is not None:
-        claim.lost_to = claim.lost_to or why
+        claim.lost_reason = claim.lost_reason or why
         if not failed:
-            raise told_lost(claim) from error
+            raise reported_loss(claim) from error
     return True
 
 
@@ -66,7 +72,7 @@ async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
     """
     if is_unknown(port, error):
         return None  # it was asked again and again
-    keys = tuple([key for key in claim.keys if key not in claim.freed])
+    keys = tuple([key for key in claim.keys if key not in claim.released])
     try:
         found = await holders(port, keys, ROUND_TRIP)
     except Exception as failure:

@@ -51,7 +51,7 @@ class Claim:
     Attributes:
         lock_names: what is locked, in the order everybody takes it.
         keys: the Redis keys of the names.
-        ttl: the lease in milliseconds.
+        expire_ms: the lease in milliseconds.
         identifier: the value that proves who holds the keys; "" while it holds nothing and has
             asked Redis for nothing.
         unique: the identifier was made for this claim, so a key that holds it is ours.
@@ -67,8 +67,8 @@ class Claim:
         since: a time before which the lock was not held: when the request left that took it.
         entered: when its holder knew that it held the lock.
         deadline: when the lease ends for its holder; minus infinity before it is held.
-        lasts: how many seconds the last request gave it.
-        grant: the milliseconds for which it is handed over in a queue, until it is renewed.
+        duration: how many seconds the last request gave it.
+        grant_ms: the milliseconds for which it is handed over in a queue, until it is renewed.
         renews: its lease will be renewed soon after it is held, so a grant will do until then; and
             while it is held, whether it is to be renewed again.
         fencing: the acquisition is to be numbered.
@@ -78,21 +78,21 @@ class Claim:
         has_queued: it was waited for in a queue, so others may wait too.
         queue_record: what the listener of that queue knows of it as the holder; None if nothing.
         cohort: with whom it shares a place in the queue, if it does.
-        local: how it waits there, until it holds what it was given.
-        successor: to whom its lease is passed on there, until that is done.
-        passes: how often its lease was passed on within the process.
-        rest: until when the lock stands after its holder has let it go.
+        cohort_waiter: how it waits there, until it holds what it was given.
+        next_member: to whom its lease is passed on there, until that is done.
+        hand_offs: how often its lease was passed on within the process.
+        held_until: until when the lock stands after its holder has let it go.
         releasing: it is being let go, so nothing may lengthen it.
         asking: it was asked to be let go, and what became of that was not noted: an exception from
             outside may have come at any line.
-        doubtful: keys that a request without an answer, sent in time, may have let go already.
-        freed: keys of several that were let go, while others are still to be.
+        maybe_released: keys that a request without a reply, sent in time, may have released.
+        released: keys of several that were let go, while others are still to be.
         ended: it was released, or told lost.
-        lost_to: why it was told lost; None if it was not.
+        lost_reason: why it was told lost; None if it was not.
         lost_holder: the identifier of who holds it instead, as Redis said then; None if not known.
         unrenewed: what became of renewals since one succeeded; None if none was sent.
         clock: what is known of the server's clock; None if nobody wants to know.
-        strays: ends from which a request without an answer may yet move the lock.
+        late_ends: ends from which a request without an answer may yet move the lock.
         ends: what is known of its end since it is held, and was prolonged or moved.
     """
 
@@ -101,40 +101,40 @@ class Claim:
         "asking",
         "clock",
         "cohort",
+        "cohort_waiter",
         "deadline",
-        "doubtful",
+        "duration",
         "ended",
         "ends",
         "entered",
         "expire",
+        "expire_ms",
         "fence",
         "fencing",
-        "freed",
-        "grant",
+        "grant_ms",
+        "hand_offs",
         "has_queued",
+        "held_until",
         "identifier",
         "in_transition",
         "is_around",
         "keys",
-        "lasts",
-        "local",
+        "late_ends",
         "lock_names",
         "lost_holder",
-        "lost_to",
+        "lost_reason",
+        "maybe_released",
+        "next_member",
         "owner",
-        "passes",
         "process",
         "queue_entry",
         "queue_record",
+        "released",
         "releaser",
         "releasing",
         "renews",
         "replicas",
-        "rest",
         "since",
-        "strays",
-        "successor",
-        "ttl",
         "unique",
         "unrenewed",
     )
@@ -144,7 +144,7 @@ class Claim:
         lock_names: tuple[str, ...],
         prefix: str,
         expire: float,
-        ttl: int,
+        expire_ms: int,
         *,
         identifier: str | None = None,
         owner: object = None,
@@ -153,7 +153,7 @@ class Claim:
         self.lock_names = lock_names
         self.keys = keys.keys_of(prefix, lock_names)
         self.expire = expire
-        self.ttl = ttl
+        self.expire_ms = expire_ms
         self.unique = identifier is None
         # Random bytes of the system let other threads go first. Who is passed a lock needs none.
         if identifier is None:
@@ -164,54 +164,54 @@ class Claim:
         self.in_transition = False
         self.is_around: Callable[[Claim], bool] | None = None
         self.process = fork.number
-        self.since = self.entered = self.deadline = self.rest = -math.inf
-        self.lasts = 0.0
-        self.grant = min(ttl, MOST_GRANTED)
+        self.since = self.entered = self.deadline = self.held_until = -math.inf
+        self.duration = 0.0
+        self.grant_ms = min(expire_ms, MOST_GRANTED)
         self.renews = False
         self.fencing = False
         self.fence: int | None = None
         self.replicas = 0
         self.queue_entry: str | None = None
         self.cohort: Cohort | None = None
-        self.local: Local | None = None
-        self.successor: Local | None = None
+        self.cohort_waiter: Local | None = None
+        self.next_member: Local | None = None
         self.has_queued = False
         self.queue_record: Entered | None = None
-        self.passes = 0
+        self.hand_offs = 0
         self.releasing = self.asking = False
-        self.doubtful: tuple[bytes, ...] = ()
-        self.freed: tuple[bytes, ...] = ()
+        self.maybe_released: tuple[bytes, ...] = ()
+        self.released: tuple[bytes, ...] = ()
         self.ended = False
-        self.lost_to: str | None = None
+        self.lost_reason: str | None = None
         self.lost_holder: str | None = None
         self.unrenewed: Unrenewed | None = None
         self.ends = LeaseEnds()
         self.clock: Clock | None = None
-        self.strays: tuple[int, ...] = ()
+        self.late_ends: tuple[int, ...] = ()
 
     @property
     def lock_name(self) -> str:
         """The name, or the names in one text."""
         return ", ".join(self.lock_names)
 
-    def take(self, sent: float) -> None:
+    def mark_held(self, sent: float) -> None:
         """Become held by a request that left at ``sent``."""
         self.since = self.entered = sent
-        self.lasts = seconds = self.ttl / 1000
+        self.duration = seconds = self.expire_ms / 1000
         self.deadline = lease_times.deadline(sent, seconds)
 
-    def hold(self, sent: float, seconds: float) -> None:
+    def set_term(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, when the request for it left."""
-        self.lasts = seconds
+        self.duration = seconds
         self.deadline = lease_times.deadline(sent, seconds)
 
     def prolong(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
         self.unrenewed = None
         if lease_times.deadline(sent, seconds) > self.deadline:
-            self.give(sent, seconds)
+            self.add_end(sent, seconds)
 
-    def give(self, sent: float, seconds: float) -> None:
+    def add_end(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, unless the end may have been moved nearer since."""
         self.unrenewed = None
         self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
@@ -227,22 +227,22 @@ class Claim:
         self.ends.shortenings[nearer] = None
         end = self.deadline
         if not self.ends.given and -math.inf < end < math.inf:
-            self.ends.given[end] = Given(-math.inf, self.lasts)
+            self.ends.given[end] = Given(-math.inf, self.duration)
         self._agree()
         return nearer
 
-    def be_shortened(self, nearer: Shortening, now: float) -> None:
+    def confirm_shortened(self, nearer: Shortening, now: float) -> None:
         """Know that its end was moved nearer."""
         self.unrenewed = None
         self.ends.given[nearer.end] = Given(nearer.sent, nearer.lasts)
-        self.may_be_shortened(nearer, now)
+        self.maybe_shortened(nearer, now)
 
-    def may_be_shortened(self, nearer: Shortening, now: float) -> None:
+    def maybe_shortened(self, nearer: Shortening, now: float) -> None:
         """Know that its end is not moved nearer from now on; it may have been before."""
         nearer.run, nearer.is_known = min(now, nearer.run), True
         self._agree()
 
-    def stay_long(self, nearer: Shortening) -> None:
+    def cancel_shortening(self, nearer: Shortening) -> None:
         """Know that its end was not moved nearer, and will not be."""
         self.ends.shortenings.pop(nearer, None)
         self._agree()
@@ -256,12 +256,12 @@ class Claim:
         ends = self.ends
         while ends.given:  # none is known of a token from elsewhere
             end, lasts = ends.believed()
-            if self.deadline == end and self.lasts == lasts:
+            if self.deadline == end and self.duration == lasts:
                 ends.tidy()
                 break
-            self.lasts, self.deadline = lasts, end
+            self.duration, self.deadline = lasts, end
 
-    def identify(self) -> None:
+    def replace_identifier(self) -> None:
         """Take a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
@@ -284,11 +284,11 @@ class Claim:
 
     def is_over(self) -> bool:
         """Whether it was let go, is being let go, or was told lost."""
-        return self.ended or self.releasing or self.lost_to is not None
+        return self.ended or self.releasing or self.lost_reason is not None
 
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder let it go."""
-        return self.lost_to is not None or (not self.ended and now >= self.deadline)
+        return self.lost_reason is not None or (not self.ended and now >= self.deadline)
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:

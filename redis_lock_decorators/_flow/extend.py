@@ -10,11 +10,11 @@ from redis_lock_decorators._flow.error_notes import noted
 from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import (
+    expired,
     lost,
     refuse_fork,
     refuse_over,
     release_keys,
-    run_out,
 )
 from redis_lock_decorators._flow.requests import (
     OUTAGE,
@@ -117,7 +117,7 @@ def _refuse_late(port: Port, claim: Claim) -> None:
     """Refuse a claim that is over, or that its holder may not believe in any more."""
     refuse_over(claim)
     if port.now() >= claim.deadline:
-        raise run_out(port, claim)
+        raise expired(port, claim)
 
 
 async def _attempt(port: Port, claim: Claim, ttl: int, until: float) -> Refusal | None:

@@ -58,7 +58,7 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
 
     def failed(error: Exception, sent: float) -> None:
         if may_have_run(port, error):  # if it was, nobody has told those who wait for the lock
-            claim.doubtful = claim.keys
+            claim.maybe_released = claim.keys
 
     work = partial(release_keys, port, claim, way)
     with error_notes.noted(port, claim, "released"):
@@ -79,7 +79,7 @@ async def _attempt(port: Port, claim: Claim, until: float) -> bool:
     sent = port.now()
     taken = await _take(port, claim, until)
     if taken:
-        claim.take(sent)
+        claim.mark_held(sent)
     return taken and port.now() < claim.deadline
 
 
@@ -89,7 +89,7 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
     # Over others' connections any "OK" may come, and that of another command is no yes.
     try:
         how = () if claim.unique else (SHARED,)
-        request = ask(port, "acquire", claim, claim.keys, claim.ttl, *how, until=until)
+        request = ask(port, "acquire", claim, claim.keys, claim.expire_ms, *how, until=until)
         return await request is None
     except Exception as error:
         if not is_forbidden(port, error):
@@ -122,7 +122,7 @@ async def _refuse_lasting(port: Port, claim: Claim, key: bytes, until: float) ->
 
 async def _set(port: Port, claim: Claim, until: float) -> bool:
     (key,) = claim.keys
-    done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.ttl, until=until)
+    done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.expire_ms, until=until)
     if not done and claim.unique:
         # A client that lost the reply sends SET again, and is then refused by its own key.
         found = text(await get(port, key, claim.lock_name, until))
@@ -138,4 +138,4 @@ async def _undo(port: Port, claim: Claim, cause: BaseException | None = None) ->
 
 
 async def _extend(port: Port, claim: Claim, until: float) -> Refusal | None:
-    return await ask(port, "extend", claim, claim.keys, claim.ttl, until=until)
+    return await ask(port, "extend", claim, claim.keys, claim.expire_ms, until=until)

@@ -68,7 +68,7 @@ async def acquire(port: Port, request: AcquireRequest) -> bool:
             del port.held[claim.keys[0]]
         if is_settled or await _settle(port, request):
             return True
-        claim.identify()
+        claim.replace_identifier()
         claim.deadline, claim.ended = -math.inf, False
 
 
@@ -131,7 +131,7 @@ class _Move:
         found = int(seen.holder or 0)
         now = found - round(1000 * (seen.free_in or 0))
         end = now + durations.milliseconds(wanted)
-        while end in claim.strays:  # from there a late request would take it elsewhere
+        while end in claim.late_ends:  # from there a late request would take it elsewhere
             end += 1
         self.shortens = end < found
         self.ends = (found, end, now + durations.milliseconds(stop - sent))
@@ -169,7 +169,7 @@ async def _settle(port: Port, request: AcquireRequest) -> bool:
     claim = request.claim
     name = request.token or claim.identifier
 
-    latest = claim.clock.latest(port.now(), claim.lasts) if claim.clock is not None else 0
+    latest = claim.clock.latest(port.now(), claim.duration) if claim.clock is not None else 0
 
     async def attempt(until: float) -> Refusal | None:
         nonlocal latest
@@ -221,7 +221,7 @@ async def _unsettle(
             exhausted = error
     if exhausted is not None:
         raise exhausted
-    claim.releasing, claim.asking, claim.doubtful = False, False, ()
+    claim.releasing, claim.asking, claim.maybe_released = False, False, ()
 
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:
@@ -242,7 +242,7 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
         nonlocal is_sent
         if may_have_run(port, error):
             is_sent = True
-            claim.strays += move.ends[:1]
+            claim.late_ends += move.ends[:1]
 
     refusal = await persist(port, attempt, move.stop, failed)
     if refusal is not None and refusal.free_in is None:
@@ -250,15 +250,15 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
     # It may be there already: by an earlier copy of this request, or by another's that wanted that.
     if refusal is not None and (refusal.free_in != 0 or not is_sent):
         if nearer is not None and is_sent:
-            claim.may_be_shortened(nearer, port.now())  # by a copy; then another moved the end
+            claim.maybe_shortened(nearer, port.now())  # by a copy; then another moved the end
         elif nearer is not None:
-            claim.stay_long(nearer)
+            claim.cancel_shortening(nearer)
         return False
     parting.refuse_over(claim)
     if nearer is not None:
-        claim.be_shortened(nearer, port.now())
+        claim.confirm_shortened(nearer, port.now())
     else:
-        claim.give(move.sent, move.wanted)
+        claim.add_end(move.sent, move.wanted)
     return True
 
 

@@ -11,7 +11,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
-from redis_lock_decorators._flow.release_fallbacks import or_otherwise
+from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
@@ -58,7 +58,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         port.held.forget(claim)
         return
     if claim.asking:
-        claim.doubtful = claim.keys
+        claim.maybe_released = claim.keys
     method = _way(claim, method)
     began = port.now()
     try:
@@ -80,8 +80,8 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         note(port, claim, error, "released", began)
         raise
     end(port, claim)
-    if claim.lost_to is not None:
-        raise told_lost(claim)
+    if claim.lost_reason is not None:
+        raise reported_loss(claim)
     if refusal is not None and not _is_explained(port, claim, method, refusal):
         raise lost(port, claim, refusal)
 
@@ -96,7 +96,7 @@ def _way(claim: Claim, method: ReleaseMethod) -> ReleaseMethod:
 
 async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     """Let go after an exception from outside, which came at any line."""
-    claim.doubtful = claim.keys  # it may have been sent
+    claim.maybe_released = claim.keys  # it may have been sent
     try:
         work = partial(release_keys, port, claim, method)
         await port.shield(partial(tidy, port, work, tidying(port, ROUND_TRIP)))
@@ -135,7 +135,7 @@ async def _release_groups(
 ) -> Refusal | None:
     found, failures = [], []
     for part in parts:
-        if part[0] in claim.freed:
+        if part[0] in claim.released:
             continue
         sent = port.now()
         try:
@@ -147,7 +147,7 @@ async def _release_groups(
             failures.append(error)
             continue
         if refusal is None or unanswered_releases.explains(claim, part, refusal):
-            claim.freed += part
+            claim.released += part
         else:
             found.append(refusal)
     if failures:
@@ -166,11 +166,11 @@ def release_group(
     """Let those keys of the claim go that one request may touch."""
     if claim.queue_entry is not None:
         work: Awaitable[Refusal | None] = cancel(port, claim, claim.queue_entry, until)
-    elif method == "script" and claim.rest == -math.inf and not claim.doubtful:  # as most are
+    elif method == "script" and claim.held_until == -math.inf and not claim.maybe_released:
         work = _free(port, claim, part, until, send)
     else:
         work = _release_together(port, claim, part, method, until, send)
-    return or_otherwise(port, claim, part, method, until, work)
+    return with_fallbacks(port, claim, part, method, until, work)
 
 
 def _release_together(
@@ -181,10 +181,10 @@ def _release_together(
     until: float,
     send: Send | None,
 ) -> Awaitable[Refusal | None]:
-    if claim.doubtful:
-        send = partial(unanswered_releases.send_warily, port, claim, part, send or port.send)
+    if claim.maybe_released:
+        send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
     if method == "script":
-        if claim.rest > -math.inf:
+        if claim.held_until > -math.inf:
             return _lay_down(port, claim, part, until, send)
         return _free(port, claim, part, until, send)
     one = transaction if method == "transaction" else native
@@ -195,7 +195,7 @@ async def _lay_down(
     port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
 ) -> Refusal | None:
     """Let go, but let the lock stand until its least time is over."""
-    left = claim.rest - port.now()
+    left = claim.held_until - port.now()
     if left <= 0:
         return await _free(port, claim, part, until, send)
     details = (durations.milliseconds(left), *noted(port, claim))
@@ -223,10 +223,10 @@ def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refu
     parts = _parts(port, claim, method)
     if len(parts) == 1 and unanswered_releases.explains(claim, parts[0], refusal):
         return True
-    if refusal.is_taken and claim.doubtful:
+    if refusal.is_taken and claim.maybe_released:
         why = f"{refused(refusal)}, and whether it was let go before is not known"
-        if claim.lost_to is None:
-            claim.lost_to, claim.lost_holder = why, refusal.holder
+        if claim.lost_reason is None:
+            claim.lost_reason, claim.lost_holder = why, refusal.holder
     return False
 
 
@@ -249,25 +249,25 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     It is not for a token from elsewhere: by that the lock may be taken again.
     """
     forget(port, claim)
-    why = claim.lost_to or why_refused(claim, refusal, port.now())
+    why = claim.lost_reason or why_refused(claim, refusal, port.now())
     if claim.unique:
-        claim.lost_to, claim.lost_holder = why, refusal.holder
+        claim.lost_reason, claim.lost_holder = why, refusal.holder
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
 
 
-def told_lost(claim: Claim) -> LockLostError:
+def reported_loss(claim: Claim) -> LockLostError:
     """The error for a lease of which it is known that it is lost."""
-    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=claim.lost_to or "")
+    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=claim.lost_reason or "")
 
 
-def run_out(port: Port, claim: Claim) -> LockLostError:
+def expired(port: Port, claim: Claim) -> LockLostError:
     """The error for a lease whose deadline has passed, which is remembered."""
     forget(port, claim)
-    claim.lost_to = claim.lost_to or ran_out(claim)
-    return told_lost(claim)
+    claim.lost_reason = claim.lost_reason or why_expired(claim)
+    return reported_loss(claim)
 
 
-def ran_out(claim: Claim) -> str:
+def why_expired(claim: Claim) -> str:
     """Why a lease is lost whose deadline has passed."""
     if claim.unrenewed is not None:
         return claim.unrenewed.why(claim.deadline)
@@ -277,7 +277,7 @@ def ran_out(claim: Claim) -> str:
 def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:
     """Why a lease is lost, by what Redis said ``now``: that it ran out before explains the rest."""
     if -math.inf < claim.deadline <= now:
-        return f"{ran_out(claim)}, and {refused(refusal)}"
+        return f"{why_expired(claim)}, and {refused(refusal)}"
     return refused(refusal)
 
 
@@ -290,8 +290,8 @@ def refused(refusal: Refusal) -> str:
 
 def refuse_over(claim: Claim) -> None:
     """Refuse a claim that was let go, or that is known to be lost."""
-    if claim.lost_to is not None:
-        raise told_lost(claim)
+    if claim.lost_reason is not None:
+        raise reported_loss(claim)
     if claim.ended or claim.releasing:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 

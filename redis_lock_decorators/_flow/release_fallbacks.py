@@ -24,7 +24,7 @@ def refuse_unfit(port: Port, method: ReleaseMethod) -> None:
         raise ConfigurationError(f"{CANNOT_WATCH}: release by release_method='script'")
 
 
-async def or_otherwise(
+async def with_fallbacks(
     port: Port,
     claim: Claim,
     part: tuple[bytes, ...],
@@ -99,5 +99,5 @@ async def _one_by_one(
 
 def _rest(port: Port, claim: Claim) -> int:
     """For how many milliseconds the lock is to stand though nobody holds it."""
-    left = claim.rest - port.now()
+    left = claim.held_until - port.now()
     return durations.milliseconds(left) if left > 0 else 0

@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.requests import (
     tidy,
     tidying,
 )
-from redis_lock_decorators._flow.unanswered_releases import resting
+from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
@@ -131,8 +131,8 @@ async def _found(
     refusal: Refusal | None = Refusal(holder)
     if port.may_resend:
         refusal = await _confirmed(port, claim, key, holder, until)
-    may_be_ours = key in claim.doubtful or port.may_resend
-    if may_be_ours and holder in (None, resting(claim)):
+    may_be_ours = key in claim.maybe_released or port.may_resend
+    if may_be_ours and holder in (None, min_hold_placeholder(claim)):
         await _nudge(port, claim, key)  # an earlier request may have come only so far
     return refusal
 
@@ -164,10 +164,10 @@ def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[R
 
 
 def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
-    left = claim.rest - port.now()
+    left = claim.held_until - port.now()
     if left <= 0:
         return "DEL", key
-    return "SET", key, resting(claim), "PX", durations.milliseconds(left)
+    return "SET", key, min_hold_placeholder(claim), "PX", durations.milliseconds(left)
 
 
 async def _nudge(port: Port, claim: Claim, key: bytes) -> None:

@@ -64,7 +64,7 @@ def _is_around(claim: Claim, other: Claim) -> bool:
 
 def _identifier(claim: Claim) -> str:
     """By what a claim may hold its keys, also while its lease is passed on within the process."""
-    local, successor = claim.local, claim.successor
+    local, successor = claim.cohort_waiter, claim.next_member
     passed = None if local is None else local.gift
     identifier = claim.identifier if passed is None else passed.identifier
     given = None if successor is None else successor.gift

@@ -15,10 +15,10 @@ def note(port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, se
     """Note that these keys may be gone by a request of ours, ``sent`` and not answered."""
     # What was sent after the deadline explains nothing: the keys may have lapsed before.
     if sent < claim.deadline and may_have_run(port, error):
-        claim.doubtful += part
+        claim.maybe_released += part
 
 
-async def send_warily(
+async def send_checked(
     port: Port, claim: Claim, part: tuple[bytes, ...], send: Send, *command: Any, until: float
 ) -> Any:
     """Send a repeated request; a server that does not know its script has not run it before.
@@ -30,7 +30,7 @@ async def send_warily(
         return await send(*command, until=until)
     except Exception as error:
         if port.lacks(error) == "script":
-            claim.doubtful = tuple([key for key in claim.doubtful if key not in part])
+            claim.maybe_released = tuple([key for key in claim.maybe_released if key not in part])
         raise
 
 
@@ -41,10 +41,10 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     client repeats by itself is explained by a note that the first of its requests has left.
     """
     if refusal.is_taken:
-        return claim.rest > -math.inf and refusal.holder == resting(claim)
-    return part[0] in claim.doubtful
+        return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
+    return part[0] in claim.maybe_released
 
 
-def resting(claim: Claim) -> str:
+def min_hold_placeholder(claim: Claim) -> str:
     """What a key holds that its holder let go, and that stands for a while yet."""
     return claim.identifier + REST

@@ -11,7 +11,7 @@ from weakref import ref
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.release import ran_out, refuse_over
+from redis_lock_decorators._flow.release import refuse_over, why_expired
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.clock import monotonic
@@ -134,7 +134,7 @@ class LeaseBase:
     def _stay(self) -> None:
         """Let the lock stand for its ``min_hold`` though it is being released."""
         if self._options.min_hold is not None:
-            self._claim.rest = self._claim.entered + self._options.min_hold
+            self._claim.held_until = self._claim.entered + self._options.min_hold
 
     def _last_no_longer(self) -> None:
         """End with the lease as it stands: be renewed no more, and told lost then."""
@@ -156,7 +156,7 @@ class LeaseBase:
 
     def _untold_loss(self) -> Context | None:
         """In what context to call ``on_lost``, if that is due: only the first who asks is told."""
-        if self._untold is None or self._claim.lost_to is None:
+        if self._untold is None or self._claim.lost_reason is None:
             return None
         try:
             return self._untold.pop()
@@ -165,7 +165,7 @@ class LeaseBase:
 
     def _call_on_lost(self) -> object:
         """What ``on_lost`` returns; its failure is logged."""
-        on_lost, why = self._options.on_lost, self._claim.lost_to
+        on_lost, why = self._options.on_lost, self._claim.lost_reason
         try:
             return on_lost(self, why or "") if on_lost is not None else None
         except (Exception, CancelledError):  # that of a future whose result it wanted
@@ -176,7 +176,9 @@ class LeaseBase:
 def loss(lease: LeaseBase) -> LockLostError:
     """The error for a lease that is lost."""
     claim = lease._claim
-    why = claim.lost_to or (ran_out(claim) if lease._tracked is None else lease._tracked.why_over())
+    why = claim.lost_reason or (
+        why_expired(claim) if lease._tracked is None else lease._tracked.why_over()
+    )
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
     return LockLostError(claim.lock_name, holder=claim.lost_holder, why=why)
@@ -187,7 +189,7 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     prefix, expire, ttl = options.prefix, options.lease, options.ttl
     late = options.way == "cohort"  # it is mostly passed the identifier of another
     claim = Claim(lock_names, prefix, expire, ttl, owner=owner, identifies_late=late)
-    claim.grant, claim.renews = options.grant, options.auto_renew
+    claim.grant_ms, claim.renews = options.grant, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
     claim.is_around = is_around
     return claim

@@ -25,7 +25,9 @@ class RenewalHandle:
 
 def _warn(renewal_handle: RenewalHandle) -> None:
     claim = renewal_handle.tracked.claim
-    log.warning("lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_to)
+    log.warning(
+        "lock %s was lost before its release: %s", shown(claim.lock_name), claim.lost_reason
+    )
 
 
 class TokenHold:

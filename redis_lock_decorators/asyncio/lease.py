@@ -57,7 +57,7 @@ class Lease(LeaseBase):
         try:
             await extend(self._port, self._claim, seconds)
         finally:
-            if self._claim.lost_to is not None:
+            if self._claim.lost_reason is not None:
                 _tell(self)
         return True
 
@@ -109,7 +109,7 @@ class Lease(LeaseBase):
             await abandon(self)
             raise
         finally:
-            if self._claim.lost_to is not None:
+            if self._claim.lost_reason is not None:
                 self._tell_soon()
 
     async def _leave_beside(self) -> None:
@@ -169,7 +169,7 @@ class Lease(LeaseBase):
     def _tell_soon(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
         untold = self._untold
-        if untold and self._claim.lost_to is not None and not self._is_telling:
+        if untold and self._claim.lost_reason is not None and not self._is_telling:
             context = untold[0]
             try:
                 self._is_telling = True
@@ -184,7 +184,7 @@ class Lease(LeaseBase):
 
         It is due until it was reached: an exception from outside may come before that.
         """
-        on_lost, why, answer = self._options.on_lost, self._claim.lost_to or "", None
+        on_lost, why, answer = self._options.on_lost, self._claim.lost_reason or "", None
         for is_last in (False, True):
             try:
                 answer = on_lost(self, why) if on_lost is not None else None

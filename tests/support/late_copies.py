@@ -154,7 +154,7 @@ class Process:
     ) -> Claim | None:
         """Acquire locks and believe to hold them; None if they were not free in time."""
         claim = new_claim(*names, expire=LEASE, owner=object())
-        claim.grant = round(LEASE * 600)
+        claim.grant_ms = round(LEASE * 600)
         for attribute, value in attributes.items():
             setattr(claim, attribute, value)
         if await acquire(self.port, claim, wait, delta, way) is not None:

@@ -237,8 +237,8 @@ class Kept:
         self.watch.options = replace(self.watch.options, auto_renew=False)
 
     def notify(self) -> None:
-        assert self.claim.lost_to is not None
-        self.told.append((self.port.now(), self.claim.lost_to))
+        assert self.claim.lost_reason is not None
+        self.told.append((self.port.now(), self.claim.lost_reason))
 
 
 def keeping_port(lease_loop: SimulatedLoop | None = None, **arguments: Any) -> SimulatedPort:

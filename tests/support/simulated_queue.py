@@ -308,7 +308,7 @@ class Taking:
         self.claim: Claim = new_claim(
             name, expire=expire, owner=object(), identifies_late=way == "cohort"
         )
-        self.claim.grant = round(min(grant, expire) * 1000)
+        self.claim.grant_ms = round(min(grant, expire) * 1000)
         self.claim.renews = renews
         self.at: float | None = None
         self.refusal: Refusal | None = None

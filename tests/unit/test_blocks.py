@@ -128,7 +128,7 @@ class Scene:
 
 
 def lose(lease: Any) -> Any:
-    lease._claim.lost_to = "test"
+    lease._claim.lost_reason = "test"
     return lease
 
 
@@ -183,7 +183,7 @@ def test_the_block_of_a_generator_leaves_its_own_lease(world: Any) -> None:
         assert is_inside(held)
         await scene.do(getattr(two, leave)(None, None, None))
         assert held._claim.ended
-        assert lost._claim.lost_to == "test"
+        assert lost._claim.lost_reason == "test"
         assert scene.lock._blocks == {}
 
     run(test)
@@ -267,7 +267,7 @@ def test_an_exit_stack_leaves_what_a_subclass_has_entered(world: Any, by_class: 
                 assert is_inside(held)
                 await scene.do(close_other())
                 assert held._claim.ended
-        assert lost._claim.lost_to == "test"
+        assert lost._claim.lost_reason == "test"
         assert scene.lock._blocks == {}
 
     run(test)
@@ -578,7 +578,7 @@ def test_of_several_the_only_one_of_this_context_is_left(world: Any) -> None:
             await scene.leave()
 
         assert is_inside(there)
-        assert here._claim.lost_to == "test"
+        assert here._claim.lost_reason == "test"
 
     async def enter_in(context: contextvars.Context, scene: Any) -> Any:
         if world is Blocking:

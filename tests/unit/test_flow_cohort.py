@@ -159,8 +159,8 @@ def test_heir_has_what_the_holder_had(world: World) -> None:
     assert world.server.value(KEY) == successor.claim.identifier == identifier
     assert successor.claim.deadline == deadline
     assert successor.claim.since == world.clock.now
-    assert successor.claim.lasts == pytest.approx(deadline - world.clock.now)
-    assert successor.claim.passes == 1
+    assert successor.claim.duration == pytest.approx(deadline - world.clock.now)
+    assert successor.claim.hand_offs == 1
 
 
 def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> None:
@@ -230,7 +230,7 @@ def test_nobody_asks_redis_while_one_of_them_holds_the_lock(world: World) -> Non
 
 def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> None:
     holder, (first, second) = held_with(world)
-    holder.claim.passes = MOST_QUICK
+    holder.claim.hand_offs = MOST_QUICK
 
     holder.ends()
     world.passes(0.01)
@@ -241,7 +241,7 @@ def test_first_leads_at_once_when_the_lock_is_let_go_in_redis(world: World) -> N
 
 def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
     holder, waiters = held_with(world)
-    holder.claim.passes = MOST_QUICK
+    holder.claim.hand_offs = MOST_QUICK
     port: Any = QueuePort(holder.process)
     again = new_claim("a", owner=object())
 
@@ -255,7 +255,7 @@ def test_one_that_comes_again_at_once_overtakes_nobody(world: World) -> None:
 
     assert order == waiters
     assert again.is_live(world.clock.now)
-    assert again.passes == 2
+    assert again.hand_offs == 2
 
 
 def test_one_leads_and_the_others_wait_for_it(world: World) -> None:
@@ -324,7 +324,7 @@ def test_lock_that_was_deleted_is_passed_on_for_a_moment_then_its_loss_is_told(
     told = world.clock.now
 
     assert [type(error) for error in crowd[0].process.lease_loop.failures] == [LockLostError]
-    assert beside[-1].claim.lost_to is not None
+    assert beside[-1].claim.lost_reason is not None
     assert told - deleted <= min(MOST_SECONDS, expire / 3) + hold + SOON
     assert world.server.value(KEY) == elsewhere.claim.identifier
     assert not any(taking.held for taking in crowd[len(beside) :])
@@ -342,12 +342,12 @@ def test_lock_that_word_came_of_is_passed_on_for_as_long_as_one_that_was_asked_f
     world.passes(SOON)
 
     assert world.inside() is last
-    assert last.claim.passes == 1
+    assert last.claim.hand_offs == 1
 
 
 def lose(world: World, holder: Taking) -> None:
     world.server.drop(KEY)
-    holder.claim.lost_to = "its key is gone"
+    holder.claim.lost_reason = "its key is gone"
 
 
 def outlive(world: World, holder: Taking) -> None:
@@ -372,7 +372,7 @@ def test_lease_that_is_lost_or_over_is_not_passed_on(world: World, harm: Any) ->
 
 def test_lock_that_must_stand_for_a_while_is_not_passed_on(world: World) -> None:
     holder, waiters = held_with(world)
-    holder.claim.rest = world.clock.now + 1
+    holder.claim.held_until = world.clock.now + 1
 
     holder.ends()
     world.passes(0.9)
@@ -693,7 +693,7 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
     cohort.holder, cohort.since = holder.claim, holder.claim.since
     waiting = [Local(new_claim("a", owner=object()), port.wakeup()) for _ in range(2)]
     for local in waiting:
-        local.claim.cohort, local.claim.local = cohort, local
+        local.claim.cohort, local.claim.cohort_waiter = cohort, local
         cohort.stand(local)
     return port, holder.claim, cohort, waiting
 
@@ -890,7 +890,7 @@ def test_leader_that_waits_for_long_stays_the_only_one(world: World) -> None:
 
     for _ in range(50):
         world.passes(1)
-        holder.claim.hold(world.clock.now, 10)
+        holder.claim.set_term(world.clock.now, 10)
         world.server.put(KEY, holder.claim.identifier, 10)
         assert len(world.server.members(KEYS[1])) == 1
 
@@ -979,10 +979,10 @@ def test_those_whom_nobody_waits_for_are_woken_when_the_lock_is_let_go(
 ) -> None:
     """Their timers may be lost, so that they would sleep beside a free lock."""
     holder, waiters = held_with(world)
-    holder.claim.passes = passes
+    holder.claim.hand_offs = passes
     woken: list[int] = []
     for number, waiter in enumerate(waiters):
-        local = waiter.claim.local
+        local = waiter.claim.cohort_waiter
         assert local is not None
         local.acted = -math.inf
         monkeypatch.setattr(

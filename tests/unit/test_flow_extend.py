@@ -136,7 +136,7 @@ def test_extension_answered_after_the_deadline_brings_no_lease_back(told: bool) 
     def told_lost_meanwhile(request: Request) -> Any:
         reply = paused(2)(request)
         if told:
-            claim.lost_to = "its keeper said so"
+            claim.lost_reason = "its keeper said so"
         return reply
 
     port = SimulatedPort()
@@ -159,7 +159,7 @@ def test_lease_told_lost_while_its_extension_was_believed_stays_lost() -> None:
 
         def prolong(self, sent: float, seconds: float) -> None:
             super().prolong(sent, seconds)
-            self.lost_to = "its keeper said so"
+            self.lost_reason = "its keeper said so"
 
     port = SimulatedPort()
     claim = taken(port, "a")
@@ -184,7 +184,7 @@ def test_extension_overtaken_by_the_release_is_no_loss(is_run_first: bool) -> No
         run(extend(port, claim, 60))
 
     assert not isinstance(caught.value, LockLostError)
-    assert claim.lost_to is None
+    assert claim.lost_reason is None
     assert not claim.is_lost(port.now())
     assert not claim.is_live(port.now())
     assert port.server.value(KEY) is None

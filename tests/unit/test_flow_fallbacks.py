@@ -81,7 +81,7 @@ def test_lock_of_another_is_told_lost_in_the_way_that_is_left(method: ReleaseMet
 def test_least_time_is_kept_in_the_way_that_is_left(method: ReleaseMethod) -> None:
     port = new_port()
     claim = taken(port, "a")
-    claim.rest = port.now() + 3
+    claim.held_until = port.now() + 3
     port.usual = without("release", "min_hold", "WATCH", "DELIFEQ", "DELEX")
 
     run(release(port, claim, method))
@@ -142,7 +142,7 @@ def test_lock_is_let_go_that_came_after_a_place_in_a_queue_which_may_not_be_left
 def test_transaction_without_memory_is_left_to_a_script() -> None:
     port = new_port()
     claim = taken(port, "a")
-    claim.rest = port.now() + 3
+    claim.held_until = port.now() + 3
     port.usual = without("EXEC", error=ResponseError("OOM command not allowed"))
 
     run(release(port, claim, "transaction"))

@@ -125,7 +125,7 @@ def test_after_a_hand_over_that_lapsed_nothing_is_left_for_more_than_a_minute(
     assert first.held
     assert world.server.members(KEYS[2])
 
-    world.passes(first.claim.ttl / 1000 + 60)
+    world.passes(first.claim.expire_ms / 1000 + 60)
 
     assert world.is_empty()
 
@@ -947,7 +947,7 @@ def test_waiter_is_told_when_a_lock_rests_and_looks_when_that_is_over(world: Wor
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
     world.passes(0.5)
-    holder.claim.rest = world.clock.now + 0.4
+    holder.claim.held_until = world.clock.now + 0.4
     rested = world.clock.now + 0.4 - 1000
 
     holder.ends()
@@ -975,7 +975,7 @@ def test_least_time_of_a_lease_counts_from_the_entry() -> None:
 
     LeaseBase(claim, Options(min_hold=3))._stay()
 
-    assert claim.rest == pytest.approx(1003.4)
+    assert claim.held_until == pytest.approx(1003.4)
 
 
 @pytest.mark.parametrize("auto_renew", [False, True])
@@ -984,7 +984,7 @@ def test_grant_is_short_whatever_the_lease(auto_renew: bool) -> None:
     claim = claim_for(("a",), options, None)
     other = claim_on(KEY, 60)  # as a drop-in has
 
-    assert claim.grant == other.grant == 2500
+    assert claim.grant_ms == other.grant_ms == 2500
     assert claim.renews is auto_renew
     assert not other.renews
 

@@ -200,9 +200,9 @@ def test_reply_to_an_older_renewal_does_not_undo_a_nearer_end() -> None:
 
 def test_only_renewals_that_left_after_the_move_prolong() -> None:
     claim = new_claim("a", expire=30)
-    claim.take(100.0)
+    claim.mark_held(100.0)
 
-    claim.be_shortened(claim.shorten(110.0, 104.0, 2.0), 105.0)
+    claim.confirm_shortened(claim.shorten(110.0, 104.0, 2.0), 105.0)
     claim.prolong(104.5, 30.0)
     claim.prolong(105.0, 30.0)
 
@@ -272,11 +272,11 @@ def test_lock_whose_end_was_not_moved_nearer_after_all_is_renewed_on() -> None:
 
 def test_facts_about_an_end_that_is_moved_often_stay_few() -> None:
     claim = new_claim("a", expire=30)
-    claim.take(100.0)
+    claim.mark_held(100.0)
 
     for time in range(101, 200):
-        claim.be_shortened(claim.shorten(time + 10.0, time, 5.0), time + 0.1)
-        claim.give(time + 0.5, 20.0)
+        claim.confirm_shortened(claim.shorten(time + 10.0, time, 5.0), time + 0.1)
+        claim.add_end(time + 0.5, 20.0)
 
     assert claim.deadline == pytest.approx(219.5, abs=0.3)
     assert len(claim.ends.given) <= 2
@@ -297,7 +297,7 @@ def test_move_overtaken_by_the_release_is_no_loss(verb: str) -> None:
         run(adjust(port, claim, lasts(10)))
 
     assert not isinstance(caught.value, LockLostError)
-    assert claim.lost_to is None
+    assert claim.lost_reason is None
 
 
 # The last form

@@ -357,7 +357,7 @@ def test_lock_that_stood_for_a_while_is_known_to_be_let_go_by_ourselves(seconds:
 
     port = new_port(may_resend=True)
     claim = taken(port, "a")
-    claim.rest = port.now() + seconds
+    claim.held_until = port.now() + seconds
     port.faults = [again_when_it_is_over]
 
     run(release(port, claim, "script"))
@@ -513,7 +513,7 @@ def test_waiters_of_a_server_that_is_gone_keep_nobody_who_let_go(method: Release
 def test_transaction_that_left_the_lock_standing_is_done_once() -> None:
     port = new_port()
     claim = taken(port, "a", expire=60)
-    claim.rest = port.now() + 5
+    claim.held_until = port.now() + 5
     port.faults = [None, reply_lost]
 
     run(release(port, claim, "transaction"))
@@ -529,7 +529,7 @@ def test_waiters_are_told_of_a_rest_though_the_reply_to_its_transaction_is_lost(
     heard: list[str] = []
     port = new_port(may_resend=may_resend)
     claim = taken(port, "a", expire=60)
-    claim.rest = port.now() + 5
+    claim.held_until = port.now() + 5
     port.server._stored[with_queue((KEY,))[1]] = ({"a-channel|waiter|2500": 1}, math.inf)
     port.server.hearers["a-channel"] = [heard.append]
     port.faults = [None, reply_lost]
@@ -551,7 +551,7 @@ def test_lock_that_was_left_standing_for_longer_than_it_had_to_is_not_lost(
 
     port = new_port() if method == "transaction" else cluster_port()
     claim = taken(port, *names, expire=60)
-    claim.rest = port.now() + 2
+    claim.held_until = port.now() + 2
     port.faults = [slow] if method == "script" else [None, slow]
 
     run(release(port, claim, method))
@@ -1028,7 +1028,7 @@ def test_lease_that_ran_out_while_its_server_is_away_is_known_to_be_lost(failed:
     with contextlib.suppress(LockLostError):
         run(leave(port, claim, "script", failed=failed))
 
-    assert claim.lost_to == "its time ran out"
+    assert claim.lost_reason == "its time ran out"
 
 
 def refusing(words: str, *names: str) -> Any:
@@ -1061,7 +1061,7 @@ def test_loss_is_told_though_the_server_refused_the_release(
             stack.enter_context(pytest.raises(LockLostError))
         run(leave(port, claim, "script", failed=failed))
 
-    assert claim.lost_to is not None
+    assert claim.lost_reason is not None
     assert port.held == {}
 
 
@@ -1079,7 +1079,7 @@ def test_release_that_was_refused_is_logged_with_what_helps(
 
     assert "it frees itself when its lease ends" in caplog.text
     assert cure in caplog.text
-    assert claim.lost_to is None
+    assert claim.lost_reason is None
 
 
 def test_nobody_is_asked_for_a_loss_who_has_not_answered() -> None:

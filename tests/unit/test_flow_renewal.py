@@ -363,7 +363,7 @@ def test_cut_connection_and_time_out_leave_the_outcome_unknown(fate: Fate) -> No
     assert isinstance(outcome, Exception)
     assert is_unknown(outcome)
     assert claim.deadline == deadline
-    assert claim.lost_to is None
+    assert claim.lost_reason is None
 
 
 def test_request_is_not_waited_for_past_its_time() -> None:

@@ -278,7 +278,7 @@ def test_reply_is_told_by_the_identifier_that_was_sent() -> None:
         return reply
 
     port.faults = [passed_on_meanwhile]
-    refusal = run(ask(port, "acquire", claim, claim.keys, claim.ttl, until=port.now() + 1))
+    refusal = run(ask(port, "acquire", claim, claim.keys, claim.expire_ms, until=port.now() + 1))
 
     assert refusal is None
     assert port.distrusted == 0

@@ -56,7 +56,7 @@ def test_loss_is_told(port: Any, holder: str | None) -> None:
 
 def test_lock_stands_for_its_least_time(port: Any) -> None:
     claim = taken(port, "{a}")
-    claim.rest = port.now() + 5
+    claim.held_until = port.now() + 5
     port.server.is_torn = True
 
     run(release(port, claim, "script"))

@@ -114,7 +114,7 @@ def of_least_times(world: World) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=20)
         if claim is not None:
-            claim.rest = process.port.now() + 0.5 * LEASE
+            claim.held_until = process.port.now() + 0.5 * LEASE
             await process.pause(0.1 * LEASE)
         await process.ends(claim, "transaction" if after == 0.2 else "script")
 

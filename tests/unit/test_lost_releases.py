@@ -125,7 +125,7 @@ def test_lock_that_rested_after_its_release_and_changed_hands_is_no_loss(count: 
         others.take_turns("waiter")
 
     port, claim = scene()
-    claim.rest = port.now() + 0.5
+    claim.held_until = port.now() + 0.5
     others = Others(port.server)
     others.wait(count)
     port.faults = [while_it_travels(reply_lost, later)]

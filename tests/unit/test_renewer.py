@@ -58,7 +58,7 @@ def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -
     claim = new_claim("a", expire=10)
     claim.identifier = "handed-over"
     claim.since, claim.entered = port.now() - 0.4, port.now()
-    claim.hold(claim.since, 2.5)
+    claim.set_term(claim.since, 2.5)
     port.server.put(claim.keys[0], claim.identifier, 2.1)
     lease = Kept(port, claim=claim, expire=10)
     first = port.now()
@@ -80,9 +80,9 @@ def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
 ) -> None:
     _, port = new_lease_loop()
     claim = new_claim("a", expire=10)
-    claim.grant = 2500
+    claim.grant_ms = 2500
     claim.since = claim.entered = port.now()
-    claim.deadline, claim.lasts = port.now() + lasts, lasts
+    claim.deadline, claim.duration = port.now() + lasts, lasts
     given = Options(**{"expire": 10, **options})
 
     tracked = TrackedLease(claim, print, claim, port, given)  # type: ignore[arg-type]
@@ -478,7 +478,7 @@ def let_go_in_vain(lease: Kept) -> None:
 
 
 def be_told_lost(lease: Kept) -> None:
-    lease.claim.lost_to = "told by a release"
+    lease.claim.lost_reason = "told by a release"
 
 
 @pytest.mark.parametrize("end", [release_keys, let_go_in_vain, be_told_lost])

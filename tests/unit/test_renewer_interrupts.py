@@ -151,7 +151,7 @@ def test_loss_is_told_by_the_next_call_whichever_line_of_the_first_is_interrupte
         loop.set_exception_handler(lambda _, context: None)
         task = asyncio.ensure_future(scene.body())
         await asyncio.sleep(0)
-        scene.lease._claim.lost_to = "test"
+        scene.lease._claim.lost_reason = "test"
 
         def step() -> None:  # outside tasks, as the renewal is
             try:

@@ -85,7 +85,7 @@ def test_lock_is_not_taken_from_one_that_is_letting_it_go(
 
     process.port.faults = [lost_while_the_spy_speaks, lost_while_the_spy_speaks]
     if rest:
-        waiter.claim.rest = server.clock.now + rest
+        waiter.claim.held_until = server.clock.now + rest
     process.lease_loop.start(release(QueuePort(process), waiter.claim, method))  # type: ignore[arg-type]
     server.clock.advance(0.2)
     stands = server.value(KEY)
@@ -165,7 +165,7 @@ def test_stand_in_that_begins_anew_after_a_loss_is_known_to_hold_the_lock(
 def entered(places: QueueEntries, **client_state: Any) -> Entered:
     """A place whose claim holds the lock."""
     claim = new_claim("a")
-    claim.take(NOW)
+    claim.mark_held(NOW)
     for name, fact in client_state.items():
         setattr(claim, name, fact)
     one = Entered(claim, claim.identifier, "a place", NOW + 1)
@@ -184,8 +184,8 @@ def hear(places: QueueEntries, one: Entered, now: float) -> Left | None:
     [
         ({}, 1.0),
         ({"releasing": True, "asking": True}, 1.0),
-        ({"ended": True, "rest": NOW + 5}, 1.0),
-        ({"lost_to": "somebody"}, 1.0),
+        ({"ended": True, "held_until": NOW + 5}, 1.0),
+        ({"lost_reason": "somebody"}, 1.0),
         ({}, lease_times.deadline(0.0, 10) + 0.001),
         ({"releasing": True}, 1000.0),
     ],
@@ -198,7 +198,9 @@ def test_place_is_not_left_before_its_claim_was_let_go(client_state: Any, after:
     assert hear(places, one, NOW + after) is None
 
 
-@pytest.mark.parametrize("client_state", [{"ended": True}, {"ended": True, "rest": NOW + 0.5}])
+@pytest.mark.parametrize(
+    "client_state", [{"ended": True}, {"ended": True, "held_until": NOW + 0.5}]
+)
 def test_place_of_a_claim_that_was_let_go_is_handed_on_once(client_state: Any) -> None:
     places = QueueEntries()
     one = entered(places, **client_state)

@@ -328,7 +328,7 @@ class Holder:
         """Have it kept."""
         client, lease_loop = Renewing(self.loop), loops.CallerLoop()
         port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
-        self.claim.take(self.loop.now)
+        self.claim.mark_held(self.loop.now)
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, Options(expire=3))
         lease_loop.renewer.keep(self.watch)
 

@@ -56,7 +56,7 @@ def new_waiter(claim: Claim) -> QueuedWaiter:
 
 def held(name: str = "a") -> Claim:
     claim = new_claim(name)
-    claim.take(NOW)
+    claim.mark_held(NOW)
     return claim
 
 
@@ -188,10 +188,10 @@ def passing() -> tuple[QueueEntries, Port, Claim, Local]:
     holder.cohort = successor.cohort = cohort
     holder.has_queued = True
     cohort.holder, cohort.since = holder, NOW
-    successor.local = Local(successor, Told())  # type: ignore[arg-type]
-    cohort.stand(successor.local)
+    successor.cohort_waiter = Local(successor, Told())  # type: ignore[arg-type]
+    cohort.stand(successor.cohort_waiter)
     holder.queue_record = port.enter(holder.identifier, holder)
-    return places, port, holder, successor.local
+    return places, port, holder, successor.cohort_waiter
 
 
 @SCENES.add

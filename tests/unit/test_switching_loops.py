@@ -112,7 +112,7 @@ class Lease:
     def __init__(self, expire: float = 3) -> None:
         options = Options(expire=expire)
         self.claim = new_claim("a", expire=options.lease)
-        self.claim.take(time.monotonic())
+        self.claim.mark_held(time.monotonic())
         port = SimulatedPort()
         port.slotted = True  # no connection is opened ahead, however slow the lines are traced
         self.watch = TrackedLease(self, print, self.claim, port, options)

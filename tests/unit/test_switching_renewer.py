@@ -99,7 +99,7 @@ class Lease:
         self.lease_loop = lease_loop
         chosen = Options(**options)
         self.claim: Claim = new_claim(name, expire=chosen.lease)
-        self.claim.take(lease_loop.time)
+        self.claim.mark_held(lease_loop.time)
         self.watch = TrackedLease(self, lose, self.claim, PORT, chosen)
 
     def keep(self) -> None:
@@ -163,7 +163,7 @@ def handing_in_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
     due.keep()
     lease_loop.tick()
     lease_loop.time += 0.9
-    lease.claim.take(lease_loop.time)
+    lease.claim.mark_held(lease_loop.time)
     return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
 
 

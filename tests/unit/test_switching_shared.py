@@ -40,7 +40,7 @@ LANE = Scenes("_io/transport/private_pool", "unit/test_switching_shared")
 
 def held_claim(name: str, since: float = 1000.0) -> Claim:
     claim = new_claim(name, owner="me")
-    claim.take(since)
+    claim.mark_held(since)
     return claim
 
 
@@ -137,12 +137,12 @@ def all_known(held: HeldClaims, *claims: Claim) -> None:
 def believed_until(claim: Claim, deadline: float, lasts: float) -> None:
     assert claim.deadline == pytest.approx(deadline, abs=1.1)
     assert claim.deadline <= deadline
-    assert claim.lasts == lasts
+    assert claim.duration == lasts
 
 
 def moved(claim: Claim, known: float, sent: float, seconds: float) -> None:
     """Its end is moved nearer by a request whose answer is known at a time."""
-    claim.be_shortened(claim.shorten(sent + 10.0, sent, seconds), known)
+    claim.confirm_shortened(claim.shorten(sent + 10.0, sent, seconds), known)
 
 
 @CLAIM.add
@@ -206,7 +206,7 @@ def the_end_is_moved_nearer_by_one_thread_and_away_by_another(switcher: Switcher
     claim = held_claim("a")
     return Scene(
         lambda: moved(claim, 1005.0, 1004.0, 2.0),
-        lambda: claim.give(1004.5, 50.0),
+        lambda: claim.add_end(1004.5, 50.0),
         lambda: believed_until(claim, 1006.0, 2.0),
     )
 
@@ -218,7 +218,7 @@ def the_end_of_a_lease_is_moved_nearer_while_another_such_move_is_refused(
     claim = held_claim("a")
     return Scene(
         lambda: moved(claim, 1005.0, 1004.0, 3.0),
-        lambda: claim.stay_long(claim.shorten(1014.0, 1004.0, 2.0)),
+        lambda: claim.cancel_shortening(claim.shorten(1014.0, 1004.0, 2.0)),
         lambda: believed_until(claim, 1007.0, 3.0),
     )
 
@@ -238,8 +238,8 @@ class Told:
 
 def local(name: str = "a") -> Local:
     claim = new_claim(name)
-    claim.local = Local(claim, Told())  # type: ignore[arg-type]
-    return claim.local
+    claim.cohort_waiter = Local(claim, Told())  # type: ignore[arg-type]
+    return claim.cohort_waiter
 
 
 def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[Local]]:

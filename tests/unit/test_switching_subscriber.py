@@ -202,7 +202,7 @@ def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     over, claim = new_claim("a"), new_claim("b")
     over.ended = True
-    claim.take(lease_loop.time)
+    claim.mark_held(lease_loop.time)
     subscriber.enter("over", over)
     lease_loop.time += 0.5
 
@@ -248,7 +248,7 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     claims = [new_claim("a"), new_claim("b")]
     for claim in claims:
-        claim.take(lease_loop.time)
+        claim.mark_held(lease_loop.time)
 
     def check() -> None:
         lease_loop.goes_on(1001)
@@ -262,8 +262,8 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
 def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     claim = new_claim("a")
-    claim.take(lease_loop.time)
-    claim.grant = 300  # its note is due before anything else
+    claim.mark_held(lease_loop.time)
+    claim.grant_ms = 300  # its note is due before anything else
 
     def check() -> None:
         lease_loop.goes_on(1001)

@@ -155,7 +155,7 @@ class Cohort:
         holder = self.holder
         if holder is None:
             return False
-        local = holder.local  # before the rest: its holder takes what it was given from there
+        local = holder.cohort_waiter  # read first: settle() moves the gift from there to the claim
         if holder.is_live(now):
             return True
         return local is not None and (gift := local.gift) is not None and now < gift.deadline
@@ -168,7 +168,7 @@ async def acquire(
     stop: float,
 ) -> Refusal | None:
     """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
-    claim.cohort = cohort = port.cohort(claim.keys[0], claim.ttl)
+    claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
     if cohort.owners.covers(claim):
         claim.cohort = None
         return await compete()
@@ -176,12 +176,12 @@ async def acquire(
         refusal = await _wait(port, claim, cohort, compete, stop)
         if refusal is not None or port.now() < claim.deadline:
             return refusal
-        claim.identify()  # it was passed the lock, but woke when its lease was over
+        claim.replace_identifier()  # it was passed the lock, but woke when its lease was over
 
 
 def hand_off(port: Port, claim: Claim) -> bool:
     """Pass a held lock to the next one here, if it may be and there is one, or was before."""
-    if claim.local is not None or claim.successor is not None:
+    if claim.cohort_waiter is not None or claim.next_member is not None:
         settle(claim)  # it may have been interrupted at it
     if not claim.identifier:
         return True
@@ -194,10 +194,10 @@ def hand_off(port: Port, claim: Claim) -> bool:
             continue
         if gift.queue_record is not None:  # word that it is our turn may still be on the way
             gift.queue_record.pass_to(successor.claim, now)
-        claim.successor = successor
+        claim.next_member = successor
         if successor.give(gift):
             cohort.holder = successor.claim
-            claim.identifier, claim.releasing, claim.successor = "", True, None
+            claim.identifier, claim.releasing, claim.next_member = "", True, None
             successor.wakeup.notify(Signal.GRANTED)
             return True
         if gift.queue_record is not None:
@@ -208,22 +208,22 @@ def hand_off(port: Port, claim: Claim) -> bool:
 
 def settle(claim: Claim) -> None:
     """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
-    local, successor = claim.local, claim.successor
+    local, successor = claim.cohort_waiter, claim.next_member
     if local is not None and (gift := local.go()) is not None:
-        claim.since, claim.deadline, claim.lasts = gift.since, gift.deadline, gift.lasts
-        claim.passes, claim.has_queued = gift.passes, gift.has_queued
+        claim.since, claim.deadline, claim.duration = gift.since, gift.deadline, gift.lasts
+        claim.hand_offs, claim.has_queued = gift.passes, gift.has_queued
         claim.queue_record = gift.queue_record
-        claim.identifier, claim.local = gift.identifier, None
+        claim.identifier, claim.cohort_waiter = gift.identifier, None
     if (
         successor is not None
         and (gift := successor.gift) is not None
         and gift.identifier == claim.identifier
     ):
-        claim.identifier, claim.releasing, claim.successor = "", True, None
+        claim.identifier, claim.releasing, claim.next_member = "", True, None
 
 
 def _gift_of(claim: Claim, now: float) -> Handover:
-    end, passes = claim.deadline, claim.passes + 1
+    end, passes = claim.deadline, claim.hand_offs + 1
     queued, record = claim.has_queued, claim.queue_record
     return Handover(claim.identifier, now, end, end - now, passes, queued, record)
 
@@ -235,7 +235,7 @@ async def _wait(
     compete: Callable[[], Awaitable[Refusal | None]],
     stop: float,
 ) -> Refusal | None:
-    local = claim.local = Local(claim, port.wakeup())
+    local = claim.cohort_waiter = Local(claim, port.wakeup())
     pause = LOOK
     try:
         cohort.owners.come(local)
@@ -266,10 +266,10 @@ async def _wait(
 
 def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
     """Whether another here may have the lock, which came ``since``, before Redis is asked."""
-    if not claim.is_live(now) or claim.rest > now:
+    if not claim.is_live(now) or claim.held_until > now:
         return False
-    longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.ttl / 1000)
+    longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.expire_ms / 1000)
     most = MOST_QUICK if now < since + QUICK else MOST_HAND_OFFS
-    if claim.passes >= most or now >= since + longest:
+    if claim.hand_offs >= most or now >= since + longest:
         return False
-    return claim.deadline - now >= ENOUGH * claim.grant / 1000
+    return claim.deadline - now >= ENOUGH * claim.grant_ms / 1000

@@ -73,7 +73,7 @@ class Entered:
 
     def pass_to(self, claim: Claim, now: float) -> None:
         """Be held by another claim; from any thread."""
-        self.least = now + claim.grant / 1000
+        self.least = now + claim.grant_ms / 1000
         self.claim = claim
 
     def is_left(self, now: float) -> bool:
@@ -88,7 +88,7 @@ class Entered:
         return (
             self._is_held_by(claim)
             and claim.ended
-            and claim.rest <= now
+            and claim.held_until <= now
             and self._is_held_by(claim)
         )
 

@@ -143,8 +143,8 @@ class Subscriber:
         """
         now, note_at = self._lease_loop.now(), math.inf
         if entry is not None:  # soon enough, also where little of a short grant is left
-            note_at = now + min(claim.grant / 3000, max(0.0, claim.deadline - now) / 2)
-        entered = Entered(claim, identifier, entry or "", note_at, now + claim.grant / 1000)
+            note_at = now + min(claim.grant_ms / 3000, max(0.0, claim.deadline - now) / 2)
+        entered = Entered(claim, identifier, entry or "", note_at, now + claim.grant_ms / 1000)
         self._entries.enter(entered)
         if entered.note_at < self._wakes_at:
             self._lease_loop.call(self.tick)

@@ -90,7 +90,7 @@ async def leave_queue(port: Port, claim: Claim, until: float) -> None:
     if claim.queue_entry is not None:
         await cancel(port, claim, claim.queue_entry, until)
         claim.queue_entry = None
-        claim.identify()
+        claim.replace_identifier()
 
 
 class _QueueWait:
@@ -148,8 +148,8 @@ class _QueueWait:
     async def _listen(self, last: Refusal) -> Refusal | None:
         """Wait for news and heed them; while none can come, look from time to time."""
         left = max(0.0, self._stop - self._port.now())
-        if self._claim.local is not None:  # others of its cohort wait for as long as it takes steps
-            self._claim.local.acts(self._port.now())
+        if self._claim.cohort_waiter is not None:  # its cohort waits as long as it takes steps
+            self._claim.cohort_waiter.acts(self._port.now())
             left = min(left, STEP)
         is_notified = self.subscriber.is_open and self.waiter.is_queued
         signal = await self.waiter.wakeup.wait(left if is_notified else min(self._pause(), left))
@@ -195,7 +195,7 @@ class _QueueWait:
         refusal = await persist(port, self._attempt, self._stop)
         if refusal is not None:
             return refusal
-        until = tidying(port, min(claim.grant / 1000, ROUND_TRIP))
+        until = tidying(port, min(claim.grant_ms / 1000, ROUND_TRIP))
         await port.shield(partial(tidy, port, self._clear, until))
         self._former = ""  # for a place that could not be left its listener hands the lock on
         if port.now() < claim.deadline:
@@ -224,7 +224,7 @@ class _QueueWait:
         """Have a new place, and a new identifier for it."""
         port, claim, old = self._port, self._claim, self.waiter
         if old.identifier == claim.identifier:
-            claim.identify()
+            claim.replace_identifier()
         moved = QueuedWaiter(self._key, claim.identifier, port.wakeup())
         moved.ticket = old.ticket
         subscriber = port.subscriber(self._key)
@@ -245,7 +245,7 @@ class _QueueWait:
         waiter.session = self.subscriber.session
         claim.has_queued = True
         claim.queue_entry = waiter.queue_entry = (
-            f"{self.subscriber.channel}|{claim.identifier}|{claim.grant}"
+            f"{self.subscriber.channel}|{claim.identifier}|{claim.grant_ms}"
         )
         sent = port.now()
         waiter.asked = sent
@@ -267,14 +267,14 @@ class _QueueWait:
         self._former = ""
         if refusal is not None:
             waiter.is_queued = True
-            self.subscriber.expect(waiter.key, refusal, self._claim.grant / 1000)
+            self.subscriber.expect(waiter.key, refusal, self._claim.grant_ms / 1000)
             refuse_interrupted(port, claim, refusal.holder)
             return refusal
         self.is_noted = True
         if is_new and tries == 1 and port.arrivals.is_alone(self._key, claim):
             claim.has_queued = False  # it was free: no place was had, and nothing is noted of one
         if not claim.is_special():
-            claim.take(sent)
+            claim.mark_held(sent)
             if port.now() < claim.deadline:
                 return None
         return await persist(port, self._attempt, self._stop)
@@ -287,7 +287,13 @@ class _QueueWait:
             waiter.ticket = int(ticket)
             return refusal_of(holder, milliseconds)
 
-        details = (claim.ttl, self.subscriber.channel, claim.grant, waiter.ticket, self._former)
+        details = (
+            claim.expire_ms,
+            self.subscriber.channel,
+            claim.grant_ms,
+            waiter.ticket,
+            self._former,
+        )
         keys = with_queue(claim.keys)
         return ask(self._port, "enqueue", claim, keys, *details, until=until, read=placed)
 
@@ -316,10 +322,10 @@ class _QueueWait:
         of it.
         """
         port, claim = self._port, self._claim
-        granted = claim.grant / 1000
+        granted = claim.grant_ms / 1000
         after = max(self.waiter.asked, self.waiter.evidence)
         left = lease_times.deadline(after, granted) - port.now()
-        is_enough = claim.renews or claim.grant >= claim.ttl
+        is_enough = claim.renews or claim.grant_ms >= claim.expire_ms
         if left <= 0 and granted >= LONG and not claim.is_special():
             # Others may be lining up anew already: to ask before that would be to go behind them.
             self.waiter.is_queued = False
@@ -327,7 +333,7 @@ class _QueueWait:
         if claim.is_special() or not is_enough or left < ENOUGH * granted:
             return await self._ask()
         claim.since = after
-        claim.hold(after, granted)
+        claim.set_term(after, granted)
         return None
 
     async def _ask(self) -> Refusal | None:
@@ -338,7 +344,7 @@ class _QueueWait:
             return await persist(port, self._attempt, self._stop)
         refusal = await persist(port, self._learn, self._stop)
         if refusal is not None:
-            self.subscriber.expect(waiter.key, refusal, self._claim.grant / 1000)
+            self.subscriber.expect(waiter.key, refusal, self._claim.grant_ms / 1000)
         return refusal
 
     async def _learn(self, until: float) -> Refusal | None:
@@ -350,7 +356,7 @@ class _QueueWait:
 
         entry = waiter.queue_entry or ""
         try:
-            refusal = await enter(self._port, claim, entry, claim.ttl, until, read)
+            refusal = await enter(self._port, claim, entry, claim.expire_ms, until, read)
         except Exception as error:
             if not is_torn(self._port, error):
                 raise
@@ -358,7 +364,7 @@ class _QueueWait:
         if refusal is not None:
             return refusal
         self.is_noted = True
-        claim.take(sent)
+        claim.mark_held(sent)
         if self._port.now() < claim.deadline:
             return None
         waiter.is_queued = False  # it is known too late: another place takes its turn

@@ -10,7 +10,7 @@ from weakref import ref
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import ran_out
+from redis_lock_decorators._flow.release import why_expired
 from redis_lock_decorators._flow.renewal.batch import Renewal
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
@@ -68,7 +68,7 @@ class TrackedLease:
         self.claim = claim
         self.port = port
         self.kept = False
-        self.is_short = claim.lasts <= claim.grant / 1000 < options.lease
+        self.is_short = claim.duration <= claim.grant_ms / 1000 < options.lease
         self.due = -math.inf
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
@@ -81,7 +81,7 @@ class TrackedLease:
 
     def next_look(self) -> tuple[float, float]:
         """When the lease is to be renewed or told lost, and how much earlier it may be done."""
-        end, expire = self.claim.deadline, min(self.options.lease, self.claim.lasts)
+        end, expire = self.claim.deadline, min(self.options.lease, self.claim.duration)
         if self.batch is not None or not self._is_renewed(end, expire):
             return end, EARLY
         when = lease_times.renewal_due(end, expire)
@@ -98,7 +98,7 @@ class TrackedLease:
         if self._last < math.inf:
             when, grain = self.next_look()
             return when - grain
-        when = claim.deadline - (1 - lease_times.SHARE) * claim.lasts
+        when = claim.deadline - (1 - lease_times.SHARE) * claim.duration
         if not self.is_short:
             return when - options.grain
         settled = claim.entered + SETTLED
@@ -113,12 +113,12 @@ class TrackedLease:
         """Whether its server is so far away that a new connection may cost a renewal its time."""
         claim = self.claim
         if (
-            now - claim.since <= lease_times.FAR * claim.lasts
+            now - claim.since <= lease_times.FAR * claim.duration
         ):  # nor did any request of it take longer
             return False
         if self.is_short or self.port.slotted:  # when it was handed over is not known
             return False
-        return lease_times.is_far(now, claim.deadline, claim.lasts)
+        return lease_times.is_far(now, claim.deadline, claim.duration)
 
     def renewal(self, sent: float) -> Renewal:
         """The renewal that leaves at ``sent``."""
@@ -133,7 +133,7 @@ class TrackedLease:
         """Why the lease ended, where Redis did not say."""
         if lease_times.is_last(self.claim.deadline, self.options.lease, self._last):
             return f"{AT_MOST} {self.options.max_hold:.3g} s is over"
-        return ran_out(self.claim)
+        return why_expired(self.claim)
 
     def _is_renewed(self, end: float, expire: float) -> bool:
         self.claim.renews = self.options.auto_renew and not lease_times.is_last(

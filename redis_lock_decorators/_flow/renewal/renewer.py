@@ -86,7 +86,7 @@ class Renewer:
         """Look after a lease from now on, or anew if its end was moved; from any thread."""
         claim = tracked.claim
         when = claim.since + tracked.options.first_look
-        if claim.lasts < tracked.options.lease:  # it is shorter than it will be
+        if claim.duration < tracked.options.lease:  # it is shorter than it will be
             when = tracked.first_look()
         tracked.kept = True
         self._new.add(tracked)
@@ -257,7 +257,7 @@ class Renewer:
 
     def _lose(self, tracked: TrackedLease, why: str) -> None:
         tracked.untold = tracked.untold or MOST_TELLS
-        tracked.claim.lost_to = why
+        tracked.claim.lost_reason = why
         self._tell(tracked)
 
     def _tell(self, tracked: TrackedLease) -> None:
