@@ -76,14 +76,14 @@ class AsyncioPort(BasePort):
     def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher, transport = self._route(command), self._transport
         if batcher.is_busy:
-            batcher = batcher.beside(EXPRESS)
+            batcher = batcher.separate(EXPRESS)
             if isinstance(transport, PoolTransport):
                 transport = pool_transport(batcher, self.client, self._client_state)
         return batcher.exchange(transport, command, until)
 
     def _route(self, command: tuple[Any, ...]) -> RequestBatcher:
         batcher = self._batcher
-        return batcher.beside(node_of(self.client, command)) if self.slotted else batcher
+        return batcher.separate(node_of(self.client, command)) if self.slotted else batcher
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if isinstance(self._transport, PoolTransport):
@@ -143,7 +143,7 @@ class _PortAhead(AsyncioPort):
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
         if isinstance(self._transport, ClientTransport) and batcher.is_busy:
-            batcher = batcher.beside(EXPRESS)  # nobody can end a trip by the client's own methods
+            batcher = batcher.separate(EXPRESS)  # nobody can end a trip by the client's own methods
         return batcher.exchange(self._transport, command, until, first=True)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import redis_lock_decorators._io.transport.batcher as batcher
+from support.batching import FILES
 from support.virtual_loop import VirtualLoop
 
 
@@ -33,7 +33,7 @@ class CancellingLoop(VirtualLoop):
 
 def of_the_package(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
     """The tasks that a batcher started."""
-    return [task for task in tasks if batcher.__file__ == code_of(task.get_coro()).co_filename]
+    return [task for task in tasks if code_of(task.get_coro()).co_filename in FILES]
 
 
 def code_of(work: Any) -> Any:

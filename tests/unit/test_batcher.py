@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.batching import FILES, use_clock
 from support.cancelling import CancellingLoop, of_the_package
 from support.virtual_loop import VirtualLoop
 
@@ -22,7 +23,7 @@ from redis_lock_decorators._flow.requests import NeverSent, persist
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background import alarm, supervised
-from redis_lock_decorators._io.transport import batcher
+from redis_lock_decorators._io.transport import batch_sender
 from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
@@ -59,7 +60,7 @@ class SlowTransport:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     """The event loop, whose couriers take one request a load."""
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 1)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 1)
     loop = timed(VirtualLoop(), monkeypatch)
     yield loop
     loop.close()
@@ -75,7 +76,7 @@ def _forgotten() -> Iterator[None]:
 
 def timed(loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The event loop, by whose clock couriers go."""
-    monkeypatch.setattr(batcher, "monotonic", loop.time)
+    use_clock(loop.time, monkeypatch)
     return loop
 
 
@@ -141,7 +142,7 @@ class BlockedLoop(SlowTransport):
         await asyncio.sleep(0)
         self.loop.now += 5
         await asyncio.sleep(0.001)
-        if trip.cut:
+        if trip.is_ended:
             raise self.no_reply()
         return list(commands)
 
@@ -290,7 +291,7 @@ def fifty_and_one(loop: VirtualLoop, transport: SlowTransport, command: Any) -> 
 def test_command_that_fails_its_load_fails_alone(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
 
     results = fifty_and_one(loop, Poisoned(loop, error), ("poison",))
 
@@ -316,7 +317,7 @@ class Surprised(SlowTransport):
 def test_exception_from_outside_that_ends_a_trip_fails_no_request(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, size: int, error: Exception
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", size)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", size)
     transport = Surprised(loop, error)
 
     results = fifty_and_one(loop, transport, ("GET", b"more"))
@@ -329,7 +330,7 @@ def test_exception_from_outside_that_ends_a_trip_fails_no_request(
 def test_command_that_cannot_be_written_travels_with_no_other(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
     transport = SlowTransport(loop, 0.01)
 
     results = fifty_and_one(loop, transport, ("SET", b"k", "\ud800"))
@@ -341,7 +342,7 @@ def test_command_that_cannot_be_written_travels_with_no_other(
 def test_requests_that_fail_together_have_errors_of_their_own(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
     refused = client_errors.unsent(redis.exceptions.ConnectionError("refused"))
 
     results = fifty_and_one(loop, Poisoned(loop, refused), ("poison",))[1:]
@@ -371,7 +372,7 @@ def cancelled_at(
     turn: int, chosen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[CancellingLoop, Stepping, list[Any]]:
     """What came of fifty-one requests, and of one after them, if somebody cancels tasks."""
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 20)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 20)
     loop = timed(CancellingLoop(turn, chosen), monkeypatch)
     transport = Stepping(loop, 0.01)
 
@@ -511,7 +512,7 @@ def test_renewal_ends_a_trip_that_brings_nothing_in_its_time(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Its own or that of a request that has far more time."""
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
 
     assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)
 
@@ -541,7 +542,7 @@ def test_renewal_ends_such_a_trip_though_each_turn_takes_long(
 def test_load_is_waited_for_no_longer_than_its_renewal_has(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
     ends = []
 
     class Noting(SlowTransport):
@@ -561,7 +562,7 @@ def test_renewal_does_not_end_a_trip_of_a_server_that_answers_others(loop: Virtu
     async def slow(commands: Any, until: float) -> list[Any]:
         trip = transport.batcher.under_way = Exchange(Connection(), until)
         await asyncio.sleep(0.8)
-        assert not trip.cut
+        assert not trip.is_ended
         return list(commands)
 
     transport.send_batch = slow  # type: ignore[method-assign]
@@ -579,7 +580,7 @@ class Short(SlowTransport):
 def test_load_with_too_few_replies_leaves_nobody_waiting(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "BATCH_SIZE", 100)
+    monkeypatch.setattr(batch_sender, "BATCH_SIZE", 100)
 
     results = asked(Short(loop, 0.01), 10, 5)
 
@@ -587,7 +588,7 @@ def test_load_with_too_few_replies_leaves_nobody_waiting(
     assert loop.now < 1001
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .*(_travel|send_batch):RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*(_send_pending|send_batch):RuntimeWarning")
 def test_interrupt_at_any_line_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those who waited then nor who uses the event loop after it."""
     for line in itertools.count(1):
@@ -635,7 +636,7 @@ class Interrupting:
         self.where: Any = None
 
     def call(self, frame: Any, event: str, detail: Any) -> Any:
-        return self.subscription if frame.f_code.co_filename == batcher.__file__ else None
+        return self.subscription if frame.f_code.co_filename in FILES else None
 
     def subscription(self, frame: Any, event: str, detail: Any) -> Any:
         if event == "line":
@@ -673,7 +674,7 @@ class OneAtATime(SlowTransport):
             self.is_under_way = False
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .*(_travel|send_batch):RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .*(_send_pending|send_batch):RuntimeWarning")
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "with others"])
 def test_task_that_is_interrupted_and_goes_on_keeps_nobody_from_his_reply(
     loop: VirtualLoop, others: int

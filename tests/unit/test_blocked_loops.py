@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.batching import use_clock
 from support.simulated_queue import Waiting
 from support.simulation import Clock, SimulatedServer
 from support.virtual_loop import VirtualLoop
@@ -14,14 +15,14 @@ from support.virtual_loop import VirtualLoop
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io import timeouts
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import batcher
+from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
-    monkeypatch.setattr(batcher, "monotonic", loop.time)
+    use_clock(loop.time, monkeypatch)
     yield loop
     loop.close()
 
@@ -79,7 +80,7 @@ def test_request_that_leaves_late_has_time_for_its_reply_if_its_caller_has(
 
     loop.run_until_complete(ask())
 
-    assert transport.ends == [1000 + batcher.LEAST, 999]
+    assert transport.ends == [1000 + MIN_REPLY_TIME, 999]
 
 
 def test_time_out_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:

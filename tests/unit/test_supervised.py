@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from support import batching
 from support.simulation import new_claim
 from support.virtual_loop import VirtualLoop
 
@@ -25,7 +26,6 @@ from redis_lock_decorators._io.background import alarm, loops, supervised
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import batcher
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.asyncio._cancellation import Holder as TaskHolder
@@ -70,7 +70,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
     def opens(at: int) -> LosingLoop:
         opened.append(loop := LosingLoop(at))
-        for module in (alarm, loops.CallerLoop, batcher, asyncio_port, supervised):
+        for module in (alarm, loops.CallerLoop, *batching.MODULES, asyncio_port, supervised):
             name = "now" if module is loops.CallerLoop else "monotonic"
             monkeypatch.setattr(module, name, loop.time)
         return loop

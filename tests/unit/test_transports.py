@@ -13,14 +13,16 @@ import pytest
 import redis.asyncio as real
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ReadOnlyError, ResponseError
+from support.batching import use_clock
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.requests import persist
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import asyncio_client as transports
-from redis_lock_decorators._io.transport import batch, batcher, borrowed
+from redis_lock_decorators._io.transport import batch, borrowed
 from redis_lock_decorators._io.transport.asyncio_client import PoolTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.exchange_watch import CHECK_INTERVAL
 
 GET = ("GET", b"key")
 
@@ -136,7 +138,8 @@ class Pool:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     monkeypatch.setattr(borrowed, "_news", lambda stream: lambda milliseconds: stream.has_news)
-    for module in (batcher, transports, borrowed, batch):
+    use_clock(loop.time, monkeypatch)
+    for module in (transports, borrowed, batch):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     loop.close()
@@ -155,7 +158,7 @@ class Way:
         self.transport = PoolTransport(self.batcher, pool, False)
 
     async def get(self) -> Any:
-        return await self.batcher.exchange(self.transport, GET, batcher.monotonic() + 5)
+        return await self.batcher.exchange(self.transport, GET, transports.monotonic() + 5)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
@@ -502,7 +505,7 @@ def test_silent_connection_leaves_time_for_another_try_on_another_one(
             was_sent=client_errors.was_sent,
         )
         assert await persist(clock, attempt, loop.now + 60) == b"OK"
-        assert loop.now - started == pytest.approx(seconds + batcher.LOOK / 2, abs=batcher.LOOK)
+        assert loop.now - started == pytest.approx(seconds + CHECK_INTERVAL / 2, abs=CHECK_INTERVAL)
 
     loop.run_until_complete(ask())
 

@@ -48,7 +48,7 @@ async def close_clients(clients: Iterable[tuple[Any, Any]]) -> None:
         await asyncio.sleep(LOOK)
     for client, client_state in found:
         if client_state is not None:
-            await client_state.sender.rest()
+            await client_state.sender.return_connections()
         await close_unused(client)
     await asyncio.sleep(0)  # transports are closed by the next step of the loop
 

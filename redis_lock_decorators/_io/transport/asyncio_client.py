@@ -18,7 +18,7 @@ from redis_lock_decorators._io.client_state import (
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused, is_closed
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport.batch import Exchange, begins
+from redis_lock_decorators._io.transport.batch import Exchange, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.borrowed import BorrowedConnection, borrow
 from redis_lock_decorators._io.transport.encoding import encoded, packed
@@ -75,7 +75,7 @@ class PoolTransport:
             if not isinstance(error, Exception):
                 raise
             failure = client_errors.meant(self.pool, error)
-            if under_way.cut:
+            if under_way.is_ended:
                 failure = client_errors.caused(self.no_reply(), error)
             if not replies:
                 raise failure from failure.__cause__
@@ -94,7 +94,7 @@ class PoolTransport:
     def close(self) -> None:
         """Nothing is open but what is the client's."""
 
-    async def rest(self) -> None:
+    async def return_connections(self) -> None:
         """Give back the connection that is kept."""
         kept, self._batcher.kept = self._batcher.kept, None
         if kept is not None:
@@ -118,9 +118,9 @@ class PoolTransport:
         if borrowed is not None and borrowed.is_closed:
             self._is_closed, self._last = True, None
         if self._is_closed:
-            self._is_closed = not any(map(begins, commands))
+            self._is_closed = not any(map(starts_acquisition, commands))
 
-    def _beside(self, batcher: RequestBatcher) -> PoolTransport:
+    def _second(self, batcher: RequestBatcher) -> PoolTransport:
         """The way over another connection, for a courier that does not wait for this one's."""
         return PoolTransport(batcher, self.pool, self._named, keeps=False)
 
@@ -130,7 +130,7 @@ class PoolTransport:
         return borrowed
 
     async def _opened(self, name: str, until: float) -> BorrowedConnection:
-        self._batcher.opening = self._beside
+        self._batcher.opening = self._second
         try:
             async with timeout(until - monotonic()):
                 await self._return()
@@ -264,7 +264,7 @@ async def send_separately(
 
 def is_left_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:
     """Whether a client was closed, and nobody begins with a lock by these commands."""
-    return is_closed(client) and not any(map(begins, commands))
+    return is_closed(client) and not any(map(starts_acquisition, commands))
 
 
 async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
@@ -289,5 +289,5 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
             reply = error
         replies.append(reply)
         if len(replies) < count:
-            under_way.go_on()
+            under_way.expect_reply()
             read = read_next

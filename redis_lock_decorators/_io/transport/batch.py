@@ -1,4 +1,4 @@
-"""What a courier carries, and the exchange in which it is carried."""
+"""Requests, the queue in which they wait to be sent, and the exchange that sends a batch."""
 
 from __future__ import annotations
 
@@ -13,61 +13,61 @@ from redis_lock_decorators._flow.timeouts import Until, is_repeated
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
 
-#: What begins with a lock.
-BEGINS = ("acquire", "acquire_fenced", "enqueue")
-_BEGINNINGS = {part for verb in BEGINS for part in _lua.script(verb)}
+#: The scripts that start an acquisition.
+STARTS = ("acquire", "acquire_fenced", "enqueue")
+_START_SCRIPTS = {part for verb in STARTS for part in _lua.script(verb)}
 
 
 class Transport(Protocol):
-    """A way to a client's server."""
+    """A method of sending commands to a client's server."""
 
     def send_batch(
         self, commands: Sequence[tuple[Any, ...]], until: float
     ) -> Coroutine[Any, Any, list[Any]]:
         """Send commands together and return their replies; an error reply is an item.
 
-        Raises the client's TimeoutError if not all came by ``until``, in monotonic seconds. An
-        error before a byte of them has left, also a cancellation, is marked as unsent.
+        Raises the client's TimeoutError if a reply is missing at ``until``, in monotonic seconds.
+        An error, also a cancellation, before the first byte was sent is marked as unsent.
         """
 
     @property
     def may_resend(self) -> bool:
-        """Whether a command may be sent again after a lost reply, by the client itself."""
+        """Whether the client itself may send a command again after a lost reply."""
 
     def no_reply(self) -> Exception:
         """The client's TimeoutError."""
 
     def close(self) -> None:
-        """Close what is open for this carrier alone."""
+        """Close the connections that only this transport uses."""
 
     async def drop_idle_connections(self) -> None:
         """Drop idle connections: one gave a reply that belonged to another command."""
 
 
 class Request:
-    """A command that waits for a trip.
+    """A command that is queued for a batch.
 
     Attributes:
-        reply: what its reply is told to.
-        end: until when its caller waits for its turn.
-        alone: it travels with no other: one of those that it went with failed them all.
-        first: it leaves before others, and is given no more than its own time in any trip.
-        time: how many seconds its caller waits for a server that is silent.
-        beside: it was sent on another connection too.
-        again: it was sent before, and no reply came.
+        reply: the future of its reply.
+        end: until when its caller waits for it to be sent.
+        alone: it is sent without others: a batch with it has failed.
+        first: it is sent before others, and no exchange with it may outlast its own time.
+        reply_seconds: how long its caller waits for a silent server.
+        is_sent_twice: it was sent over a second connection too.
+        is_repeated: it was sent before, and no reply arrived.
     """
 
     __slots__ = (
         "_since",
         "_until",
-        "again",
         "alone",
-        "beside",
         "command",
         "end",
         "first",
+        "is_repeated",
+        "is_sent_twice",
         "reply",
-        "time",
+        "reply_seconds",
     )
 
     def __init__(
@@ -80,28 +80,28 @@ class Request:
     ) -> None:
         self.command = command
         self.reply = reply
-        self.alone = self.beside = False
-        self.first, self.again = first, is_repeated(until)
-        self._since, self._until, self.time = now, until, until - now
+        self.alone = self.is_sent_twice = False
+        self.first, self.is_repeated = first, is_repeated(until)
+        self._since, self._until, self.reply_seconds = now, until, until - now
         self.end = until.end if isinstance(until, Until) else until
 
-    def last(self, answered: float) -> float:
-        """How long its caller waits for a server that answered others until then, and is silent.
+    def deadline(self, last_reply: float) -> float:
+        """The latest time for a reply of a server that is silent since its ``last_reply``.
 
-        To wait for its turn has cost nothing of this; the end of the caller's own time is the end.
+        The time in the queue before that does not count, but ``end`` remains the limit.
         """
         until, end = self._until, self.end
         if end <= until:
             return until
-        last = answered + until - self._since
-        return until if last < until else min(last, end)
+        latest = last_reply + until - self._since
+        return until if latest < until else min(latest, end)
 
-    def patience(self, answered: float) -> float:
-        """Until when one that is ``first`` waits for a server that was heard last at a time."""
-        return self._until + max(0.0, answered - self._since)
+    def urgent_deadline(self, last_reply: float) -> float:
+        """The same for a request that is ``first``; ``end`` does not limit it."""
+        return self._until + max(0.0, last_reply - self._since)
 
-    def notify(self, reply: object) -> None:
-        """Tell the reply or the error to the caller, unless that has gone."""
+    def set_reply(self, reply: object) -> None:
+        """Set the reply or the error, unless the caller has one or was cancelled."""
         if self.reply.done():
             return
         if isinstance(reply, Exception):
@@ -111,59 +111,58 @@ class Request:
 
 
 class PendingRequests:
-    """The requests that wait for a trip: each kind in its order, those that begin last.
+    """The queued requests: each kind in its order, and those that start an acquisition last.
 
-    Who waits to let a lock go, or has sent a script by its name in vain, began before those who
-    have not begun. A lease must not end because very many come after its holder. Of those that
-    begin, those that begin once more go first: others who want the same lock came after them.
+    A request that releases or renews a lock, or sends a script's text after its hash was unknown,
+    continues something: a lease must not expire because many new requests are queued. Repeated
+    starts precede new ones, as other requests for the same lock arrived after them.
     """
 
-    __slots__ = ("_beginning", "_beginning_again", "_others")
+    __slots__ = ("_continuing", "_repeated_starts", "_starts")
 
     def __init__(self) -> None:
-        self._others: deque[Request] = deque()
-        self._beginning_again: deque[Request] = deque()
-        self._beginning: deque[Request] = deque()
+        self._continuing: deque[Request] = deque()
+        self._repeated_starts: deque[Request] = deque()
+        self._starts: deque[Request] = deque()
 
     def __len__(self) -> int:
-        return len(self._others) + len(self._beginning_again) + len(self._beginning)
+        return len(self._continuing) + len(self._repeated_starts) + len(self._starts)
 
     def __bool__(self) -> bool:
-        return bool(self._others or self._beginning_again or self._beginning)
+        return bool(self._continuing or self._repeated_starts or self._starts)
 
     @property
-    def are_new(self) -> bool:
-        """Whether none of them has begun, or was sent, before."""
-        return not self._others and not self._beginning_again
+    def are_all_new(self) -> bool:
+        """Whether each of them starts an acquisition and was not sent before."""
+        return not self._continuing and not self._repeated_starts
 
-    def lines(self) -> tuple[deque[Request], ...]:
-        """The lines in which they leave, one after the other; the caller takes them out."""
-        return self._others, self._beginning_again, self._beginning
+    def queues(self) -> tuple[deque[Request], ...]:
+        """The queues in the order in which they are sent; the caller removes what it sends."""
+        return self._continuing, self._repeated_starts, self._starts
 
     def add(self, request: Request) -> None:
-        """Have a request wait."""
         command = request.command
         if request.first:
-            self._others.appendleft(request)
-        elif command[1] in _BEGINNINGS if command[0] == "EVALSHA" else command[0] == "SET":
-            (self._beginning_again if request.again else self._beginning).append(request)
+            self._continuing.appendleft(request)
+        elif command[1] in _START_SCRIPTS if command[0] == "EVALSHA" else command[0] == "SET":
+            (self._repeated_starts if request.is_repeated else self._starts).append(request)
         else:
-            self._others.append(request)
+            self._continuing.append(request)
 
     def put_back(self, batch: list[Request]) -> None:
-        """Have those that did not travel leave next."""
-        self._others.extendleft(reversed(batch))
+        """Queue requests that were not sent before all others."""
+        self._continuing.extendleft(reversed(batch))
 
-    def keep(self, is_kept: Callable[[Request], bool]) -> None:
-        """Leave out the others."""
-        self._others = deque(filter(is_kept, list(self._others)))
-        self._beginning_again = deque(filter(is_kept, list(self._beginning_again)))
-        self._beginning = deque(filter(is_kept, list(self._beginning)))
+    def retain(self, is_retained: Callable[[Request], bool]) -> None:
+        """Remove all other requests."""
+        self._continuing = deque(filter(is_retained, list(self._continuing)))
+        self._repeated_starts = deque(filter(is_retained, list(self._repeated_starts)))
+        self._starts = deque(filter(is_retained, list(self._starts)))
 
-    def first_end(self) -> float:
-        """When the first of their callers wants to wait no longer; infinity if there is none."""
-        every = (*self._others, *self._beginning_again, *self._beginning)
-        return min([one.end for one in every], default=math.inf)
+    def earliest_end(self) -> float:
+        """When the first of them times out; infinity if there are none."""
+        every = (*self._continuing, *self._repeated_starts, *self._starts)
+        return min([request.end for request in every], default=math.inf)
 
 
 class Exchange:
@@ -174,34 +173,35 @@ class Exchange:
         patience: seconds to wait for each reply.
 
     Attributes:
-        until: when it is to be ended if no reply comes before.
+        until: the latest time for its next reply.
+        is_ended: it was ended before all replies arrived.
     """
 
-    __slots__ = ("_end", "_patience", "connection", "cut", "until")
+    __slots__ = ("_end", "_patience", "connection", "is_ended", "until")
 
     def __init__(self, connection: Any, end: float, patience: float = math.inf) -> None:
         self.connection = connection
         self._end, self._patience = end, patience
-        self.cut = False
-        self.go_on()
+        self.is_ended = False
+        self.expect_reply()
 
-    def go_on(self) -> None:
-        """Wait for the next reply."""
+    def expect_reply(self) -> None:
+        """Allow the next reply its time."""
         until = monotonic() + self._patience
         self.until = until if until < self._end else self._end
 
     def end(self) -> None:
-        """Make the exchange fail, by closing its connection; in no task that could be cancelled.
+        """Make the exchange fail by closing its connection; needs no task, which may be cancelled.
 
-        The second time, who reads or writes is told past the event loop, which may have lost that.
+        A second call notifies the reader and writer directly, in case the event loop has lost the
+        callback that does so.
         """
-        if self.cut:
+        if self.is_ended:
             fail_waiting(self.connection)
-        self.cut = True
+        self.is_ended = True
         abort(self.connection)
 
 
-def begins(command: tuple[Any, ...]) -> bool:
-    """Whether somebody begins with a lock by this, by scripts or without."""
+def starts_acquisition(command: tuple[Any, ...]) -> bool:
     name = command[0]
-    return name == "SET" or (name in ("EVALSHA", "EVAL") and command[1] in _BEGINNINGS)
+    return name == "SET" or (name in ("EVALSHA", "EVAL") and command[1] in _START_SCRIPTS)

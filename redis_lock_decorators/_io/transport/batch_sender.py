@@ -1,0 +1,222 @@
+"""The queue of an event loop's requests, and the task that sends them in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Coroutine
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+from redis_lock_decorators._flow.requests import NeverSent
+from redis_lock_decorators._flow.timeouts import left
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.supervised import works
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.batch import PendingRequests, Request, Transport
+
+#: The most requests in one batch. While the server works on one batch, the tasks that received
+#: replies from the previous one prepare their next requests.
+BATCH_SIZE = 100
+#: Iterations of the event loop that are granted for reading what has arrived in the meantime, and
+#: for the tasks that receive it to send their next requests.
+LOOP_TURNS = 4
+#: Checks without a reply after which the server counts as silent, not only as busy with others.
+SILENT_CHECKS = 4
+#: The least time for a reply, in seconds, also of a request that is sent shortly before its end.
+MIN_REPLY_TIME = 0.5
+#: The states of a coroutine that has started and not ended.
+UNFINISHED = (inspect.CORO_RUNNING, inspect.CORO_SUSPENDED)
+
+
+class BatchSender:
+    """Sends queued requests in batches, one exchange at a time.
+
+    Any task may be cancelled, also the sending task before its first step. Requests that were not
+    sent are then sent in a later batch; the outcome of those that were sent is unknown.
+
+    A signal handler may raise at any line, also before a line that records the end of an exchange.
+    ``is_busy`` therefore inspects the coroutine or task of the exchange, not a flag.
+    """
+
+    __slots__ = (
+        "_caller",
+        "_earliest_end",
+        "_last_reply",
+        "_loop",
+        "_pending",
+        "_runner",
+        "_silent_checks",
+        "_turns_for_retries",
+        "_unblocked",
+        "_works",
+    )
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._works = works()
+        self._pending = PendingRequests()
+        self._earliest_end = math.inf  # no pending request times out before
+        #: What runs the exchange under way: a coroutine that a caller awaits, or the sending task.
+        self._runner: Coroutine[Any, Any, Any] | asyncio.Task[None] | None = None
+        self._caller: asyncio.Task[Any] | None = None  # the task that awaits the coroutine
+        self._last_reply = 0.0  # when the last reply arrived
+        self._silent_checks = 0  # checks since then
+        self._unblocked = -math.inf  # when the event loop last continued after it was blocked
+        # After a failure the failed requests are sent again before new ones: the remaining
+        # iterations of the event loop in which new ones wait for that.
+        self._turns_for_retries = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an exchange is under way, so that a request has to queue."""
+        runner = self._runner
+        if runner is None:
+            return False
+        if isinstance(runner, asyncio.Task):
+            return not runner.done()
+        return inspect.getcoroutinestate(runner) in UNFINISHED
+
+    def _note_reply(self) -> None:
+        self._last_reply, self._silent_checks = monotonic(), 0
+
+    def _send_if_idle(self, transport: Transport) -> None:
+        if self._pending and not self.is_busy:
+            self._send_next(transport)
+
+    def _send_next(self, transport: Transport) -> None:
+        """Start the task that sends the pending requests, if there are any."""
+        self._runner = None
+        if self._pending and not self._loop.is_closed():
+            # A task factory of the program might run it immediately, inside the caller's step.
+            work = partial(asyncio.Task, self._send_pending(transport), loop=self._loop)
+            self._runner = runner = Context().run(work)
+            self._works.add(runner, partial(self._task_ended, transport, runner))
+
+    def _task_ended(self, transport: Transport, task: asyncio.Task[None]) -> None:
+        if task is self._runner:  # it was cancelled, possibly before its first step
+            self._send_next(transport)
+
+    async def _send_pending(self, transport: Transport) -> None:
+        # If the code that started this task was interrupted before it stored the task, another
+        # task sends the requests.
+        while self._pending and self._runner is self._works.current():
+            if self._turns_for_retries and self._pending.are_all_new:
+                self._turns_for_retries -= 1
+                await asyncio.sleep(0)
+                continue
+            batch: list[Request] = []
+            try:
+                self._fill(batch, transport)
+                if batch:
+                    await self._send(batch, transport)
+            finally:
+                self._fail_unanswered(batch, transport)
+            if not self._pending:
+                await asyncio.sleep(0)  # the tasks that received replies queue their next requests
+        if self._runner is self._works.current():
+            self._runner = None
+
+    def _fill(self, batch: list[Request], transport: Transport) -> None:
+        now, is_silent = monotonic(), self._silent_checks >= SILENT_CHECKS
+        for queue in self._pending.queues():
+            while queue and len(batch) < BATCH_SIZE:
+                if batch and (batch[0].alone or queue[0].alone):
+                    return
+                batch.append(queue.popleft())  # one step: an interrupt must not lose the request
+                request = batch[-1]
+                is_in_time = now < request.end and not is_silent
+                if request.reply.done() or not (
+                    is_in_time or self._is_in_time(request, now, transport)
+                ):
+                    del batch[-1]
+
+    async def _send(self, batch: list[Request], transport: Transport) -> None:
+        """Send a batch and set its replies; requests that were not answered remain in the list."""
+        now = monotonic()
+        try:
+            commands = [request.command for request in batch]
+            replies = await transport.send_batch(commands, _batch_until(batch, now))
+            self._note_reply()
+        except Exception as error:
+            if _is_of_one(error, batch):
+                self._put_back(batch, alone=True)
+                return
+            self._turns_for_retries = LOOP_TURNS
+            replies = [client_errors.own_copy(error) for _ in batch]
+        except BaseException as error:
+            if not client_errors.was_sent(error):
+                self._put_back(batch)
+            raise
+        began = max(now, self._unblocked)
+        if len(replies) == len(batch):  # otherwise it is unknown which reply is whose
+            for request, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, Exception):
+                    request.set_reply(left(reply, began))
+                elif not request.reply.done():
+                    request.reply.set_result(reply)
+            batch.clear()
+
+    def _fail_unanswered(self, batch: list[Request], transport: Transport) -> None:
+        if not self._loop.is_closed():
+            for request in batch:
+                if not request.reply.done():  # rare: creating the error takes time
+                    request.set_reply(transport.no_reply())
+
+    def _put_back(self, batch: list[Request], alone: bool = False) -> None:
+        for request in batch:
+            request.alone = request.alone or alone
+        self._pending.put_back(batch)
+        batch.clear()
+
+    def _drop_expired(self, transport: Transport) -> None:
+        now = monotonic()
+        self._pending.retain(
+            lambda one: not one.reply.done() and self._is_in_time(one, now, transport)
+        )
+        self._earliest_end = self._pending.earliest_end()
+
+    def _is_in_time(self, request: Request, now: float, transport: Transport) -> bool:
+        """Whether a request is still worth sending; fails it if not."""
+        is_silent = self._silent_checks >= SILENT_CHECKS
+        if now < request.end and not is_silent:
+            return True
+        last_reply = max(self._last_reply, self._unblocked)
+        if now < (request.deadline(last_reply) if is_silent else request.end):
+            return True
+        request.set_reply(
+            client_errors.unsent(transport.no_reply()) if is_silent else self._never_sent()
+        )
+        return False
+
+    def _never_sent(self) -> NeverSent:
+        queued = len(self._pending)
+        return NeverSent(
+            f"the request timed out before it was sent: this event loop has {queued} lock requests "
+            f"queued"
+        )
+
+
+def _is_of_one(error: Exception, batch: list[Request]) -> bool:
+    """Whether an error may be the fault of a single request of a batch, or of none.
+
+    Each request is then sent once more, alone. What a signal handler raises is the fault of none.
+    """
+    if not client_errors.is_outcome(error):
+        return not batch[0].alone
+    is_known = client_errors.was_sent(error) and not client_errors.is_unknown(error)
+    return is_known and len(batch) > 1
+
+
+def _batch_until(batch: list[Request], now: float) -> float:
+    """The latest time for the replies to a batch; urgent requests in it limit that to their own."""
+    urgent = [request.urgent_deadline(now) for request in batch if request.first]
+    if urgent:
+        return min(urgent)
+    latest = now + MIN_REPLY_TIME
+    for request in batch:
+        if now + request.reply_seconds > latest:  # false for most: they have the same deadline
+            latest = max(latest, request.deadline(now))
+    return latest
