@@ -127,7 +127,7 @@ class Lease(LeaseBase):
             self._block = None
             self._begin_leaving()
             if self._tracked is not None:
-                self._port.renewer.drop(self._tracked)
+                self._port.renewer.remove(self._tracked)
             if kind is None and self._options.min_hold is not None:
                 self._stay()
             if is_waiting_refused():  # a generator that is thrown away
@@ -164,13 +164,13 @@ class Lease(LeaseBase):
             return self._refused(refusal, port.now() - started)
         if watches:
             self._tracked = TrackedLease(self, _tell, self._claim, port, options)
-            port.renewer.keep(self._tracked)
+            port.renewer.add(self._tracked)
         return None
 
     def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
         if self._tracked is not None:
-            self._port.renewer.drop(self._tracked)
+            self._port.renewer.remove(self._tracked)
 
     def _alone(self) -> AbstractContextManager[object]:
         """One request of this lease at a time."""

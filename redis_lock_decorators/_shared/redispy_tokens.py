@@ -20,7 +20,7 @@ class RenewalHandle:
         options = Options(expire=claim.expire, auto_renew=True)
         self.tracked = TrackedLease(self, _warn, claim, port, options)
         self.renewer = port.renewer
-        self.renewer.keep(self.tracked)
+        self.renewer.add(self.tracked)
 
 
 def _warn(renewal_handle: RenewalHandle) -> None:
@@ -62,13 +62,13 @@ class TokenHold:
         """Go on with the renewal, after the lock's end was moved, or may have been."""
         renewal_handle = self.renewal_handle  # another thread may end it at any line
         if renewal_handle is not None:
-            renewal_handle.renewer.keep(renewal_handle.tracked)
+            renewal_handle.renewer.add(renewal_handle.tracked)
 
     def release_keys(self) -> None:
         """End the renewal: it must not outlive the lock."""
         renewal_handle = self.renewal_handle
         if renewal_handle is not None:
-            renewal_handle.renewer.drop(renewal_handle.tracked)
+            renewal_handle.renewer.remove(renewal_handle.tracked)
 
     def forget(self) -> None:
         """Be in no cell any more."""

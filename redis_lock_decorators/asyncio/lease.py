@@ -93,7 +93,7 @@ class Lease(LeaseBase):
         failed = not self._leave(error) and kind is not None
         try:
             if self._tracked is not None:
-                self._port.renewer.drop(self._tracked)
+                self._port.renewer.remove(self._tracked)
             if not failed and self._options.min_hold is not None:
                 self._stay()
             if kind is GeneratorExit:
@@ -137,13 +137,13 @@ class Lease(LeaseBase):
             return self._refused(refusal, port.now() - self._asked)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
             self._tracked = TrackedLease(self, _tell, self._claim, port, options)
-            port.renewer.keep(self._tracked)
+            port.renewer.add(self._tracked)
         return None
 
     def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
         if self._tracked is not None:
-            self._port.renewer.drop(self._tracked)
+            self._port.renewer.remove(self._tracked)
 
     def _enter(self) -> None:
         """Be the current lease; from now on a loss cancels the task that owns it."""

@@ -221,7 +221,7 @@ class Kept:
             assert run(acquire(port, claim, 0, 0.005)) is None
         self.claim = claim
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, self.options)
-        port.renewer.keep(self.watch)
+        port.renewer.add(self.watch)
 
     @property
     def key(self) -> bytes:

@@ -46,7 +46,7 @@ class Renewer:
     def __len__(self) -> int:
         return self.leases
 
-    def mute(self) -> None:
+    def forget_wake_up(self) -> None:
         self.muted += 1
 
     def tick(self) -> None:

@@ -653,7 +653,7 @@ class Watched:
     def is_over(self) -> bool:
         return self.over
 
-    def drop(self, watch: object) -> None:
+    def remove(self, watch: object) -> None:
         self.over = True
 
 

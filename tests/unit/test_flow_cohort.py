@@ -173,7 +173,7 @@ def test_heir_renews_when_a_third_of_what_it_was_given_is_over(world: World) -> 
     watch = TrackedLease(successor, print, successor.claim, port, Options(expire=10, max_hold=60))
 
     left = successor.claim.deadline - world.clock.now
-    assert watch.next_look()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)
+    assert watch.next_check()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)
     assert watch.renewal(world.clock.now).seconds == 10
 
 

@@ -138,7 +138,7 @@ class ThreeClients(RuleBasedStateMachine):
                 return
             self.held.remove((client, claim))
             if claim.identifier in self.kept:
-                self.ports[client].renewer.drop(self.kept[claim.identifier].watch)
+                self.ports[client].renewer.remove(self.kept[claim.identifier].watch)
             run(release(self.ports[client], claim, method))
 
     @precondition(lambda self: self.held)

@@ -189,7 +189,7 @@ def test_reply_to_an_older_renewal_does_not_undo_a_nearer_end() -> None:
     port.faults = [paused(3)]  # run at once, but the reply comes three seconds later
     port.clock.advance(11)
     run(adjust(port, lease.claim, lasts(5)))
-    port.renewer.keep(lease.watch)
+    port.renewer.add(lease.watch)
 
     port.clock.advance(0.5)
 

@@ -249,7 +249,7 @@ def test_lease_that_was_not_asked_about_does_not_count_as_renewed(
 
     outcomes = renewed(port, *claims)
 
-    assert [type(outcome) for outcome in outcomes] == [flow_renew.Unasked] * 3
+    assert [type(outcome) for outcome in outcomes] == [flow_renew.NotRequested] * 3
 
 
 # What is no lock

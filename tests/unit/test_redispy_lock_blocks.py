@@ -73,7 +73,7 @@ class Scene:
         self.do = world.do
         self.server = SimulatedServer(Clock(monotonic()))
         port = SimulatedPort(self.server)
-        port.renewer = SimpleNamespace(keep=lambda watch: None, drop=lambda watch: None)
+        port.renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
         monkeypatch.setattr(world.kind, "_port", lambda self: port)
         self.patch = monkeypatch.setattr
         self.lock = self.make()

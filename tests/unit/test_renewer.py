@@ -87,9 +87,9 @@ def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
 
     tracked = TrackedLease(claim, print, claim, port, given)  # type: ignore[arg-type]
 
-    when, grain = tracked.next_look()
-    assert when - grain - lease_times.drift_margin(lasts) - 1e-9 <= tracked.first_look()
-    assert tracked.first_look() <= when - grain
+    when, grain = tracked.next_check()
+    assert when - grain - lease_times.drift_margin(lasts) - 1e-9 <= tracked.first_check()
+    assert tracked.first_check() <= when - grain
 
 
 def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:
@@ -230,7 +230,7 @@ def test_lease_handed_in_while_others_are_looked_at_is_kept(
     port.latency = 0
     leases = [Kept(port, "a", expire=300)]
 
-    next_look = TrackedLease.next_look
+    next_look = TrackedLease.next_check
 
     def hand_in(watch: TrackedLease) -> tuple[float, float]:
         """Another thread hands in a lease meanwhile."""
@@ -238,7 +238,7 @@ def test_lease_handed_in_while_others_are_looked_at_is_kept(
             leases.append(Kept(port, "b", expire=1))
         return next_look(watch)
 
-    monkeypatch.setattr(TrackedLease, "next_look", hand_in)
+    monkeypatch.setattr(TrackedLease, "next_check", hand_in)
     port.clock.advance(200)
 
     assert len(leases) == 2
@@ -468,12 +468,12 @@ def test_lost_lease_is_not_taken_again() -> None:
 
 
 def release_keys(lease: Kept) -> None:
-    lease.port.renewer.drop(lease.watch)
+    lease.port.renewer.remove(lease.watch)
     run(release(lease.port, lease.claim, "script"))
 
 
 def let_go_in_vain(lease: Kept) -> None:
-    lease.port.renewer.drop(lease.watch)
+    lease.port.renewer.remove(lease.watch)
     lease.claim.releasing = True
 
 
@@ -575,7 +575,7 @@ def test_lease_let_go_at_once_is_not_even_looked_at() -> None:
     lease_loop, port = new_lease_loop()
 
     lease = Kept(port, "a")
-    lease_loop.renewer.drop(lease.watch)
+    lease_loop.renewer.remove(lease.watch)
 
     assert len(lease_loop.renewer) == 0
 
@@ -686,7 +686,7 @@ def test_lease_shortened_by_its_holder_is_renewed_in_time() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=60)
     run(adjust(port, lease.claim, lambda left: 3))
-    port.renewer.keep(lease.watch)
+    port.renewer.add(lease.watch)
 
     port.clock.advance(60)
 

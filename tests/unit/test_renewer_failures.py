@@ -11,7 +11,7 @@ from support.faults import delivered, paused, request_lost
 from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
-from redis_lock_decorators._flow.renewal.renewer import MOST_TELLS, Renewer, TrackedLease
+from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer, TrackedLease
 from redis_lock_decorators.errors import LockLostError
 
 HOUR = 3600.0
@@ -153,7 +153,7 @@ def test_loss_that_can_never_be_told_is_given_up() -> None:
 
     port.clock.advance(HOUR)
 
-    assert len(end.told) == MOST_TELLS
+    assert len(end.told) == MOST_NOTIFY_ATTEMPTS
     assert len(lease_loop.renewer) == 0
 
 
@@ -175,7 +175,7 @@ def test_others_are_renewed_though_logging_fails() -> None:
 def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, port = new_lease_loop()
     lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
-    next_look, asked = TrackedLease.next_look, 0
+    next_look, asked = TrackedLease.next_check, 0
 
     def fail_twice(watch: TrackedLease) -> tuple[float, float]:
         nonlocal asked
@@ -184,7 +184,7 @@ def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPat
             raise RuntimeError("no answer")
         return next_look(watch)
 
-    monkeypatch.setattr(TrackedLease, "next_look", fail_twice)
+    monkeypatch.setattr(TrackedLease, "next_check", fail_twice)
 
     port.clock.advance(60)
 
@@ -211,7 +211,7 @@ def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixtu
 
 def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
     """A look that is interrupted once, at the lease of this number."""
-    looks, plain = 0, Renewer._look
+    looks, plain = 0, Renewer._check
 
     def look(self: Renewer, *client_state: Any) -> None:
         nonlocal looks
@@ -230,7 +230,7 @@ def test_next_tick_goes_on_where_one_was_interrupted(
 ) -> None:
     _, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
-    monkeypatch.setattr(Renewer, "_look", interrupting(error, at))
+    monkeypatch.setattr(Renewer, "_check", interrupting(error, at))
 
     with pytest.raises(type(error)):
         port.clock.advance(5)

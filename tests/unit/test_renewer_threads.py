@@ -9,7 +9,7 @@ from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.renewal.renewer import MOST_GONE
+from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.lease_times import LONGEST_LOOK
 
@@ -22,7 +22,7 @@ def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
 
 
 def release_keys(lease: Kept) -> None:
-    lease.port.renewer.drop(lease.watch)
+    lease.port.renewer.remove(lease.watch)
     run(release(lease.port, lease.claim, "script"))
 
 
@@ -43,14 +43,14 @@ def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> No
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: float) -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_GONE)]
+    leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_REMOVED)]
     port.clock.advance(1)
 
     for lease in leases:
         release_keys(lease)
     port.clock.advance(0.01)
 
-    assert len(lease_loop.renewer) <= MOST_GONE
+    assert len(lease_loop.renewer) <= MOST_REMOVED
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
@@ -100,7 +100,7 @@ def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
     while not lease_loop.works and port.now() < 1010:
         port.clock.advance(0.0005)
 
-    lease_loop.renewer.drop(lease.watch)
+    lease_loop.renewer.remove(lease.watch)
     port.clock.advance(0.1)
 
     assert len(lease_loop.renewer) == 0
@@ -117,11 +117,11 @@ def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> Non
         """When a watch is looked at, by a thread after which the event loop takes it off."""
 
         def __gt__(self, other: object) -> bool:
-            lease_loop.renewer._take_off(watch)
+            lease_loop.renewer._unschedule(watch)
             return True
 
     watch.due = TakenOff(watch.due)
-    lease_loop.renewer.drop(watch)
+    lease_loop.renewer.remove(watch)
 
     assert lease_loop.renewer._gone == {watch}
     assert len(lease_loop.renewer) == 1
@@ -135,8 +135,8 @@ def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> 
     lease = Kept(port, "a", expire=10)
     port.clock.advance(after)
 
-    lease_loop.renewer.drop(lease.watch)
-    lease_loop.renewer.keep(lease.watch)
+    lease_loop.renewer.remove(lease.watch)
+    lease_loop.renewer.add(lease.watch)
     port.clock.advance(60)
 
     assert lease.is_live()
@@ -147,8 +147,8 @@ def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
     short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
     port.clock.advance(1)
 
-    lease_loop.renewer.keep(lease.watch)
-    lease_loop.renewer.drop(lease.watch)
+    lease_loop.renewer.add(lease.watch)
+    lease_loop.renewer.remove(lease.watch)
     port.clock.advance(1)
 
     assert short.is_live()

@@ -330,7 +330,7 @@ class Holder:
         port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
         self.claim.mark_held(self.loop.now)
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, Options(expire=3))
-        lease_loop.renewer.keep(self.watch)
+        lease_loop.renewer.add(self.watch)
 
     def notify(self) -> None:
         self.told = True

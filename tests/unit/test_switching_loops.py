@@ -18,7 +18,12 @@ from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators._rules.options import Options
 
-SCENES = Scenes("_io/background/loops", "_io/background/worker", "_flow/renewal/renewer")
+SCENES = Scenes(
+    "_io/background/loops",
+    "_io/background/worker",
+    "_flow/renewal/renewer",
+    "_flow/renewal/schedule",
+)
 
 
 class Alarm:
@@ -121,7 +126,7 @@ class Lease:
         loop_thread = lease_loop.loop_threads.get(PRESENT)
         assert isinstance(loop_thread, LoopThread)
         loop_thread.catches_up()
-        return loop_thread._alarm.at <= self.watch.next_look()[0]
+        return loop_thread._alarm.at <= self.watch.next_check()[0]
 
 
 @SCENES.add
@@ -133,21 +138,21 @@ def a_lease_is_handed_in_while_the_thread_ends(switcher: Switcher) -> Scene:
         assert lease.is_rung_for(lease_loop)
 
     return Scene(
-        lambda: lease_loop.renewer.keep(lease.watch), as_thread(lease_loop, lease_loop.rest), check
+        lambda: lease_loop.renewer.add(lease.watch), as_thread(lease_loop, lease_loop.rest), check
     )
 
 
 @SCENES.add
 def a_lease_is_handed_in_while_the_last_look_finds_nothing(switcher: Switcher) -> Scene:
     lease_loop, lease, old = BackgroundLoop(), Lease(), Lease(0.5)
-    lease_loop.renewer.keep(old.watch)
-    lease_loop.renewer.drop(old.watch)
+    lease_loop.renewer.add(old.watch)
+    lease_loop.renewer.remove(old.watch)
 
     def check() -> None:
         assert lease.is_rung_for(lease_loop)
 
     return Scene(
-        lambda: lease_loop.renewer.keep(lease.watch),
+        lambda: lease_loop.renewer.add(lease.watch),
         as_thread(lease_loop, lease_loop.renewer.tick),
         check,
     )
@@ -214,7 +219,7 @@ def a_thread_dies_while_a_lease_is_handed_in(switcher: Switcher) -> Scene:
         assert loop_thread_of(lease_loop) is not loop_thread
         assert lease.is_rung_for(lease_loop)
 
-    return Scene(lambda: lease_loop.renewer.keep(lease.watch), loop_thread._be, check)
+    return Scene(lambda: lease_loop.renewer.add(lease.watch), loop_thread._be, check)
 
 
 @SCENES.add

@@ -14,7 +14,10 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal.renewer import Renewer, TrackedLease
 from redis_lock_decorators._rules.options import Options
 
-SCENES = Scenes("_flow/renewal/renewer", "_flow/renewal/renewed_lease", "_rules/timer_wheel")
+SCENES = Scenes(
+    *("_flow/renewal/renewer", "_flow/renewal/schedule", "_flow/renewal/renewed_lease"),
+    "_rules/timer_wheel",
+)
 DAY = 86_400.0
 
 
@@ -104,16 +107,16 @@ class Lease:
 
     def keep(self) -> None:
         """Hand it in, from a thread."""
-        self.lease_loop.renewer.keep(self.watch)
+        self.lease_loop.renewer.add(self.watch)
 
     def drop(self) -> None:
         """Take it back, from a thread, and let it go."""
-        self.lease_loop.renewer.drop(self.watch)
+        self.lease_loop.renewer.remove(self.watch)
         self.claim.releasing = True
 
     def is_kept_in_time(self) -> bool:
         """Whether a renewal is begun, or the loss told, when it is due."""
-        due, _ = self.watch.next_look()
+        due, _ = self.watch.next_check()
         if any(watch is self.watch for _, watch in self.lease_loop.renewed):
             return True
         self.lease_loop.goes_on(due + 0.001)
@@ -210,8 +213,8 @@ def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
     lease_loop.tick()
 
     def again() -> None:
-        lease_loop.renewer.drop(lease.watch)
-        lease_loop.renewer.keep(lease.watch)
+        lease_loop.renewer.remove(lease.watch)
+        lease_loop.renewer.add(lease.watch)
 
     return Scene(again, lease_loop.tick, all_well(lease_loop, lease))
 
@@ -267,7 +270,7 @@ def handing_in_while_the_alarm_is_taken_away(switcher: Switcher) -> Scene:
     def rest() -> None:
         """What the bell of threads does when it has nothing to ring for."""
         lease_loop.alarm = math.inf
-        lease_loop.renewer.mute()
+        lease_loop.renewer.forget_wake_up()
         if len(lease_loop.renewer):
             lease_loop.wake_at(lease_loop.time)
 

@@ -24,7 +24,7 @@ def claim() -> Claim:
 
 def anchored() -> TokenHold:
     hold = TokenHold(claim())
-    renewer = SimpleNamespace(keep=lambda watch: None, drop=lambda watch: None)
+    renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
     renewal_handle: Any = SimpleNamespace(renewer=renewer, tracked=None)
     hold.renewal_handle = renewal_handle
     return hold

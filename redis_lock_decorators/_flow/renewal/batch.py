@@ -1,4 +1,4 @@
-"""Renewing many leases at once: each is renewed, lost, or its outcome is not known."""
+"""Renew many leases together: each is renewed, lost, or its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, refusal_
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
 
-#: The most keys that one script renews: it keeps the server from everybody else.
+#: The most keys that one script renews: no other client is served meanwhile.
 MOST_KEYS = 500
 
-#: None: it was renewed. Refusal: it is lost. Exception: it is not known.
+#: None: renewed. Refusal: lost. Exception: unknown.
 Outcome = Refusal | Exception | None
 
 
@@ -26,71 +26,71 @@ class Renewal(NamedTuple):
     seconds: float
 
 
-class Unasked(Exception):
-    """Nobody has asked the server about a key: what became of it is not known."""
+class NotRequested(Exception):
+    """No request was sent about a key, so its outcome is unknown."""
 
 
 class _Key(NamedTuple):
-    """One key of the renewal at a place in the list."""
+    """One key of the renewal at this position of the list."""
 
-    place: int
+    number: int
     key: bytes
     renewal: Renewal
 
 
 async def renew(port: Port, renewals: list[Renewal], until: float) -> list[Outcome]:
-    """Let the leases last so long from now; the outcome of each, in their order.
+    """Extend each lease to its seconds from now; the outcome of each, in their order.
 
-    Requests for several nodes or slots travel side by side, and none waits for another.
+    Requests for several nodes or slots are sent concurrently.
     """
     parts = list(_parts(port, renewals))
     found = await port.gather([_renew(port, part, until) for part in parts])
     answers: list[list[Outcome]] = [[] for _ in renewals]
     for part, outcomes in zip(parts, found, strict=True):
         for key, outcome in zip(part, outcomes, strict=True):
-            answers[key.place].append(outcome)
+            answers[key.number].append(outcome)
     return [_worst(*answer) for answer in zip(renewals, answers, strict=True)]
 
 
 async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
-    """What became of keys that one script may touch, in their order."""
+    """Renew keys by one script; the outcome of each, in their order."""
     details: list[int | str] = []
     for _, _, (claim, seconds) in part:
         details += (claim.identifier, durations.milliseconds(seconds))
     keys = tuple([key.key for key in part])
-    # By an identifier of its own: a lease's may be passed on while this is under way.
+    # The request has its own identifier: a lease's may be handed off while this is under way.
     request = claim_on(keys[0], 1.0)
     began = port.now()
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
-        # That the script is not known is an answer: the server can only be silent since then.
+        # NOSCRIPT is a reply too, so the time without one counts from there.
         return port.send(*command, until=until + (port.now() - began))
 
-    outcomes: list[Outcome] = [None] * len(part)  # what the script does not name it has renewed
+    outcomes: list[Outcome] = [None] * len(part)  # the reply names only keys that are lost
     try:
         read = partial(_note_lost, outcomes)
         await ask(port, "renew", request, keys, *details, until=until, read=read, send=send)
     except Exception as error:
         if len(part) == 1 or not is_torn(port, error):
             return [error] * len(part)
-        # No script may touch several keys while their slot is moving.
+        # While their slot is moving, each key needs its own script.
         found = await port.gather([_renew(port, [key], until) for key in part])
         return [outcome for (outcome,) in found]
     return outcomes
 
 
-def _note_lost(outcomes: list[Outcome], *client_state: Any) -> None:
-    for at, holder in zip(client_state[::2], client_state[1::2], strict=True):
-        outcomes[at] = refusal_of(holder)
+def _note_lost(outcomes: list[Outcome], *reply: Any) -> None:
+    for index, holder in zip(reply[::2], reply[1::2], strict=True):
+        outcomes[index] = refusal_of(holder)
 
 
 def _parts(port: Port, renewals: list[Renewal]) -> Iterator[list[_Key]]:
-    """The keys, as many together as one script may touch; two leases may be of one key."""
+    """The keys, as many together as one script may renew; two leases may have the same key."""
     slots: dict[int, list[_Key]] = {}
-    for place, renewal in enumerate(renewals):
+    for number, renewal in enumerate(renewals):
         for key in renewal.claim.keys:
             slot = slot_of(key) if port.slotted else 0
-            slots.setdefault(slot, []).append(_Key(place, key, renewal))
+            slots.setdefault(slot, []).append(_Key(number, key, renewal))
     for _, keys in sorted(slots.items()):
         for start in range(0, len(keys), MOST_KEYS):
             yield keys[start : start + MOST_KEYS]
@@ -102,5 +102,5 @@ def _worst(renewal: Renewal, answers: list[Outcome]) -> Outcome:
         if isinstance(answer, Refusal):
             return answer
     if len(answers) != len(renewal.claim.keys):
-        return Unasked("no request was sent for it")
+        return NotRequested("no request was sent for it")
     return next((answer for answer in answers if answer is not None), None)

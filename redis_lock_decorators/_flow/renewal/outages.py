@@ -1,111 +1,125 @@
-"""Renewals that fail: noted for each lease, told once for all leases of a client."""
+"""Renewals that fail: noted for each lease, logged once for all leases of a client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from redis_lock_decorators._flow.claim import Unrenewed
+from redis_lock_decorators._flow.claim import Claim, Unrenewed
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators.errors import shown
 
-if TYPE_CHECKING:
-    from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
-
-#: What is missing for as long as nobody gives it.
+#: What a server lacks until an administrator changes something.
 _LASTING = ("right", "command", "memory")
 #: Seconds within which a renewal fails over a connection that was closed while it was idle. The
-#: next try takes another, so that is no outage yet.
+#: next try uses a new one, so that is no outage yet.
 STALE = 0.1
 
 
+class RenewedLease(Protocol):
+    """What an outage needs of a lease."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+    @property
+    def port(self) -> Port: ...
+
+    outage: Outage | None
+
+
 class Outage:
-    """A time in which leases of a client are not renewed.
+    """A period in which leases of a client cannot be renewed.
 
     Attributes:
-        since: when the first renewal was sent that failed.
-        place: where it is noted.
-        leases: those that are not renewed since, and are held yet.
-        count: how many there were in all.
+        since: when the first renewal that failed was sent.
+        kind: the client, and whether its server refuses renewals.
+        leases: those that were not renewed since, and are still held.
+        count: how many there were in total.
     """
 
-    def __init__(self, since: float, place: tuple[int, bool]) -> None:
+    def __init__(self, since: float, kind: tuple[int, bool]) -> None:
         self.since = since
-        self.place = place
-        self.leases: set[TrackedLease] = set()
+        self.kind = kind
+        self.leases: set[RenewedLease] = set()
         self.count = 0
 
 
 class Outages:
-    """The outages that last, one for each client and cause. Of one event loop.
+    """The current outages of one event loop, one for each client and cause.
 
-    An outage is told when it begins, and when the last of its leases that is held yet is renewed.
+    An outage is logged when it begins, and when the last of its leases that is still held is
+    renewed.
     """
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, bool], Outage] = {}
 
-    def note(self, watch: TrackedLease, error: Exception, sent: float, now: float) -> None:
-        """A renewal sent at ``sent`` has failed, or its outcome is not known ``now``."""
-        text, is_refused = f"{type(error).__name__}: {error}", watch.port.lacks(error) in _LASTING
-        before = watch.claim.unrenewed
+    def note(self, lease: RenewedLease, error: Exception, sent: float, now: float) -> None:
+        """Note that a renewal sent at ``sent`` failed, or that its outcome is unknown ``now``."""
+        text, is_refused = f"{type(error).__name__}: {error}", lease.port.lacks(error) in _LASTING
+        before = lease.claim.unrenewed
         since = sent if before is None else before.since
-        watch.claim.unrenewed = Unrenewed(since, text, is_refused)
+        lease.claim.unrenewed = Unrenewed(since, text, is_refused)
         if not is_refused and now - since < STALE and not (before is not None and before.error):
-            log.debug("lock %s was not renewed at once (%s)", shown(watch.claim.lock_name), text)
+            log.debug("first renewal attempt of lock %s failed (%s); retrying", _name(lease), text)
             return
-        place = (id(watch.port.client), is_refused)
-        outage = self._open.get(place)
+        kind = (id(lease.port.client), is_refused)
+        outage = self._open.get(kind)
         if outage is None:
-            outage = self._open[place] = Outage(sent, place)
-            _tell(watch, text, is_refused)
-        if watch.outage is not outage:
-            self.leave(watch)
-            outage.leases.add(watch)
+            outage = self._open[kind] = Outage(sent, kind)
+            _warn(lease, text, is_refused)
+        if lease.outage is not outage:
+            self.leave(lease)
+            outage.leases.add(lease)
             outage.count += 1
-            watch.outage = outage
+            lease.outage = outage
 
-    def end(self, watch: TrackedLease, now: float) -> None:
-        """A lease was renewed."""
-        outage = watch.outage
+    def end(self, lease: RenewedLease, now: float) -> None:
+        """Note that a lease was renewed."""
+        outage = lease.outage
         if outage is None:
             return
-        self.leave(watch)
+        self.leave(lease)
         if not outage.leases:
             log.info(
                 "leases are renewed again, after %.3g s in which the renewal of %d failed",
                 *(now - outage.since, outage.count),
             )
 
-    def leave(self, watch: TrackedLease) -> None:
-        """A lease is not looked after any more, or not kept from being renewed by this outage."""
-        outage, watch.outage = watch.outage, None
+    def leave(self, lease: RenewedLease) -> None:
+        """Remove a lease that is no longer renewed, or no longer affected, from its outage."""
+        outage, lease.outage = lease.outage, None
         if outage is None:
             return
-        outage.leases.discard(watch)
-        if not outage.leases and self._open.get(outage.place) is outage:
-            del self._open[outage.place]
+        outage.leases.discard(lease)
+        if not outage.leases and self._open.get(outage.kind) is outage:
+            del self._open[outage.kind]
 
 
-def note_asked(watches: Iterable[TrackedLease], sent: float) -> None:
-    """Note that renewals leave now; until they are answered, that is all that is known."""
-    asked = Unrenewed(sent)
-    for watch in watches:
-        if watch.claim.unrenewed is None:
-            watch.claim.unrenewed = asked
+def note_sent(leases: Iterable[RenewedLease], sent: float) -> None:
+    """Note that renewals are sent now: until a reply arrives, nothing else is known."""
+    unanswered = Unrenewed(sent)
+    for lease in leases:
+        if lease.claim.unrenewed is None:
+            lease.claim.unrenewed = unanswered
 
 
-def _tell(watch: TrackedLease, text: str, is_refused: bool) -> None:
-    lock_name = shown(watch.claim.lock_name)
+def _name(lease: RenewedLease) -> str:
+    return shown(lease.claim.lock_name)
+
+
+def _warn(lease: RenewedLease, text: str, is_refused: bool) -> None:
     if is_refused:
         log.warning(
             "the server refuses to renew lock %s, and maybe others of this client (%s): they are "
-            "lost when their leases end, unless that is allowed before",
-            *(lock_name, text),
+            "lost when their leases end, unless it is allowed before",
+            *(_name(lease), text),
         )
     else:
         log.warning(
-            "lock %s could not be renewed, and maybe others of this client (%s): they are tried "
-            "again until their leases end",
-            *(lock_name, text),
+            "lock %s could not be renewed, nor maybe others of this client (%s): retrying until "
+            "their leases end",
+            *(_name(lease), text),
         )

@@ -1,10 +1,10 @@
-"""A lease that a keeper looks after: what is due for it, and when."""
+"""A lease that is renewed: when it is checked, and what is due then."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
@@ -12,151 +12,152 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import why_expired
 from redis_lock_decorators._flow.renewal.batch import Renewal
+from redis_lock_decorators._flow.renewal.outages import Outage
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.errors import AT_MOST, shown
 
-if TYPE_CHECKING:
-    from redis_lock_decorators._flow.renewal.outages import Outage
-
-#: Seconds after its entry that a lock is renewed first which was handed over for a short time.
-SETTLED = 0.1
-#: A loss is told at most so many seconds early, so that many deadlines need few alarms.
+#: Seconds after its entry at which a holder renews a grant for the first time.
+FIRST_RENEWAL = 0.1
+#: A loss is reported at most so many seconds early, so that many deadlines need few wake-ups.
 EARLY = 0.01
 
 
 class TrackedLease:
-    """A lease that is kept. It is not kept alive by that: nobody can release what nobody has.
+    """A lease that is renewed until it is released, lost or garbage-collected.
+
+    Only a weak reference to it is held: a lease that no code can release must expire.
 
     Attributes:
-        notify: called with the lease, once, to tell its holder that it is lost.
-        kept: it is to be looked after; set by who hands it in or takes it back, on any thread.
-        is_short: it has only the short time for which a lock is handed over.
-        due: when it is looked at next.
-        batch: the leases that it is being renewed with; None while it is not.
-        pauses: between the tries of a renewal whose outcome is not known.
-        outage: the outage that keeps it from being renewed, if there is one.
-        untold: how often it is tried yet to tell its loss; 0 if there is nothing to tell.
+        notify: called with the lease, once, to report its loss to its holder.
+        is_tracked: it is to be renewed. Set by ``add`` and ``remove`` on any thread; all below is
+            changed on the event loop only.
+        is_grant: it still has the short time of a grant.
+        due: when it is checked next.
+        batch: the leases that are renewed together with it; None while no renewal is under way.
+        pauses: between the tries of a renewal whose outcome is unknown.
+        outage: the outage that prevents its renewal, if there is one.
+        notify_attempts: how many attempts to report its loss are left; 0 if there is none to
+            report.
     """
 
     __slots__ = (
-        "_last",
+        "_hold_end",
         "batch",
         "claim",
         "due",
-        "is_short",
-        "kept",
+        "is_grant",
+        "is_tracked",
         "lease",
         "notify",
+        "notify_attempts",
         "options",
         "outage",
         "pauses",
         "port",
-        "untold",
     )
 
     def __init__(
         self,
         lease: object,
-        tell: Callable[[Any], None],
+        notify: Callable[[Any], None],
         claim: Claim,
         port: Port,
         options: Options,
     ) -> None:
         self.lease = ref(lease)
-        self.notify = tell
+        self.notify = notify
         self.claim = claim
         self.port = port
-        self.kept = False
-        self.is_short = claim.duration <= claim.grant_ms / 1000 < options.lease
+        self.is_tracked = False
+        self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease
         self.due = -math.inf
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
         self.outage: Outage | None = None
         self.options = options
-        self.untold = 0
-        self._last = math.inf
-        if options.max_hold is not None:  # which counts from when the holder could begin
-            self._last = max(claim.entered, claim.since) + options.max_hold
+        self.notify_attempts = 0
+        self._hold_end = math.inf
+        if options.max_hold is not None:  # counted from when the holder could begin its work
+            self._hold_end = max(claim.entered, claim.since) + options.max_hold
 
-    def next_look(self) -> tuple[float, float]:
-        """When the lease is to be renewed or told lost, and how much earlier it may be done."""
+    def next_check(self) -> tuple[float, float]:
+        """When to renew the lease or report its loss, and how many seconds earlier is fine."""
         end, expire = self.claim.deadline, min(self.options.lease, self.claim.duration)
         if self.batch is not None or not self._is_renewed(end, expire):
             return end, EARLY
         when = lease_times.renewal_due(end, expire)
-        if self.is_short:
-            return min(when, self.claim.entered + SETTLED), EARLY
+        if self.is_grant:
+            return min(when, self.claim.entered + FIRST_RENEWAL), EARLY
         return when, self.options.grain
 
-    def first_look(self) -> float:
-        """By when somebody must look at a lease that is shorter than it will be, to renew it.
+    def first_check(self) -> float:
+        """By when to check a lease first that is shorter than it will be, to renew it in time.
 
-        That is ``next_look`` with its grain, or a little before: many are passed on in this time.
+        That is ``next_check`` less its grain, or a little before. It is computed here in fewer
+        steps, as a cohort hands off many leases within this time.
         """
         claim, options = self.claim, self.options
-        if self._last < math.inf:
-            when, grain = self.next_look()
+        if self._hold_end < math.inf:
+            when, grain = self.next_check()
             return when - grain
         when = claim.deadline - (1 - lease_times.SHARE) * claim.duration
-        if not self.is_short:
+        if not self.is_grant:
             return when - options.grain
-        settled = claim.entered + SETTLED
-        return (settled if settled < when else when) - EARLY
+        first = claim.entered + FIRST_RENEWAL
+        return (first if first < when else when) - EARLY
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to send a renewal."""
-        when, grain = self.next_look()
+        when, grain = self.next_check()
         return self.batch is None and when < self.claim.deadline and now >= when - grain
 
     def is_far(self, now: float) -> bool:
-        """Whether its server is so far away that a new connection may cost a renewal its time."""
+        """Whether the round trip is so long that connecting may cost a renewal its time."""
         claim = self.claim
-        if (
-            now - claim.since <= lease_times.FAR * claim.duration
-        ):  # nor did any request of it take longer
+        if now - claim.since <= lease_times.FAR * claim.duration:  # no request of it took longer
             return False
-        if self.is_short or self.port.slotted:  # when it was handed over is not known
+        if self.is_grant or self.port.slotted:  # the time of the hand-off is not known
             return False
         return lease_times.is_far(now, claim.deadline, claim.duration)
 
     def renewal(self, sent: float) -> Renewal:
-        """The renewal that leaves at ``sent``."""
-        return Renewal(self.claim, min(self.options.lease, self._last - sent))
+        """The renewal that is sent at ``sent``."""
+        return Renewal(self.claim, min(self.options.lease, self._hold_end - sent))
 
     def is_over(self) -> bool:
-        """Whether there is nothing left to look after."""
-        is_over = self.claim.is_over() and not self.untold
-        return not self.kept or is_over or self.lease() is None
+        """Whether the lease needs neither a renewal nor a report."""
+        is_over = self.claim.is_over() and not self.notify_attempts
+        return not self.is_tracked or is_over or self.lease() is None
 
     def why_over(self) -> str:
-        """Why the lease ended, where Redis did not say."""
-        if lease_times.is_last(self.claim.deadline, self.options.lease, self._last):
+        """Why the lease ended, where Redis gave no reason."""
+        if lease_times.is_last(self.claim.deadline, self.options.lease, self._hold_end):
             return f"{AT_MOST} {self.options.max_hold:.3g} s is over"
         return why_expired(self.claim)
 
     def _is_renewed(self, end: float, expire: float) -> bool:
         self.claim.renews = self.options.auto_renew and not lease_times.is_last(
-            end, expire, self._last
+            end, expire, self._hold_end
         )
         return self.claim.renews
 
 
-class Alone:
-    """What one lease raises in this block is logged, and keeps nothing from the others.
+class Isolated:
+    """Log an exception of this block, so that it does not affect other leases.
 
-    A KeyboardInterrupt or SystemExit goes on to who runs the event loop.
+    KeyboardInterrupt and SystemExit are raised, to the code that runs the event loop.
 
     Args:
         tracked: the lease.
-        after: called with it in both cases, to look at it again.
+        retry: called with it after any exception, to check it again.
     """
 
-    __slots__ = ("_after", "_tracked")
+    __slots__ = ("_retry", "_tracked")
 
-    def __init__(self, tracked: TrackedLease, after: Callable[[TrackedLease], None]) -> None:
+    def __init__(self, tracked: TrackedLease, retry: Callable[[TrackedLease], None]) -> None:
         self._tracked = tracked
-        self._after = after
+        self._retry = retry
 
     def __enter__(self) -> None:
         return None
@@ -164,17 +165,17 @@ class Alone:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if error is None:
             return False
-        self._after(self._tracked)
+        self._retry(self._tracked)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return False
-        note(self._tracked, error)
+        log_failure(self._tracked, error)
         return True
 
 
-def note(tracked: TrackedLease, error: BaseException) -> None:
-    """Log an error; a filter or handler that raises one too keeps nobody from anything."""
+def log_failure(tracked: TrackedLease, error: BaseException) -> None:
+    """Log an error. One that a filter or handler raises is dropped."""
     try:
-        log.error("looking after lock %s failed", shown(tracked.claim.lock_name), exc_info=error)
+        log.error("renewing lock %s failed", shown(tracked.claim.lock_name), exc_info=error)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
@@ -182,7 +183,7 @@ def note(tracked: TrackedLease, error: BaseException) -> None:
 
 
 def popped(tracked_leases: set[TrackedLease]) -> TrackedLease | None:
-    """One of them, taken away in one step: another thread may take the last one meanwhile."""
+    """Remove and return one lease, None if there is none; one step, as threads remove some too."""
     try:
         return tracked_leases.pop()
     except KeyError:

@@ -162,7 +162,7 @@ class BackgroundLoop:
 
     def go_on(self) -> None:
         """By a place that ends, or begins: have done what one has left, or came just then."""
-        self.renewer.mute()
+        self.renewer.forget_wake_up()
         helper_threads.begin()
         for subscriber in list(self.wanted):
             self.call(subscriber.open)

@@ -103,7 +103,7 @@ class BackgroundWorker:
         try:
             Context().run(Worker(self, self._be).start)
         except RuntimeError as error:
-            self._owner.renewer.mute()  # the next lease asks again
+            self._owner.renewer.forget_wake_up()  # the next lease asks again
             if not self._has_complained:  # too many threads, or the interpreter is going down
                 self._has_complained = True
                 log.warning("held locks are not renewed and no loss is told: %s", error)
