@@ -18,7 +18,9 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.queue import cohort
+from redis_lock_decorators._flow.queue.cohort import settle
+from redis_lock_decorators._flow.queue.cohort_wait import acquire as acquire_in_cohort
+from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.wait import Attempt, NotificationsUnavailable, leave_queue
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
 from redis_lock_decorators._flow.release import end, release_keys
@@ -52,7 +54,7 @@ AWAITED = Refusal(None)
 
 
 async def acquire(
-    port: Port, claim: Claim, wait: float, delta: float, way: Way = "steady"
+    port: QueuePort, claim: Claim, wait: float, delta: float, way: Way = "steady"
 ) -> Refusal | None:
     """Take all keys of the claim or none, within ``wait`` seconds. None: they are held.
 
@@ -75,7 +77,7 @@ async def acquire(
     try:
         if way == "cohort" and queues and not claim.is_special():
             compete = partial(_compete, port, claim, stop, delta, way, queues)
-            refusal = await cohort.acquire(port, claim, compete, stop)
+            refusal = await acquire_in_cohort(port, claim, compete, stop)
         else:
             refusal = await _compete(port, claim, stop, delta, way, queues)
         if refusal is None:
@@ -101,7 +103,7 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     """Let go what a failed acquisition may hold: a request may be run though no reply came."""
     if not claim.is_of_this_process():
         return
-    cohort.settle(claim)
+    settle(claim)
     if not claim.identifier:  # it was passed on, or Redis was not asked for it
         end(port, claim)
         return
@@ -126,7 +128,7 @@ async def _end_and_let_go(
 
 
 async def _compete(
-    port: Port, claim: Claim, stop: float, delta: float, way: Way, queues: bool
+    port: QueuePort, claim: Claim, stop: float, delta: float, way: Way, queues: bool
 ) -> Refusal | None:
     if not claim.identifier:
         claim.replace_identifier()
@@ -160,7 +162,7 @@ def _pauses(port: Port, way: Way, delta: float) -> Iterator[float]:
     return (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
 
 
-def _lines_up_first(port: Port, key: bytes, claim: Claim) -> bool:
+def _lines_up_first(port: QueuePort, key: bytes, claim: Claim) -> bool:
     """Whether the first to come lines up at once too, as those behind it do.
 
     To line up takes a free lock by as many requests. If it tried the lock before, those behind it
@@ -170,7 +172,7 @@ def _lines_up_first(port: Port, key: bytes, claim: Claim) -> bool:
 
 
 async def _queue(
-    port: Port,
+    port: QueuePort,
     claim: Claim,
     attempt: Attempt,
     refusal: Refusal,

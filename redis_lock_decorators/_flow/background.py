@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.port import Port
+
+P = TypeVar("P", bound=Port)
 
 
 class Loop(Protocol):
@@ -22,7 +24,7 @@ class Loop(Protocol):
     ) -> object:
         """Do work in the background; ``ended`` is called after it, also if it never began."""
 
-    def port(self, port: Port) -> Port:
+    def port(self, port: P) -> P:
         """The port on this event loop to the client of a port."""
 
 

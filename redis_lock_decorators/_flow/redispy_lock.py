@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
     OUTAGE,
@@ -49,7 +50,7 @@ class AcquireRequest(NamedTuple):
     endless: bool
 
 
-async def acquire(port: Port, request: AcquireRequest) -> bool:
+async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
     """Take the lock; False if it was not free in time.
 
     It is taken by a random identifier and for a limited time, so that a request sent twice, lost or
@@ -164,7 +165,7 @@ async def refuse_unheld(port: Port, lock_name: str, key: bytes) -> NoReturn:
     raise LockNotOwnedError(lock_name, holder=holder, why=why)
 
 
-async def _settle(port: Port, request: AcquireRequest) -> bool:
+async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     """Give a lock that is held its last form; False if it was lost before."""
     claim = request.claim
     name = request.token or claim.identifier

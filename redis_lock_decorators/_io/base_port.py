@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from typing import Any, cast
 
-from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.subscriber_port import SubscriberPort
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_state import ClientState, place_of
 from redis_lock_decorators._io.clock import monotonic
@@ -50,7 +50,7 @@ class BasePort:
         return place_of(self.client)
 
     def subscriber(self, key: bytes) -> Subscriber:
-        return self._client_state.subscriber(cast(Port, self), key)
+        return self._client_state.subscriber(cast(SubscriberPort, self), key)
 
     def is_subscribed(self, key: bytes) -> bool:
         state = self._client_state

@@ -10,12 +10,12 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
-from redis_lock_decorators._flow.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.held_claims import HeldClaims
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.reachability import Reachability
-from redis_lock_decorators._flow.queue.subscriber import Subscriber, SubscriberLoop
+from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.client_errors import part_of
 from redis_lock_decorators._io.per_client import PerClient
@@ -106,7 +106,7 @@ class ClientState(Generic[T]):
         self.port: Callable[[], Any] = no_port
         self.has_transacted = False
 
-    def subscriber(self, port: Port, key: bytes) -> Subscriber:
+    def subscriber(self, port: SubscriberPort, key: bytes) -> Subscriber:
         """Who hears, at the node of a key.
 
         One that nobody can be told by is not kept: it refers to the client.

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.acquire import acquire
-from redis_lock_decorators._flow.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations

@@ -8,7 +8,7 @@ from support.faults import raising
 from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
-from redis_lock_decorators._flow.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.waiter import Signal
 
 COUNT = 12

@@ -18,7 +18,6 @@ from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.queue.cohort import (
-    LOOK,
     MOST_HAND_OFFS,
     MOST_QUICK,
     MOST_SECONDS,
@@ -27,6 +26,7 @@ from redis_lock_decorators._flow.queue.cohort import (
     settle,
 )
 from redis_lock_decorators._flow.queue.cohort_member import SILENCE, Local
+from redis_lock_decorators._flow.queue.cohort_wait import LOOK
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease

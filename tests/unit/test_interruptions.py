@@ -11,7 +11,7 @@ import pytest
 import redis
 from support.simulation import new_claim
 
-from redis_lock_decorators._flow.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._io.background.wakeups import Gate
 

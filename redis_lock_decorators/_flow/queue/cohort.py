@@ -10,15 +10,12 @@ Shavit: Lock Cohorting (2012).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Owners
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._flow.requests import Refusal
-from redis_lock_decorators._flow.self_waits import refuse_interrupted
 from redis_lock_decorators._rules.interruptions import CHANGED, is_said
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
@@ -30,11 +27,8 @@ MOST_QUICK, QUICK = 256, 0.02
 MOST_OF_LEASE = 1 / 3
 #: The part of a grant that must be left of a lease to pass it on.
 ENOUGH = 0.3
-#: Seconds after which a waiter looks by itself whether somebody leads.
-LOOK = 0.25
-#: So many who stand first look that often; very many others look less and less often, and at
-#: least so often, in seconds: that is less than the silence after which nobody waits for them.
-FEW, LONGEST_LOOK = 4, 2.0
+#: So many who stand first look often.
+FEW = 4
 #: The place of the one leader.
 LEADER = "leader"
 
@@ -161,24 +155,6 @@ class Cohort:
         return local is not None and (gift := local.gift) is not None and now < gift.deadline
 
 
-async def acquire(
-    port: Port,
-    claim: Claim,
-    compete: Callable[[], Awaitable[Refusal | None]],
-    stop: float,
-) -> Refusal | None:
-    """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
-    claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
-    if cohort.owners.covers(claim):
-        claim.cohort = None
-        return await compete()
-    while True:
-        refusal = await _wait(port, claim, cohort, compete, stop)
-        if refusal is not None or port.now() < claim.deadline:
-            return refusal
-        claim.replace_identifier()  # it was passed the lock, but woke when its lease was over
-
-
 def hand_off(port: Port, claim: Claim) -> bool:
     """Pass a held lock to the next one here, if it may be and there is one, or was before."""
     if claim.cohort_waiter is not None or claim.next_member is not None:
@@ -226,42 +202,6 @@ def _gift_of(claim: Claim, now: float) -> Handover:
     end, passes = claim.deadline, claim.hand_offs + 1
     queued, record = claim.has_queued, claim.queue_record
     return Handover(claim.identifier, now, end, end - now, passes, queued, record)
-
-
-async def _wait(
-    port: Port,
-    claim: Claim,
-    cohort: Cohort,
-    compete: Callable[[], Awaitable[Refusal | None]],
-    stop: float,
-) -> Refusal | None:
-    local = claim.cohort_waiter = Local(claim, port.wakeup())
-    pause = LOOK
-    try:
-        cohort.owners.come(local)
-        while local.gift is None:
-            now = local.acted = port.now()
-            cohort.stand(local)
-            if cohort.lead(local, now):
-                if not cohort.go(local):
-                    continue
-                refusal = await compete()
-                if refusal is None:
-                    cohort.holder, cohort.since = claim, port.now()
-                return refusal
-            left = stop - now
-            if left <= 0 and cohort.go(local):
-                return Refusal(None)
-            if cohort.holder is not None:
-                refuse_interrupted(port, claim, cohort.holder.identifier)
-            pause = LOOK if cohort.is_near(local) else min(2 * pause, LONGEST_LOOK)
-            await local.wakeup.wait(max(0.0, min(left, pause)))
-        return None
-    finally:
-        cohort.go(local)
-        settle(claim)
-        cohort.owners.leave(local)
-        cohort.step_down(local, port.now())
 
 
 def _may_be_passed(claim: Claim, since: float, now: float) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from redis_lock_decorators._flow.background import Alarm, Loop, Subscription
+from redis_lock_decorators._flow.background import Alarm, Subscription
 from redis_lock_decorators._flow.claim import Claim, claim_on
-from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.admission import Admission
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
 from redis_lock_decorators._flow.queue.reachability import Reachability
 from redis_lock_decorators._flow.queue.recheck import AFTER, SILENCE, Rechecks
+from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived, refuse_unheard
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.requests import (
@@ -36,28 +36,6 @@ LATE = 0.25
 LINGER = 1.0
 
 
-class SubscriberLoop(Loop, Protocol):
-    """What a listener needs of the event loop that it works on.
-
-    Attributes:
-        wanted: the listeners that have something to hear.
-    """
-
-    wanted: set[Any]
-
-    def call(self, function: Callable[[], object]) -> None:
-        """Call a function on the event loop; from any thread."""
-
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """An alarm of the event loop."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Pause a work on the event loop."""
-
-    def rest(self) -> None:
-        """End what is there for nobody."""
-
-
 class Subscriber:
     """Hears, on one channel at one node, whose turn it is.
 
@@ -76,7 +54,7 @@ class Subscriber:
     def __init__(
         self,
         lease_loop: SubscriberLoop,
-        port: Port,
+        port: SubscriberPort,
         channel: str,
         key: bytes,
         end: Callable[[Subscriber], object],

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.requests import (
@@ -50,7 +51,7 @@ class NotificationsUnavailable(Exception):
 
 
 async def wait(
-    port: Port,
+    port: QueuePort,
     claim: Claim,
     attempt: Attempt,
     refusal: Refusal,
@@ -117,7 +118,7 @@ class _QueueWait:
     )
 
     def __init__(
-        self, port: Port, claim: Claim, attempt: Attempt, stop: float, pauses: Iterator[float]
+        self, port: QueuePort, claim: Claim, attempt: Attempt, stop: float, pauses: Iterator[float]
     ) -> None:
         self._port = port
         self._claim = claim

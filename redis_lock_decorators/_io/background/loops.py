@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Alarm
-from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
@@ -61,7 +60,7 @@ class CallerLoop:
     def call(self, function: Callable[[], object]) -> None:
         works().call(function)
 
-    def port(self, port: Port) -> Port:
+    def port(self, port: Any) -> Any:
         return cast(AsyncioPort, port).ahead()
 
     def rest(self) -> None:
@@ -130,8 +129,8 @@ class BackgroundLoop:
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         return _here().alarm(ring)
 
-    def port(self, port: Port) -> Port:
-        return cast(Port, _here().port(port))
+    def port(self, port: Any) -> Any:
+        return _here().port(port)
 
     def rest(self) -> None:
         """By a place itself: end it, if there is nothing to do."""
