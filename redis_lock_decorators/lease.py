@@ -159,7 +159,7 @@ class Lease(LeaseBase):
             refuse_unfit(port, options.release_method)
         self._claim.in_transition = True
         started = port.now()
-        refusal = run(acquire(port, self._claim, wait, options.delta, options.way))
+        refusal = run(acquire(port, self._claim, wait, options.delta, options.wait_strategy))
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
@@ -231,7 +231,7 @@ class Attempt:
     def __enter__(self) -> LockTimeoutError | None:
         lease = self._lease
         try:
-            refused = lease._acquire(lease._options.patience)
+            refused = lease._acquire(lease._options.max_wait)
             if refused is None:
                 self._held = True
                 enter(lease)

@@ -38,7 +38,7 @@ class RedisLock(LockBase[BlockingClient]):
         has_exit = block.begin()
         lease = unheld(self._plan, self._own_names())
         try:
-            refused = lease._acquire(lease._options.patience)
+            refused = lease._acquire(lease._options.max_wait)
             if refused is None:
                 self._open(lease, block, has_exit)
                 enter(lease)
@@ -103,7 +103,7 @@ class RedisLock(LockBase[BlockingClient]):
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.patience
+        wait = self._plan.options.max_wait
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         checked_switch("blocking", blocking)

@@ -1,64 +1,64 @@
-"""Lease arithmetic: until when a holder may believe that it is inside. Seconds, monotonic."""
+"""When a lease ends for its holder, and when to renew it. Seconds of the monotonic clock."""
 
 from __future__ import annotations
 
 import math
 
-#: A lease is renewed when this share of it is over, counted from when its last request was sent.
+#: A lease is renewed after this share of its time to live, counted from its last request.
 SHARE = 1 / 3
-#: Every lease is looked at once in so many seconds, however long it is: whether somebody has it.
-LONGEST_LOOK = 60.0
-#: How much earlier than that, so that many are looked at together.
-LOOK_GRAIN = 8.0
+#: The longest time between two checks whether a lease still has an owner.
+LONGEST_CHECK = 60.0
+#: How much earlier a check may happen, so that many leases are checked together.
+CHECK_GRAIN = 8.0
 
-#: A server is far away if its replies take more than this share of a lease.
+#: A round trip that takes more than this share of a lease is long: renewals start earlier.
 FAR = 1 / 50
 
 
 def drift_margin(expire: float) -> float:
-    """What a lease is shortened by, because two clocks never run alike.
+    """Return the margin between a holder's deadline and the expiry in Redis, for clock drift.
 
-    1 % of the lease and 2 ms, the margin of the Redlock description; never more than half of it.
+    1 % of the lease and 2 ms, as in the Redlock specification; at most half of the lease.
     """
     margin, half = 0.01 * expire + 0.002, expire / 2
     return margin if margin < half else half
 
 
 def deadline(sent: float, expire: float) -> float:
-    """The end of a lease whose request left at ``sent``: never counted from a reply's arrival."""
+    """Return the deadline of a lease whose request was sent at ``sent``."""
     return sent + expire - drift_margin(expire)
 
 
 def grain(expire: float) -> float:
-    """How much earlier than it must a lease may be renewed, to be renewed together with others.
+    """Return how much earlier a lease may be renewed, so that renewals form batches.
 
-    A power of two, so that leases of different length meet; 1/48 to 1/24 of the lease.
+    A power of two, so that leases of different length fall due together; 1/48 to 1/24 of the lease.
     """
     return float(2.0 ** math.floor(math.log2(expire / 24)))
 
 
-def first_look(expire: float) -> float:
-    """How long after a lease was taken somebody must look at it, to renew it in time."""
-    return min(expire * SHARE - grain(expire), LONGEST_LOOK - LOOK_GRAIN)
+def first_check(expire: float) -> float:
+    """Return how long after its acquisition a lease must be checked, to be renewed in time."""
+    return min(expire * SHARE - grain(expire), LONGEST_CHECK - CHECK_GRAIN)
 
 
-def look(now: float, when: float, grain: float) -> tuple[float, float]:
-    """When to look at a lease that is due at ``when`` or up to a ``grain`` earlier."""
-    if when > now + LONGEST_LOOK:
-        return now + LONGEST_LOOK, LOOK_GRAIN
+def next_check(now: float, when: float, grain: float) -> tuple[float, float]:
+    """Return the next check of a lease that is due at ``when``, and how much earlier it may be."""
+    if when > now + LONGEST_CHECK:
+        return now + LONGEST_CHECK, CHECK_GRAIN
     return when, grain
 
 
 def renewal_due(end: float, expire: float) -> float:
-    """When to renew a lease that ends at ``end``: a third after the request that gave it left."""
+    """Return when to renew a lease with the deadline ``end``: ``SHARE`` after its last request."""
     return end + drift_margin(expire) - expire * (1 - SHARE)
 
 
 def is_far(now: float, end: float, expire: float) -> bool:
-    """Whether the request that gave a lease, known ``now``, took a large share of it."""
+    """Whether the request that set the deadline ``end``, answered ``now``, took a long time."""
     return now - (end + drift_margin(expire) - expire) > FAR * expire
 
 
 def is_last(end: float, expire: float, last: float) -> bool:
-    """Whether a renewal would not move the ``end`` of a lease that may not outlast ``last``."""
+    """Whether a renewal would not move the deadline ``end``: the lease must end by ``last``."""
     return end + drift_margin(expire) + 0.001 >= last

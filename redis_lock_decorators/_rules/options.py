@@ -1,4 +1,4 @@
-"""What a lock can be told, checked once."""
+"""The options of a lock, checked once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redis_lock_decorators.errors import ConfigurationError
 T = TypeVar("T")
 ReleaseMethod = Literal["script", "transaction", "native"]
 Wait = Literal["queue", "poll", "cohort"]
-#: Called with a lease that was lost, and why.
+#: Called with the lost lease and the reason.
 OnLost = Callable[[Any, str], object]
-#: Seconds: what a waiter costs the others that is handed the lock and does not answer.
+#: In seconds. A waiter that crashed after it was granted the lock delays the others by this long.
 LONGEST_GRANT = 2.5
-#: More than any Redis has.
+#: More than any deployment has; a larger number is a mistake.
 MOST_REPLICAS = 1000
 
 
@@ -27,14 +27,14 @@ class Options:
     """The checked options of a lock; durations in seconds.
 
     Attributes:
-        patience: ``acquire_time`` as a number: infinity for None.
-        lease: how long a lease lives: ``expire``, but not longer than ``max_hold``.
-        ttl: ``lease`` in whole milliseconds, rounded up.
+        max_wait: ``acquire_time`` as a number; infinity for None.
+        lease_seconds: the time to live of a lease: the smaller of ``expire`` and ``max_hold``.
+        expire_ms: ``lease_seconds`` in whole milliseconds, rounded up.
         grain: how much earlier than due a lease may be renewed.
-        grant: the milliseconds for which the lock is handed over in a queue at first.
-        way: how a busy lock is waited for: ``wait``, but a lease that is not renewed is not passed
-            on in a cohort, where the next would have only the rest of it.
-        first_look: how long after it was taken somebody must look at a lease.
+        first_check: how long after the acquisition the renewer first checks the lease.
+        grant_ms: the time to live of a grant, which the waiter extends when it enters.
+        wait_strategy: ``wait``, except that "cohort" needs ``auto_renew``: without renewal each
+            member would get only the remainder of the lease.
     """
 
     acquire_time: float | None = 10
@@ -50,46 +50,47 @@ class Options:
     fencing: bool = False
     replicas: int = 0
     wait: Wait = "queue"
-    patience: float = field(init=False)
-    lease: float = field(init=False)
-    ttl: int = field(init=False)
+    max_wait: float = field(init=False)
+    lease_seconds: float = field(init=False)
+    expire_ms: int = field(init=False)
     grain: float = field(init=False)
-    first_look: float = field(init=False)
-    grant: int = field(init=False)
-    way: Wait = field(init=False)
+    first_check: float = field(init=False)
+    grant_ms: int = field(init=False)
+    wait_strategy: Wait = field(init=False)
 
     def __post_init__(self) -> None:
         longest = durations.checked_hold("max_hold", self.max_hold)
         least = durations.checked_hold("min_hold", self.min_hold)
         expire = durations.checked_lease(self.expire)
         lease = expire if longest is None else min(expire, longest)
-        object.__setattr__(self, "patience", durations.checked_acquire_time(self.acquire_time))
+        object.__setattr__(self, "max_wait", durations.checked_acquire_time(self.acquire_time))
         object.__setattr__(self, "expire", expire)
-        object.__setattr__(self, "lease", lease)
-        object.__setattr__(self, "ttl", durations.milliseconds(lease))
-        object.__setattr__(self, "grant", durations.milliseconds(min(lease, LONGEST_GRANT)))
+        object.__setattr__(self, "lease_seconds", lease)
+        object.__setattr__(self, "expire_ms", durations.milliseconds(lease))
+        object.__setattr__(self, "grant_ms", durations.milliseconds(min(lease, LONGEST_GRANT)))
         grain = lease_times.grain(lease)
         object.__setattr__(self, "grain", grain)
-        object.__setattr__(self, "first_look", lease_times.first_look(lease))
+        object.__setattr__(self, "first_check", lease_times.first_check(lease))
         object.__setattr__(self, "prefix", checked_prefix(self.prefix))
         durations.checked_delta(self.delta)
         checked_method(self.release_method)
         checked_replicas(self.replicas)
         wait = checked_wait(self.wait)
-        passes = self.auto_renew or wait != "cohort"
-        object.__setattr__(self, "way", wait if passes else "queue")
+        is_usable = self.auto_renew or wait != "cohort"
+        object.__setattr__(self, "wait_strategy", wait if is_usable else "queue")
         for switch in ("auto_renew", "cancel_on_lost", "fencing"):
             checked_switch(switch, getattr(self, switch))
         if self.on_lost is not None and not callable(self.on_lost):
             raise ConfigurationError(f"on_lost={self.on_lost!r:.80}: give a function (lease, why)")
         if least is not None and self.release_method == "native":
             raise ConfigurationError(
-                "min_hold cannot be kept by release_method='native', which only deletes"
+                "min_hold does not work with release_method='native', which can only delete the "
+                "key: use 'script' or 'transaction'"
             )
 
 
 def checked_prefix(prefix: object) -> str:
-    """What stands before every lock name of a project; may be empty."""
+    """Return the prefix of the Redis keys as text; it may be empty."""
     if not isinstance(prefix, (str, bytes)):
         raise ConfigurationError(f"prefix={prefix!r}: give text such as 'billing:'")
     try:
@@ -99,28 +100,28 @@ def checked_prefix(prefix: object) -> str:
 
 
 def checked_method(method: object, option: str = "release_method") -> ReleaseMethod:
-    """How a lock is let go: one of the names in ``ReleaseMethod``."""
+    """Return the release method, one of ``ReleaseMethod``."""
     return _one_of(get_args(ReleaseMethod), method, option)
 
 
 def checked_switch(option: str, switch: object) -> bool:
-    """True or False; what only counts as one of them is a mistake."""
+    """Return a boolean option; other truthy or falsy values are refused."""
     if not isinstance(switch, bool):
         raise ConfigurationError(f"{option}={switch!r:.80}: give True or False")
     return switch
 
 
 def checked_replicas(replicas: object) -> int:
-    """How many replicas must have a lock before it is held: a whole number, 0 for none."""
+    """Return how many replicas must confirm an acquisition; 0 for none."""
     if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise ConfigurationError(f"replicas={replicas!r:.80}: give a whole number")
+        raise ConfigurationError(f"replicas={replicas!r:.80}: give an integer")
     if not 0 <= replicas <= MOST_REPLICAS:
         raise ConfigurationError(f"replicas={replicas}: give 0 to {MOST_REPLICAS}")
     return replicas
 
 
 def checked_wait(wait: object) -> Wait:
-    """How a busy lock is waited for: one of the names in ``Wait``."""
+    """Return the way to wait for a busy lock, one of ``Wait``."""
     return _one_of(get_args(Wait), wait, "wait")
 
 

@@ -186,10 +186,10 @@ def loss(lease: LeaseBase) -> LockLostError:
 
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:
     """A claim of a thread or task, yet to be acquired."""
-    prefix, expire, ttl = options.prefix, options.lease, options.ttl
-    late = options.way == "cohort"  # it is mostly passed the identifier of another
+    prefix, expire, ttl = options.prefix, options.lease_seconds, options.expire_ms
+    late = options.wait_strategy == "cohort"  # it is mostly passed the identifier of another
     claim = Claim(lock_names, prefix, expire, ttl, owner=owner, identifies_late=late)
-    claim.grant_ms, claim.renews = options.grant, options.auto_renew
+    claim.grant_ms, claim.renews = options.grant_ms, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
     claim.is_around = is_around
     return claim

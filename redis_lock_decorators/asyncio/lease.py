@@ -128,7 +128,7 @@ class Lease(LeaseBase):
         if options.release_method != "script":
             refuse_unfit(port, options.release_method)
         self._asked = port.now()
-        return acquire(port, self._claim, wait, options.delta, options.way)
+        return acquire(port, self._claim, wait, options.delta, options.wait_strategy)
 
     def _begin(self, refusal: Refusal | None) -> LockTimeoutError | None:
         """Be looked after while it is held; or the error to raise, if the lock was not free."""
@@ -230,7 +230,7 @@ class Attempt:
     async def __aenter__(self) -> LockTimeoutError | None:
         lease = self._lease
         try:
-            refused = lease._begin(await lease._acquire(lease._options.patience))
+            refused = lease._begin(await lease._acquire(lease._options.max_wait))
             if refused is None:
                 self._held = True
                 lease._enter()

@@ -40,7 +40,7 @@ class RedisLock(LockBase[AsyncClient]):
     async def _enter(self, block: Block[Lease], has_exit: bool) -> Lease:
         lease = unheld(self._plan, self._own_names())
         try:
-            refused = lease._begin(await lease._acquire(lease._options.patience))
+            refused = lease._begin(await lease._acquire(lease._options.max_wait))
             if refused is None:
                 self._open(lease, block, has_exit)
                 lease._enter()
@@ -105,7 +105,7 @@ class RedisLock(LockBase[AsyncClient]):
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.patience
+        wait = self._plan.options.max_wait
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         checked_switch("blocking", blocking)

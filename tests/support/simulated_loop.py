@@ -217,7 +217,7 @@ class Kept:
         self.options = Options(**options)
         self.told: list[tuple[float, str]] = []
         if claim is None:
-            claim = new_claim(*names, expire=self.options.lease, owner=object())
+            claim = new_claim(*names, expire=self.options.lease_seconds, owner=object())
             assert run(acquire(port, claim, 0, 0.005)) is None
         self.claim = claim
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, self.options)

@@ -11,7 +11,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._rules.lease_times import LONGEST_LOOK
+from redis_lock_decorators._rules.lease_times import LONGEST_CHECK
 
 DAY, YEAR = 86_400.0, 365 * 86_400.0
 
@@ -60,7 +60,7 @@ def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> Non
     port.clock.advance(1)
     release_keys(lease)
 
-    port.clock.advance(LONGEST_LOOK)
+    port.clock.advance(LONGEST_CHECK)
 
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
     assert not lease_loop.renewer._gone
@@ -73,7 +73,7 @@ def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> 
 
     leases.clear()
     gc.collect()
-    port.clock.advance(LONGEST_LOOK)
+    port.clock.advance(LONGEST_CHECK)
 
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
     assert dict(port.held) == {}

@@ -123,7 +123,7 @@ def test_milliseconds_are_never_less_than_the_seconds(seconds: float) -> None:
 def test_options_hold_what_they_were_given_and_what_follows() -> None:
     options = Options(acquire_time=None, expire=0.0105, delta=1, prefix="p:")
 
-    assert (options.patience, options.ttl, options.prefix) == (math.inf, 11, "p:")
+    assert (options.max_wait, options.expire_ms, options.prefix) == (math.inf, 11, "p:")
 
 
 @pytest.mark.parametrize(

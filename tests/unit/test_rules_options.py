@@ -63,9 +63,9 @@ def test_hold_that_is_no_time_is_refused(option: str, hold: Any) -> None:
 def test_hold_shorter_than_redis_can_count_gives_a_lease_that_it_can(option: str) -> None:
     options = Options(**{option: 0.0001})
 
-    assert options.lease >= 0.001
-    assert options.ttl >= 1
-    assert options.first_look > 0
+    assert options.lease_seconds >= 0.001
+    assert options.expire_ms >= 1
+    assert options.first_check > 0
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,8 @@ def test_lease_is_the_expire_but_not_longer_than_max_hold(
 ) -> None:
     options = Options(expire=expire, max_hold=max_hold)
 
-    assert (options.expire, options.lease, options.ttl) == (expire, lease, lease * 1000)
+    assert (options.expire, options.lease_seconds) == (expire, lease)
+    assert options.expire_ms == lease * 1000
 
 
 @given(
@@ -86,10 +87,11 @@ def test_lease_is_the_expire_but_not_longer_than_max_hold(
 def test_any_lease_is_looked_at_in_its_first_third(expire: float, max_hold: float | None) -> None:
     options = Options(expire=expire, max_hold=max_hold)
 
-    assert options.lease == min(expire, max_hold or math.inf)
-    assert options.ttl == milliseconds(options.lease)
-    assert min(options.lease / 4, 50) < options.first_look < min(options.lease / 3, 60)
-    assert 0 < options.grain <= options.lease / 24 * (1 + 1e-9)
+    lease = options.lease_seconds
+    assert lease == min(expire, max_hold or math.inf)
+    assert options.expire_ms == milliseconds(lease)
+    assert min(lease / 4, 50) < options.first_check < min(lease / 3, 60)
+    assert 0 < options.grain <= lease / 24 * (1 + 1e-9)
 
 
 def test_min_hold_cannot_be_kept_by_a_command_that_only_deletes() -> None:

@@ -116,7 +116,7 @@ class Waiting:
 class Lease:
     def __init__(self, expire: float = 3) -> None:
         options = Options(expire=expire)
-        self.claim = new_claim("a", expire=options.lease)
+        self.claim = new_claim("a", expire=options.lease_seconds)
         self.claim.mark_held(time.monotonic())
         port = SimulatedPort()
         port.slotted = True  # no connection is opened ahead, however slow the lines are traced

@@ -65,12 +65,12 @@ class TrackedLease:
         port: Port,
         options: Options,
     ) -> None:
-        self.lease = ref(lease)
+        self.lease_seconds = ref(lease)
         self.notify = notify
         self.claim = claim
         self.port = port
         self.is_tracked = False
-        self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease
+        self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease_seconds
         self.due = -math.inf
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
@@ -83,7 +83,7 @@ class TrackedLease:
 
     def next_check(self) -> tuple[float, float]:
         """When to renew the lease or report its loss, and how many seconds earlier is fine."""
-        end, expire = self.claim.deadline, min(self.options.lease, self.claim.duration)
+        end, expire = self.claim.deadline, min(self.options.lease_seconds, self.claim.duration)
         if self.batch is not None or not self._is_renewed(end, expire):
             return end, EARLY
         when = lease_times.renewal_due(end, expire)
@@ -123,16 +123,16 @@ class TrackedLease:
 
     def renewal(self, sent: float) -> Renewal:
         """The renewal that is sent at ``sent``."""
-        return Renewal(self.claim, min(self.options.lease, self._hold_end - sent))
+        return Renewal(self.claim, min(self.options.lease_seconds, self._hold_end - sent))
 
     def is_over(self) -> bool:
         """Whether the lease needs neither a renewal nor a report."""
         is_over = self.claim.is_over() and not self.notify_attempts
-        return not self.is_tracked or is_over or self.lease() is None
+        return not self.is_tracked or is_over or self.lease_seconds() is None
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis gave no reason."""
-        if lease_times.is_last(self.claim.deadline, self.options.lease, self._hold_end):
+        if lease_times.is_last(self.claim.deadline, self.options.lease_seconds, self._hold_end):
             return f"{AT_MOST} {self.options.max_hold:.3g} s is over"
         return why_expired(self.claim)
 
