@@ -19,7 +19,7 @@ UNRENEWED = f"{RAN_OUT}, as its renewal was refused"
 #: The server was asked to renew it, and did not answer.
 UNANSWERED = f"{RAN_OUT}, as its renewal brought no answer"
 #: The server was not asked to renew it.
-UNSENT = f"{RAN_OUT} before a renewal was sent"
+NEVER_SENT = f"{RAN_OUT} before a renewal was sent"
 #: How the reason ends where another has the lock.
 HOLDS = " holds it"
 #: How the reason begins where a lease was not to live longer.
@@ -29,7 +29,7 @@ AT_MOST = "its max_hold of"
 _CURES = {
     UNRENEWED: "allow the renewal",
     UNANSWERED: "see to the server and the network, or make expire longer than such an outage",
-    UNSENT: "keep the process and its event loop from standing still, or make expire longer",
+    NEVER_SENT: "keep the process and its event loop from standing still, or make expire longer",
     RAN_OUT: "make the work shorter or expire longer",
     AT_MOST: "make the work shorter or max_hold longer",
 }

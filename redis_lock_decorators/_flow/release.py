@@ -35,8 +35,8 @@ from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import (
     HOLDS,
     KEY_GONE,
+    NEVER_SENT,
     RAN_OUT,
-    UNSENT,
     LockLostError,
     LockNotOwnedError,
     shortened,
@@ -271,7 +271,7 @@ def why_expired(claim: Claim) -> str:
     """Why a lease is lost whose deadline has passed."""
     if claim.unrenewed is not None:
         return claim.unrenewed.why(claim.deadline)
-    return UNSENT if claim.renews else RAN_OUT
+    return NEVER_SENT if claim.renews else RAN_OUT
 
 
 def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:
