@@ -1,19 +1,19 @@
-"""Exceptions that a signal handler may raise in place of what the interpreter says."""
+"""Tell errors that the interpreter raises from those that a signal handler raises in its place."""
 
 from __future__ import annotations
 
 
-def is_said(error: RuntimeError, words: str) -> bool:
-    """Whether the interpreter raised this, whose errors of that kind have these words.
+def is_from_python(error: RuntimeError, text: str) -> bool:
+    """Whether the interpreter raised this RuntimeError, whose message contains ``text``.
 
-    Else it is to be raised again: it came from a signal handler, or is a RecursionError.
+    Raise any other again: it comes from a signal handler, or is a RecursionError.
     """
-    return type(error) is RuntimeError and words in str(error)
+    return type(error) is RuntimeError and text in str(error)
 
 
-#: Of what another thread changed meanwhile: a dict, an OrderedDict, a deque.
+#: A dict, OrderedDict or deque was changed by another thread during an iteration.
 CHANGED = "during iteration"
-#: Of a lock that another thread has released meanwhile.
+#: A ``threading.Lock`` was released by another thread first.
 RELEASED = "release"
-#: Of code that runs outside event loops.
+#: The code runs outside an event loop.
 NO_LOOP = "no running event loop"

@@ -8,7 +8,7 @@ import traceback
 from weakref import ref
 
 from redis_lock_decorators._io.background.supervised import works
-from redis_lock_decorators._rules.interruptions import NO_LOOP, is_said
+from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 
 #: What the cancellation by a loss says.
 LOST = "the lease of a lock was lost"
@@ -100,7 +100,7 @@ def running() -> Runner | None:
     try:
         task = asyncio.current_task()
     except RuntimeError as error:
-        if not is_said(error, NO_LOOP):
+        if not is_from_python(error, NO_LOOP):
             raise
         return None
     return None if task is None else ref(task)

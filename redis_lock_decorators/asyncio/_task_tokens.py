@@ -8,7 +8,7 @@ import threading
 from weakref import WeakKeyDictionary, ref
 
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._rules.interruptions import NO_LOOP, is_said
+from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 
 
@@ -106,7 +106,7 @@ def runner() -> object:
     try:
         task = asyncio.current_task()
     except RuntimeError as error:
-        if not is_said(error, NO_LOOP):
+        if not is_from_python(error, NO_LOOP):
             raise
         task = None
     return task or threading.current_thread()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.waiter import Signal, Waiter
-from redis_lock_decorators._rules.interruptions import CHANGED, is_said
+from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 
 class ArrivalOrder:
@@ -65,7 +65,7 @@ def _first(claims: dict[Claim, Waiter | None]) -> tuple[Claim | None, Waiter | N
         try:
             found = next(iter(claims.items()), None)
         except RuntimeError as error:
-            if not is_said(error, CHANGED):
+            if not is_from_python(error, CHANGED):
                 raise
             continue  # another thread came or left this moment
         if found is None or not found[0].ended:

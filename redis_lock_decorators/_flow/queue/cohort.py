@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Owners
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._rules.interruptions import CHANGED, is_said
+from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 #: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
 #: there still, and other processes have their turn.
@@ -98,7 +98,7 @@ class Cohort:
         try:
             return local in islice(self._waiting, FEW)
         except RuntimeError as error:
-            if not is_said(error, CHANGED):
+            if not is_from_python(error, CHANGED):
                 raise
             return True  # another thread came or left this moment
 
@@ -124,7 +124,7 @@ class Cohort:
                 else:
                     return None
             except RuntimeError as error:
-                if not is_said(error, CHANGED):
+                if not is_from_python(error, CHANGED):
                     raise
                 continue  # another thread came or left this moment
             if not first.claim.ended:

@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background import alarm
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._rules.interruptions import RELEASED, is_said
+from redis_lock_decorators._rules.interruptions import RELEASED, is_from_python
 
 #: The longest single wait: eventlet cannot wait for as long as Python's own locks.
 LONGEST = 86_400.0
@@ -35,7 +35,7 @@ class Gate:
             if self._lock.locked():
                 self._lock.release()
         except RuntimeError as error:
-            if not is_said(error, RELEASED):  # by another, which has opened it
+            if not is_from_python(error, RELEASED):  # by another, which has opened it
                 raise
 
     def wait(self, seconds: float) -> None:
