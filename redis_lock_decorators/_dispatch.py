@@ -33,7 +33,7 @@ _ANSWERS: dict[Kind, tuple[Kind, ...]] = {
 
 def decorated(
     function: F,
-    plan: LockConfig,
+    config: LockConfig,
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
     on_busy: OnBusy,
@@ -46,15 +46,15 @@ def decorated(
             stand in for it.
     """
     if isinstance(function, (classmethod, staticmethod)):
-        inner = decorated(function.__func__, plan, lock_name, get_lock_name, on_busy)
+        inner = decorated(function.__func__, config, lock_name, get_lock_name, on_busy)
         return cast(F, type(function)(inner))
     refuse_misplaced(function, get_lock_name)
     if inspect.isclass(function) or not callable(function):
         raise ConfigurationError(
             f"@redis_lock decorates functions and methods, not {function!r:.80}: {_cure(function)}"
         )
-    with naming.told_of(function):
-        return _decorated(function, plan, lock_name, get_lock_name, on_busy)
+    with naming.errors_naming(function):
+        return _decorated(function, config, lock_name, get_lock_name, on_busy)
 
 
 def _cure(thing: object) -> str:
@@ -66,20 +66,20 @@ def _cure(thing: object) -> str:
 
 def _decorated(
     function: F,
-    plan: LockConfig,
+    config: LockConfig,
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
     on_busy: OnBusy,
 ) -> F:
     kind = kind_of(function)
-    wrap, lock = _world_of(kind)
-    plan.refuse_client(lock._awaited)
+    wrap, lock = _wrapper_and_lock(kind)
+    config.refuse_client(lock._awaited)
     busy = checked_busy(on_busy)
     if busy is not None:
         _refuse_unlike(busy, kind)
     namer = naming.namer(function, lock_name, get_lock_name)
-    wrapper: Any = six.wraps(function)(wrap(function, plan, namer, busy))
-    wrapper.lock_for = _lock_for(function, plan, namer, lock)
+    wrapper: Any = six.wraps(function)(wrap(function, config, namer, busy))
+    wrapper.lock_for = _lock_for(function, config, namer, lock)
     return cast(F, wrapper)
 
 
@@ -121,12 +121,12 @@ def _answer(busy: Callable[..., Any], function: Callable[..., Any], answer: Any)
 
 
 def _lock_for(
-    function: Callable[..., Any], plan: LockConfig, namer: naming.Namer, kind: type[D]
+    function: Callable[..., Any], config: LockConfig, namer: naming.Namer, kind: type[D]
 ) -> Callable[..., D]:
     def lock_for(*args: Any, **kwargs: Any) -> D:
         """The lock that a call with these arguments takes; a method's takes ``self`` first."""
         _refuse_unfit(function, args, kwargs)
-        return described(kind, plan, namer(args, kwargs))
+        return described(kind, config, namer(args, kwargs))
 
     return lock_for
 
@@ -145,12 +145,12 @@ def _refuse_unfit(
 
 def _plain(
     function: Callable[..., Any],
-    plan: LockConfig,
+    config: LockConfig,
     namer: naming.Namer,
     busy: Callable[..., Any] | None,
 ) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        attempt = Attempt(plan, namer(args, kwargs))
+        attempt = Attempt(config, namer(args, kwargs))
         try:
             with attempt as refused:
                 if refused is None:
@@ -170,12 +170,12 @@ def _plain(
 
 def _generator(
     function: Callable[..., Any],
-    plan: LockConfig,
+    config: LockConfig,
     namer: naming.Namer,
     busy: Callable[..., Any] | None,
 ) -> Any:
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        attempt = Attempt(plan, namer(args, kwargs))
+        attempt = Attempt(config, namer(args, kwargs))
         try:
             with attempt as refused:
                 if refused is None:
@@ -203,7 +203,7 @@ class _Steps(Generator[Any, Any, Any]):
     def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
         self._lease = lease
         self._steps = steps
-        lease._stop_waiting()
+        lease._suspend()
 
     def send(self, value: Any) -> Any:
         if self._lease.lost:
@@ -221,10 +221,10 @@ class _Steps(Generator[Any, Any, Any]):
         try:
             return resume(*arguments)
         finally:
-            self._lease._stop_waiting()
+            self._lease._suspend()
 
 
-def _world_of(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any]]]:
+def _wrapper_and_lock(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any]]]:
     """What wraps this kind of function, and the kind of lock that it takes."""
     if kind is Kind.PLAIN:
         return _plain, RedisLock

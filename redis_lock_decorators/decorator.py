@@ -203,11 +203,11 @@ class RedisLockDecorator:
             LockNameError: the template names an argument that the function lacks.
             ConfigurationError: an option is not usable, or this object cannot be decorated.
         """
-        plan = LockConfig(self._settings, client, get_redis_connection, options)
+        config = LockConfig(self._settings, client, get_redis_connection, options)
         if lock_name is not None and not is_name(lock_name):
-            return decorated(lock_name, plan, None, get_lock_name, on_busy)
+            return decorated(lock_name, config, None, get_lock_name, on_busy)
         checked_busy(on_busy)
-        plan.refuse_client(None)
+        config.refuse_client(None)
         refuse_misplaced(lock_name, get_lock_name)
         naming.refuse_two_ways(lock_name, get_lock_name)
-        return lambda function: decorated(function, plan, lock_name, get_lock_name, on_busy)
+        return lambda function: decorated(function, config, lock_name, get_lock_name, on_busy)

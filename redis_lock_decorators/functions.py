@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import owned, prepared, refuse_none
+from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_none
 from redis_lock_decorators._shared.settings import DEFAULT
 
 
@@ -69,7 +69,9 @@ def acquire_lock(
     """
     refuse_none(conn)
     port = DEFAULT.port(conn, None)
-    claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
+    claim, wait, pause = acquire_arguments(
+        lock_name, acquire_time, expire, delta, identifier, prefix
+    )
     try:
         taken = run(functions.acquire_lock(port, claim, wait, pause))
         return claim.identifier if taken else False

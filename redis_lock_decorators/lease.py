@@ -55,10 +55,10 @@ class Lease(LeaseBase):
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds, "seconds")
         try:
-            with self._alone():
+            with self._exclusive():
                 run(extend(self._port, self._claim, seconds))
         finally:
-            self._tell()
+            self._notify_lost()
         return True
 
     def owned(self) -> bool:
@@ -76,46 +76,46 @@ class Lease(LeaseBase):
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
         self._untrack()
-        self._stay()
+        self._apply_min_hold()
         if is_waiting_refused():  # a finalizer: all other leases would wait for this one's server
-            return releases.call(self._let_go_beside)
-        return self._let_go()
+            return releases.call(self._release_and_log)
+        return self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         try:
-            with self._alone():
+            with self._exclusive():
                 run(release(self._port, self._claim, self._options.release_method))
         finally:
-            self._tell()
+            self._notify_lost()
 
-    def _let_go_beside(self) -> None:
+    def _release_and_log(self) -> None:
         """Let go where nobody can be told what comes of it."""
         try:
-            self._let_go()
+            self._release()
         except Exception as error:
             log.warning("%s", error)
 
     def _undo(self) -> None:
         """Let go beside, unless that was done meanwhile."""
         if not self._claim.ended:
-            self._undo_again()
+            self._undo_always()
 
-    def _undo_again(self) -> None:
+    def _undo_always(self) -> None:
         """Let go beside what may not have been let go, though the claim says so."""
         self._untrack()
-        with self._alone():
+        with self._exclusive():
             run(undo(self._port, self._claim))
 
-    def _give_up(self, gone: object) -> None:
-        super()._give_up(gone)
+    def _on_block_gone(self, gone: object) -> None:
+        super()._on_block_gone(gone)
         if has_begun(self._leaving):
             releases.call(self._undo)
 
-    def _lose_exit(self, _: object) -> None:
+    def _on_exit_gone(self, _: object) -> None:
         """Know that an exit of its own is gone, which may have been cut short or never called."""
         self._block = None
         if has_begun(self._leaving):
-            self._give_up(None)
+            self._on_block_gone(None)
 
     def __enter__(self) -> Lease:
         self.check()
@@ -125,14 +125,14 @@ class Lease(LeaseBase):
     def _leave(self, of: object, kind: object, error: object, trace: object) -> None:
         try:
             self._block = None
-            self._begin_leaving()
+            self._begin_exit()
             if self._tracked is not None:
                 self._port.renewer.remove(self._tracked)
             if kind is None and self._options.min_hold is not None:
-                self._stay()
+                self._apply_min_hold()
             if is_waiting_refused():  # a generator that is thrown away
-                return releases.call(self._let_go_beside)
-            with self._alone():
+                return releases.call(self._release_and_log)
+            with self._exclusive():
                 run(leave(self._port, self._claim, self._options.release_method, kind is not None))
         except BaseException:
             abandon(self)
@@ -140,7 +140,7 @@ class Lease(LeaseBase):
         finally:
             self._claim.owner = None  # if it is not over, it is waited for until it is
             if self._claim.lost_reason is not None:
-                self._tell()
+                self._notify_lost()
 
     if TYPE_CHECKING:
 
@@ -163,7 +163,7 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
-            self._tracked = TrackedLease(self, _tell, self._claim, port, options)
+            self._tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             port.renewer.add(self._tracked)
         return None
 
@@ -172,7 +172,7 @@ class Lease(LeaseBase):
         if self._tracked is not None:
             self._port.renewer.remove(self._tracked)
 
-    def _alone(self) -> AbstractContextManager[object]:
+    def _exclusive(self) -> AbstractContextManager[object]:
         """One request of this lease at a time."""
         # A forked child is refused; its copy of the mutex may be held by a thread it has not.
         return self._mutex if self._claim.process == fork.number else nullcontext()
@@ -182,19 +182,19 @@ class Lease(LeaseBase):
         self._claim.owner = running()
         enter(self)
 
-    def _begin_leaving(self) -> None:
+    def _begin_exit(self) -> None:
         """Be in no context any more, but this thread's, wherever it began, until it is let go."""
         self._claim.owner, self._claim.in_transition = running(), True
         forget(self)
 
-    def _stop_waiting(self) -> None:
+    def _suspend(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
         forget(self)
         self._claim.owner = None
 
-    def _tell(self) -> None:
+    def _notify_lost(self) -> None:
         """Call ``on_lost`` if it is due."""
-        context = self._untold_loss()
+        context = self._pop_on_lost_context()
         if context is not None:
             answer = context.run(self._call_on_lost)
             if inspect.isawaitable(answer):  # this thread may have an event loop that runs
@@ -208,10 +208,10 @@ class Lease(LeaseBase):
             log.exception("on_lost of lock %s failed", shown(self.lock_name))
 
 
-def _tell(lease: Lease) -> None:
+def _report_loss(lease: Lease) -> None:
     """Tell of a loss on another thread: the one that found it has other leases to renew."""
     if lease._options.on_lost is not None:
-        losses.call(lease._tell)
+        losses.call(lease._notify_lost)
 
 
 class Attempt:
@@ -219,8 +219,8 @@ class Attempt:
 
     __slots__ = ("_held", "_lease")
 
-    def __init__(self, plan: LockConfig, lock_names: tuple[str, ...]) -> None:
-        self._lease = unheld(plan, lock_names)
+    def __init__(self, config: LockConfig, lock_names: tuple[str, ...]) -> None:
+        self._lease = unheld(config, lock_names)
         self._held = False
 
     @property
@@ -259,15 +259,15 @@ def abandon(lease: Lease | None) -> None:
         else:
             run(undo(lease._port, lease._claim))
     except EXHAUSTED:
-        releases.call(lease._undo_again)
+        releases.call(lease._undo_always)
     finally:
         lease._claim.owner = None
 
 
-def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
+def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """A lease of this thread that is yet to be acquired."""
-    options = plan.options
-    return Lease(claim_for(lock_names, options, running()), plan.port(), options)
+    options = config.options
+    return Lease(claim_for(lock_names, options, running()), config.port(), options)
 
 
 def running() -> ref[threading.Thread]:

@@ -35,7 +35,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _enter(self, block: Block[TokenHold]) -> Lock:
         has_exit, hold = block.begin(), None
-        token_slot = self.local._cell()
+        token_slot = self.local._slot()
         before = token_slot.hold
         try:
             if self._has_own("acquire"):
@@ -43,11 +43,11 @@ class Lock(RedisPyLockBase[BlockingClient]):
             else:
                 request = self._acquire_request(None, None, None, None)
                 hold = TokenHold(request.claim, _running(), in_block=has_exit)
-                taken = self._take(hold, request)
+                taken = self._acquire(hold, request)
             if taken:
                 self._open(hold or token_slot.hold, block, has_exit)
                 return self
-            raise self._busy()
+            raise self._busy_error()
         except BaseException:
             self._abandon(hold or token_slot.put_since(before, _running()))
             raise
@@ -73,7 +73,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
                 self._abandon(hold or self._left(owned(of)))
                 raise
-            if not self._quiet(failure, kind is not None):
+            if not self._is_suppressed(failure, kind is not None):
                 raise
         finally:
             self._close(owned(of), hold)
@@ -108,14 +108,14 @@ class Lock(RedisPyLockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        return self._take(TokenHold(request.claim, _running()), request)
+        return self._acquire(TokenHold(request.claim, _running()), request)
 
-    def _take(self, hold: TokenHold, request: AcquireRequest) -> bool:
-        token_slot = self.local._cell()
+    def _acquire(self, hold: TokenHold, request: AcquireRequest) -> bool:
+        token_slot = self.local._slot()
         try:
             taken = run(flow.acquire(self._port(), request))
             if taken:
-                token_slot.put(self._anchored(hold, self._port()))
+                token_slot.put(self._start_renewal(hold, self._port()))
             return taken
         except BaseException:
             self._abandon(hold)
@@ -129,26 +129,26 @@ class Lock(RedisPyLockBase[BlockingClient]):
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        self._release(self.local._cell().hold)
+        self._release(self.local._slot().hold)
 
     def _release(self, hold: TokenHold | None) -> None:
         found = self._held(hold)
         found.release_keys()
         if is_waiting_refused():  # a finalizer: all locks that are renewed would wait for this one
-            return releases.call(lambda: self._let_go_beside(found))
-        return self._let_go(found)
+            return releases.call(lambda: self._release_and_log(found))
+        return self._send_release(found)
 
-    def _let_go(self, hold: TokenHold) -> None:
+    def _send_release(self, hold: TokenHold) -> None:
         try:
             run(flow.release(self._port(), hold.claim))
         finally:
             if hold.claim.ended:
                 hold.forget()
 
-    def _let_go_beside(self, hold: TokenHold) -> None:
+    def _release_and_log(self, hold: TokenHold) -> None:
         """Let go where nobody can be told what comes of it."""
         try:
-            self._let_go(hold)
+            self._send_release(hold)
         except Exception as error:
             log.warning("%s", error)
 
@@ -161,7 +161,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        hold = self._held(self.local._cell().hold)
+        hold = self._held(self.local._slot().hold)
         self._refuse_endless()
         return self._adjust(hold, change)
 
@@ -173,7 +173,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        hold = self._held(self.local._cell().hold)
+        hold = self._held(self.local._slot().hold)
         change = self._extension(self._refuse_endless(), replace_ttl=True)
         return self._adjust(hold, change)
 
@@ -183,7 +183,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock."""
-        return run(flow.is_owned(self._port(), self.local._cell().claim))
+        return run(flow.is_owned(self._port(), self.local._slot().claim))
 
     def _adjust(self, hold: TokenHold, change: Callable[[float], float]) -> Literal[True]:
         try:
@@ -194,7 +194,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _left(self, block: Block[TokenHold]) -> TokenHold | None:
         """What is held by the block that is left; by hand, what this thread would release."""
-        entered, hold = block.held, self.local._cell().hold
+        entered, hold = block.held, self.local._slot().hold
         if entered is None:
             return hold
         if entered.is_gone and hold is not None and hold.is_again(entered):
@@ -229,7 +229,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
         except EXHAUSTED:
             releases.call(partial(self._undo, hold.claim))
 
-    def _abandon_beside(self, hold: TokenHold) -> None:
+    def _abandon_in_background(self, hold: TokenHold) -> None:
         if not hold.is_gone:
             hold.forget()
             if not hold.claim.ended:

@@ -151,8 +151,8 @@ class Locks(RedisLockDecorator):
         **options: Unpack[LockOptions],
     ) -> RedisLock:
         """A ``RedisLock`` with the project's connection and defaults."""
-        plan = LockConfig(self._settings, client, get_redis_connection, options)
-        return described(RedisLock, plan, lock_name, get_lock_name)
+        config = LockConfig(self._settings, client, get_redis_connection, options)
+        return described(RedisLock, config, lock_name, get_lock_name)
 
     def async_lock(
         self,
@@ -168,8 +168,8 @@ class Locks(RedisLockDecorator):
         """
         from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
-        plan = LockConfig(self._settings, client, get_redis_connection, options)
-        return described(AsyncRedisLock, plan, lock_name, get_lock_name)
+        config = LockConfig(self._settings, client, get_redis_connection, options)
+        return described(AsyncRedisLock, config, lock_name, get_lock_name)
 
     def force_release(
         self,

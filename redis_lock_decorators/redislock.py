@@ -17,7 +17,7 @@ from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
-from redis_lock_decorators._shared.manual_blocks import left, refuse_unclear
+from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ class RedisLock(LockBase[BlockingClient]):
 
     def _enter(self, block: Block[Lease]) -> Lease:
         has_exit = block.begin()
-        lease = unheld(self._plan, self._own_names())
+        lease = unheld(self._config, self._own_names())
         try:
             refused = lease._acquire(lease._options.max_wait)
             if refused is None:
@@ -65,7 +65,7 @@ class RedisLock(LockBase[BlockingClient]):
             block.begin()
             lease = block.held or left(self._blocks, running)
             if lease is None:
-                return refuse_unclear(self, self._blocks, kind)
+                return refuse_ambiguous(self, self._blocks, kind)
             self._close(lease, block)
             lease._leave(of, kind, error, trace)
         except BaseException:
@@ -103,11 +103,11 @@ class RedisLock(LockBase[BlockingClient]):
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.max_wait
+        wait = self._config.options.max_wait
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         checked_switch("blocking", blocking)
-        lease = unheld(self._plan, self._own_names())
+        lease = unheld(self._config, self._own_names())
         try:
             refused = lease._acquire(wait if blocking else 0.0)
             lease._claim.owner = None
@@ -128,7 +128,7 @@ class RedisLock(LockBase[BlockingClient]):
         Raises:
             LockNameError: the key holds other data, no lock.
         """
-        return run(owner(self._plan.port(), self._own_keys(), self._own_names()))
+        return run(owner(self._config.port(), self._own_keys(), self._own_names()))
 
     def force_release(self, identifier: str | None = None) -> bool:
         """Let the lock go that somebody else holds, such as a process that hangs.
@@ -146,7 +146,7 @@ class RedisLock(LockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
         seen = None if identifier is None else checked_identifier(identifier)
-        return run(force(self._plan.port(), self._own_keys(), seen, self._own_names()))
+        return run(force(self._config.port(), self._own_keys(), seen, self._own_names()))
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function while holding the lock, which is named by the call if not before.
@@ -158,7 +158,7 @@ class RedisLock(LockBase[BlockingClient]):
             ConfigurationError: the function's body would run after the call.
         """
         refuse_later(function, _CALLED)
-        attempt = Attempt(self._plan, self._names_of(args, kwargs))
+        attempt = Attempt(self._config, self._names_of(args, kwargs))
         try:
             with attempt as refused:
                 if refused is None:

@@ -50,7 +50,7 @@ def namer(
 
 
 @contextmanager
-def told_of(function: Callable[..., object]) -> Iterator[None]:
+def errors_naming(function: Callable[..., object]) -> Iterator[None]:
     """Have errors of this block name the function that is decorated."""
     try:
         yield

@@ -76,7 +76,7 @@ class LeaseExit:
         bound = owning(self._function, lease, guard)
         if lease._block is None:
             lease._leaving = guard.call
-            lease._block = ref(guard, lease._lose_exit)
+            lease._block = ref(guard, lease._on_exit_gone)
         return bound
 
     @property

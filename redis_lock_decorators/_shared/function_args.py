@@ -23,7 +23,7 @@ def refuse_none(conn: object) -> None:
         )
 
 
-def prepared(
+def acquire_arguments(
     lock_name: str,
     acquire_time: float | None,
     expire: float,

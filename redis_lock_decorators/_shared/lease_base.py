@@ -30,7 +30,15 @@ L = TypeVar("L", bound="LeaseBase")
 class LeaseBase:
     """What threads' and tasks' leases have in common."""
 
-    __slots__ = ("__weakref__", "_block", "_claim", "_leaving", "_options", "_tracked", "_untold")
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_claim",
+        "_leaving",
+        "_on_lost_context",
+        "_options",
+        "_tracked",
+    )
 
     def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
@@ -40,7 +48,7 @@ class LeaseBase:
         self._block: object = None
         self._leaving: ref[BlockRef[Any]] | None = None  # what a call of that block's exit has
         # In what context ``on_lost`` is to be called; whoever takes it out calls it.
-        self._untold = None if options.on_lost is None else [copy_context()]
+        self._on_lost_context = None if options.on_lost is None else [copy_context()]
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.ended else "lost" if self.lost else "held"
@@ -131,35 +139,35 @@ class LeaseBase:
             self._claim.lock_name, waited=waited, holder=holder, free_in=free_in, why=why
         )
 
-    def _stay(self) -> None:
+    def _apply_min_hold(self) -> None:
         """Let the lock stand for its ``min_hold`` though it is being released."""
         if self._options.min_hold is not None:
             self._claim.held_until = self._claim.entered + self._options.min_hold
 
-    def _last_no_longer(self) -> None:
+    def _stop_renewing(self) -> None:
         """End with the lease as it stands: be renewed no more, and told lost then."""
         if self._tracked is not None:
             self._tracked.options = replace(self._tracked.options, auto_renew=False)
 
-    def _is_told(self) -> bool:
+    def _is_reported(self) -> bool:
         """Whether nothing is to be told of it any more."""
         return (
             self._tracked is None or self._tracked.is_over() or not self._claim.is_of_this_process()
         )
 
-    def _give_up(self, _: object) -> None:
+    def _on_block_gone(self, _: object) -> None:
         """End with the lease as it stands, as its block is gone and was not left."""
         self._block = None
         forget(self)
         self._claim.owner = None
-        self._last_no_longer()
+        self._stop_renewing()
 
-    def _untold_loss(self) -> Context | None:
+    def _pop_on_lost_context(self) -> Context | None:
         """In what context to call ``on_lost``, if that is due: only the first who asks is told."""
-        if self._untold is None or self._claim.lost_reason is None:
+        if self._on_lost_context is None or self._claim.lost_reason is None:
             return None
         try:
-            return self._untold.pop()
+            return self._on_lost_context.pop()
         except IndexError:
             return None
 

@@ -74,13 +74,13 @@ class LockBase(Generic[C]):
         ConfigurationError: an option is not usable.
     """
 
-    __slots__ = ("__weakref__", "_blocks", "_get_lock_name", "_names", "_plan")
+    __slots__ = ("__weakref__", "_blocks", "_config", "_get_lock_name", "_names")
 
     # The leases of blocks that were entered by hand, whose exits do not know them: True once it was
     # not clear which of them was left, None before. A dict, as putting in and taking out are one
     # step each, and an interruption may come between any two.
     _blocks: dict[Any, bool | None]
-    _plan: LockConfig
+    _config: LockConfig
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None
     #: Whether its clients are asyncio's.
@@ -139,22 +139,22 @@ class LockBase(Generic[C]):
             given["acquire_time"] = acquire_time
         if expire is not CONFIGURED:
             given["expire"] = expire
-        plan = LockConfig(DEFAULT, client, get_redis_connection, given)
-        _fill(self, plan, lock_name, get_lock_name)
+        config = LockConfig(DEFAULT, client, get_redis_connection, given)
+        _fill(self, config, lock_name, get_lock_name)
 
     def __repr__(self) -> str:
         return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
 
     def __copy__(self: D) -> D:
         """Another description of the same lock, with blocks of its own."""
-        return described(type(self), self._plan, self._names, self._get_lock_name)
+        return described(type(self), self._config, self._names, self._get_lock_name)
 
     def __deepcopy__(self: D, memo: object) -> D:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A lock by name is made anew over what the other process has configured."""
-        told = self._plan.given_options()
+        told = self._config.given_options()
         return _made_again, (type(self), told, self._names, self._get_lock_name)
 
     if not TYPE_CHECKING:
@@ -175,7 +175,7 @@ class LockBase(Generic[C]):
         if has_exit and shared is None:
             block.held = lease
             lease._leaving = block.call
-            lease._block = ref(block, lease._give_up)  # no __del__: it would swallow a Ctrl-C
+            lease._block = ref(block, lease._on_block_gone)  # no __del__: it would swallow a Ctrl-C
             return
         self._blocks[lease] = None
         if shared is not None:  # the same look-up is used for several blocks
@@ -193,7 +193,7 @@ class LockBase(Generic[C]):
         return self._names if self._names is not None else naming.first_argument((), {})
 
     def _own_keys(self) -> tuple[bytes, ...]:
-        prefix = self._plan.options.prefix
+        prefix = self._config.options.prefix
         return keys_of(prefix, self._own_names())
 
     def _names_of(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
@@ -207,12 +207,12 @@ class LockBase(Generic[C]):
 
 def described(
     kind: type[D],
-    plan: LockConfig,
+    config: LockConfig,
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None = None,
 ) -> D:
-    """A lock of a kind, by its plan and its name."""
-    return _fill(kind.__new__(kind), plan, lock_name, get_lock_name)
+    """A lock of a kind, by its config and its name."""
+    return _fill(kind.__new__(kind), config, lock_name, get_lock_name)
 
 
 def _made_again(
@@ -227,7 +227,7 @@ def _made_again(
 
 def _fill(
     lock: D,
-    plan: LockConfig,
+    config: LockConfig,
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
 ) -> D:
@@ -235,9 +235,9 @@ def _fill(
     if get_lock_name is not None or not is_plain:
         refuse_misplaced(lock_name, get_lock_name)
         naming.refuse_two_ways(lock_name, get_lock_name)
-    plan.refuse_client(lock._awaited)
+    config.refuse_client(lock._awaited)
     lock._blocks = {}
-    lock._plan = plan
+    lock._config = config
     lock._names = None if lock_name is None else checked_names(lock_name)
     lock._get_lock_name = get_lock_name
     return lock

@@ -19,7 +19,7 @@ def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | Non
     one that leaves. None if that does not tell: threads of pools leave what others have entered, so
     the last one that this thread entered may be another's.
     """
-    _forget_told(blocks)
+    _forget_reported(blocks)
     found = _open(blocks)
     if len(found) > 1:
         context, owner = held_around(), running()
@@ -28,7 +28,7 @@ def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | Non
     return found[0] if len(found) == 1 else None
 
 
-def refuse_unclear(lock: object, blocks: dict[L, bool | None], kind: object) -> None:
+def refuse_ambiguous(lock: object, blocks: dict[L, bool | None], kind: object) -> None:
     """Refuse to leave a block of which it is not known which it is; none outlives its lease.
 
     Until then they stay in ``blocks``, so that their holders are told.
@@ -38,7 +38,7 @@ def refuse_unclear(lock: object, blocks: dict[L, bool | None], kind: object) -> 
     """
     here = _open(blocks)
     for lease in here:
-        lease._last_no_longer()
+        lease._stop_renewing()
         blocks[lease] = True
     names = ", ".join(dict.fromkeys(lease.lock_name for lease in here))
     problem = "which has no open block"
@@ -61,8 +61,8 @@ def _open(blocks: dict[L, bool | None]) -> list[L]:
     return [lease for lease in found if lease._claim.is_of_this_process()] or found
 
 
-def _forget_told(blocks: dict[L, bool | None]) -> None:
+def _forget_reported(blocks: dict[L, bool | None]) -> None:
     """Keep those that cannot be left no longer than until their holders are told."""
     for lease in list(blocks):
-        if lease._claim.ended or (blocks.get(lease) and lease._is_told()):
+        if lease._claim.ended or (blocks.get(lease) and lease._is_reported()):
             blocks.pop(lease, None)

@@ -38,15 +38,15 @@ class Local:
     def __init__(
         self, token_slot: Callable[[], TokenSlot], claim_of: Callable[[str], Claim]
     ) -> None:
-        self._cell = token_slot
+        self._slot = token_slot
         #: The one to put a token into.
-        self._own_cell: Callable[[], TokenSlot] = getattr(token_slot, "own", token_slot)
+        self._own_slot: Callable[[], TokenSlot] = getattr(token_slot, "own", token_slot)
         self._claim_of = claim_of
 
     @property
     def token(self) -> bytes | None:
         """The token of this thread or task (of all, with ``thread_local=False``)."""
-        claim = self._cell().claim
+        claim = self._slot().claim
         if claim is None or not claim.is_of_this_process():
             return None
         return claim.identifier.encode()
@@ -54,7 +54,7 @@ class Local:
     @token.setter
     def token(self, token: str | bytes | None) -> None:
         hold = None if token is None else TokenHold(self._claim_of(checked_token(token)))
-        self._own_cell().put(hold)
+        self._own_slot().put(hold)
 
 
 class RedisPyLockBase(Generic[C]):
@@ -143,12 +143,12 @@ class RedisPyLockBase(Generic[C]):
         It knows of no block, and lets go what the lock object has found last: with one token for
         all, what another has acquired meanwhile.
         """
-        found = self.local._cell().hold
+        found = self.local._slot().hold
         if found is None:
             return block.held is None or block.held.is_gone
         return hold is None or found is hold
 
-    def _anchored(self, hold: TokenHold, port: AsyncioPort | BlockingPort) -> TokenHold:
+    def _start_renewal(self, hold: TokenHold, port: AsyncioPort | BlockingPort) -> TokenHold:
         """The same, renewed from now on if that is wanted."""
         if self.auto_renew:
             hold.renewal_handle = RenewalHandle(hold.claim, port)
@@ -161,15 +161,15 @@ class RedisPyLockBase(Generic[C]):
         elif hold is not None:
             block.held = hold
             hold.in_block = True
-            hold._block = ref(block, partial(self._lose_block, hold, block.call))
+            hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
 
-    def _lose_block(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
+    def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
         """Know that a block is gone, and was not left; let go if that was cut short."""
-        hold._give_up()
+        hold._on_block_gone()
         if has_begun(call):
-            self._abandon_beside(hold)
+            self._abandon_in_background(hold)
 
-    def _abandon_beside(self, hold: TokenHold) -> None:
+    def _abandon_in_background(self, hold: TokenHold) -> None:
         """Let go what is held, on another thread."""
         raise NotImplementedError
 
@@ -217,12 +217,12 @@ class RedisPyLockBase(Generic[C]):
             )
         return self.timeout
 
-    def _busy(self) -> LockError:
+    def _busy_error(self) -> LockError:
         """The error of a block that was not entered."""
         tried = f"within {self.blocking_timeout} s" if self.blocking else "at the one try"
         return LockError(f"lock {shown(self._lock_name)} was not free {tried}", self._lock_name)
 
-    def _quiet(self, error: BaseException, failed: bool) -> bool:
+    def _is_suppressed(self, error: BaseException, failed: bool) -> bool:
         """Whether a release's error is only logged: the body failed, or the lock is told so."""
         if failed or (isinstance(error, LockError) and not self.raise_on_release_error):
             log.warning(

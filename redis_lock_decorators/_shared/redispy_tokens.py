@@ -75,7 +75,7 @@ class TokenHold:
         self.is_gone = True
         self.renewal_handle = None
 
-    def _give_up(self) -> None:
+    def _on_block_gone(self) -> None:
         """End the renewal, as the block is gone and was not left."""
         self._block = None
         self.release_keys()

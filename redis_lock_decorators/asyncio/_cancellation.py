@@ -13,22 +13,22 @@ from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 #: What the cancellation by a loss says.
 LOST = "the lease of a lock was lost"
 #: A task, as claims name their owner: a task that nobody refers to is not kept alive by its lock.
-Runner = ref["asyncio.Task[object]"]
+TaskRef = ref["asyncio.Task[object]"]
 
 
-class Holder:
+class BlockTask:
     """The task that entered a block, until the block is left.
 
     Attributes:
         is_due: it is to be cancelled.
-        _cut: it was cancelled.
+        _is_cancelled: ``cancel`` was called on it.
     """
 
-    __slots__ = ("_cancels", "_cut", "_task", "is_due")
+    __slots__ = ("_cancels", "_is_cancelled", "_task", "is_due")
 
-    def __init__(self, task: Runner) -> None:
+    def __init__(self, task: TaskRef) -> None:
         self._task = task
-        self.is_due = self._cut = False
+        self.is_due = self._is_cancelled = False
         self._cancels = 0
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
@@ -40,7 +40,7 @@ class Holder:
         task at once. Then it is in a step of its own, which Python before 3.13 ends by a
         cancellation though that was taken back meanwhile.
         """
-        if not self._cut and self._found() is not None:
+        if not self._is_cancelled and self._found() is not None:
             self.is_due = True
             if running() is None:
                 self._cancel()
@@ -54,26 +54,26 @@ class Holder:
 
     def _cancel(self) -> None:
         task = self._found()
-        if self.is_due and not self._cut and task is not None:
-            self._cut = task.cancel(LOST) is not False
+        if self.is_due and not self._is_cancelled and task is not None:
+            self._is_cancelled = task.cancel(LOST) is not False
 
-    def take_back(self, error: object) -> bool:
+    def uncancel(self, error: object) -> bool:
         """Take the cancellation back; whether ``error`` is it.
 
         It is another's if the task was cancelled from elsewhere too.
         """
-        task = self._task() if self._cut else None
-        self.is_due = self._cut = False
+        task = self._task() if self._is_cancelled else None
+        self.is_due = self._is_cancelled = False
         if task is None:
             return False
         if sys.version_info >= (3, 11):
             ours = task.uncancel() <= self._cancels
         else:
-            ours = says_lost(error)
+            ours = is_from_loss(error)
         return ours and isinstance(error, asyncio.CancelledError)
 
 
-def says_lost(error: object) -> bool:
+def is_from_loss(error: object) -> bool:
     """Whether a cancellation is that by a loss, or came of it.
 
     Before Python 3.11, what it says is left behind where it passes through an awaited task.
@@ -95,7 +95,7 @@ def _frames(error: BaseException | None) -> set[object]:
     return {frame for frame, _ in steps}
 
 
-def running() -> Runner | None:
+def running() -> TaskRef | None:
     """The running task, as claims name their owner; None outside tasks."""
     try:
         task = asyncio.current_task()

@@ -15,20 +15,20 @@ from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 class _TaskTokenSlot(TokenSlot):
     """A task's cell, which is kept while it holds a claim though its task may have ended."""
 
-    __slots__ = ("_kept", "_runner", "thread")
+    __slots__ = ("_holding", "_owner", "thread")
 
     def __init__(self, owner: object, kept: dict[_TaskTokenSlot, None]) -> None:
         super().__init__()
-        self._runner = ref(owner)
-        self._kept = kept
+        self._owner = ref(owner)
+        self._holding = kept
         self.thread = threading.get_ident()
 
     def put(self, hold: TokenHold | None) -> None:
         super().put(hold)
         if hold is None:
-            self._kept.pop(self, None)
+            self._holding.pop(self, None)
         else:
-            self._kept[self] = None
+            self._holding[self] = None
 
     def is_empty(self) -> bool:
         """Whether what it held was let go."""
@@ -40,7 +40,7 @@ class _TaskTokenSlot(TokenSlot):
         if claim is None or claim.ended:
             return True
         if claim.deadline == -math.inf:  # of a token from elsewhere: its end is not known here
-            return self._runner() is None
+            return self._owner() is None
         return claim.deadline < monotonic()
 
 
@@ -52,25 +52,25 @@ class TaskTokenSlots:
 
     def __init__(self) -> None:
         self._own: WeakKeyDictionary[object, _TaskTokenSlot] = WeakKeyDictionary()
-        self._kept: dict[_TaskTokenSlot, None] = {}
+        self._holding: dict[_TaskTokenSlot, None] = {}
         #: Something ran out, was not let go, and was forgotten: it may yet be meant.
         self._forgot = False
 
     def __call__(self) -> TokenSlot:
-        return self._own.get(runner()) or self._held()
+        return self._own.get(current_owner()) or self._held()
 
     def own(self) -> TokenSlot:
         """That of the running task."""
-        running = runner()
+        running = current_owner()
         token_slot = self._own.get(running)
         if token_slot is None:
             self._tidy()
-            token_slot = self._own[running] = _TaskTokenSlot(running, self._kept)
+            token_slot = self._own[running] = _TaskTokenSlot(running, self._holding)
         return token_slot
 
     def released(self, releasing: bool) -> TokenHold | None:
         """What the running task releases, or as it leaves a block that it has entered by hand."""
-        token_slot: TokenSlot | None = self._own.get(runner())
+        token_slot: TokenSlot | None = self._own.get(current_owner())
         if token_slot is None or (releasing and token_slot.claim is None):
             token_slot = self._held()
             if token_slot.hold is None:  # it is refused once, not for ever
@@ -80,10 +80,10 @@ class TaskTokenSlots:
 
     def _tidy(self) -> None:
         """Forget what ran out; its task keeps it, if that has not ended."""
-        for token_slot in list(self._kept):
+        for token_slot in list(self._holding):
             if token_slot.is_over():
                 self._forgot = self._forgot or not token_slot.is_empty()
-                self._kept.pop(token_slot, None)
+                self._holding.pop(token_slot, None)
 
     def _held(self) -> TokenSlot:
         """That of the only task of this thread that holds the lock; else one that is empty.
@@ -93,7 +93,7 @@ class TaskTokenSlots:
         here = threading.get_ident()
         found = [
             token_slot
-            for token_slot in list(self._kept)
+            for token_slot in list(self._holding)
             if token_slot.thread == here and not token_slot.is_empty()
         ]
         if self._forgot and any(not token_slot.is_over() for token_slot in found):
@@ -101,7 +101,7 @@ class TaskTokenSlots:
         return found[0] if len(found) == 1 else TokenSlot()
 
 
-def runner() -> object:
+def current_owner() -> object:
     """The running task; outside tasks, the thread."""
     try:
         task = asyncio.current_task()

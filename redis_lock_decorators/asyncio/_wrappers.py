@@ -20,12 +20,12 @@ LOOK = 0.005
 
 
 def coroutine(
-    function: Callable[..., Any], plan: LockConfig, namer: Namer, busy: Callable[..., Any] | None
+    function: Callable[..., Any], config: LockConfig, namer: Namer, busy: Callable[..., Any] | None
 ) -> Any:
     """The async function, run under a lock."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        attempt = Attempt(plan, namer(args, kwargs))
+        attempt = Attempt(config, namer(args, kwargs))
         try:
             async with attempt as refused:
                 if refused is None:
@@ -45,12 +45,12 @@ def coroutine(
 
 
 def async_generator(
-    function: Callable[..., Any], plan: LockConfig, namer: Namer, busy: Callable[..., Any] | None
+    function: Callable[..., Any], config: LockConfig, namer: Namer, busy: Callable[..., Any] | None
 ) -> Any:
     """The async generator, iterated under a lock."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        attempt = Attempt(plan, namer(args, kwargs))
+        attempt = Attempt(config, namer(args, kwargs))
         try:
             async with attempt as refused:
                 if refused is None:
@@ -96,7 +96,7 @@ class _Steps:
         self._lease = lease
         self._steps = steps
         self._has_begun = False
-        lease._stop_waiting()
+        lease._suspend()
 
     async def send(self, value: Any) -> Any:
         if self._lease.lost and self._lease._options.cancel_on_lost:
@@ -125,7 +125,7 @@ class _Steps:
                 lease.check()
             raise
         finally:
-            lease._stop_waiting()
+            lease._suspend()
 
 
 def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:

@@ -8,7 +8,7 @@ from redis_lock_decorators._flow import functions
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.naming import LockName
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import owned, prepared, refuse_none
+from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_none
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
 from redis_lock_decorators.asyncio.redislock import RedisLock
 
@@ -58,7 +58,9 @@ async def acquire_lock(
     """
     refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
-    claim, wait, pause = prepared(lock_name, acquire_time, expire, delta, identifier, prefix)
+    claim, wait, pause = acquire_arguments(
+        lock_name, acquire_time, expire, delta, identifier, prefix
+    )
     taken = await functions.acquire_lock(port, claim, wait, pause)
     return claim.identifier if taken else False
 

@@ -25,7 +25,7 @@ from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators.asyncio._cancellation import Holder, Runner, running
+from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
 from redis_lock_decorators.asyncio._reached import is_from_within
 from redis_lock_decorators.errors import LockTimeoutError, shown
 
@@ -36,13 +36,13 @@ class Lease(LeaseBase):
     Safe to use from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_asked", "_holder", "_is_telling", "_port")
+    __slots__ = ("_asked", "_holder", "_is_notifying", "_port")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
-        self._holder: Holder | None = None
-        self._is_telling = False  # ``on_lost`` is being called
+        self._holder: BlockTask | None = None
+        self._is_notifying = False  # ``on_lost`` is being called
         self._asked = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
@@ -58,7 +58,7 @@ class Lease(LeaseBase):
             await extend(self._port, self._claim, seconds)
         finally:
             if self._claim.lost_reason is not None:
-                _tell(self)
+                _report_loss(self)
         return True
 
     async def owned(self) -> bool:
@@ -76,11 +76,11 @@ class Lease(LeaseBase):
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
         self._untrack()
-        self._stay()
+        self._apply_min_hold()
         try:
             await release(self._port, self._claim, self._options.release_method)
         finally:
-            self._tell_soon()
+            self._notify_lost()
 
     async def __aenter__(self) -> Lease:
         self.check()
@@ -95,9 +95,9 @@ class Lease(LeaseBase):
             if self._tracked is not None:
                 self._port.renewer.remove(self._tracked)
             if not failed and self._options.min_hold is not None:
-                self._stay()
+                self._apply_min_hold()
             if kind is GeneratorExit:
-                return await self._leave_beside()
+                return await self._release_in_background()
             port, claim = self._port, self._claim
             was_lost = claim.is_lost(port.now())
             try:  # as by ``leave``, whose call each block would wait for
@@ -110,12 +110,12 @@ class Lease(LeaseBase):
             raise
         finally:
             if self._claim.lost_reason is not None:
-                self._tell_soon()
+                self._notify_lost()
 
-    async def _leave_beside(self) -> None:
+    async def _release_in_background(self) -> None:
         """Let go in a task of its own, as a coroutine that is thrown away cannot wait for it."""
         port, claim = self._port, self._claim
-        if is_at_home(self):
+        if is_on_own_loop(self):
             await port.shield(
                 partial(leave, port, claim, self._options.release_method, failed=True)
             )
@@ -136,7 +136,7 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - self._asked)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-            self._tracked = TrackedLease(self, _tell, self._claim, port, options)
+            self._tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             port.renewer.add(self._tracked)
         return None
 
@@ -148,34 +148,34 @@ class Lease(LeaseBase):
     def _enter(self) -> None:
         """Be the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
-        owner = cast("Runner | None", self._claim.owner)
-        self._holder = None if owner is None else Holder(owner)
+        owner = cast("TaskRef | None", self._claim.owner)
+        self._holder = None if owner is None else BlockTask(owner)
 
     def _leave(self, error: object) -> bool:
         """Not be the current lease any more; whether ``error`` is the cancellation by a loss."""
         forget(self)
         holder, self._holder = self._holder, None
-        return holder is not None and holder.is_due and holder.take_back(error)
+        return holder is not None and holder.is_due and holder.uncancel(error)
 
-    def _stop_waiting(self) -> None:
+    def _suspend(self) -> None:
         """Not be the current lease any more, and nobody's, though it is held."""
         self._leave(None)
         self._claim.owner = None
 
-    def _give_up(self, block: object) -> None:
+    def _on_block_gone(self, block: object) -> None:
         self._holder = None
-        super()._give_up(block)
+        super()._on_block_gone(block)
 
-    def _tell_soon(self) -> None:
+    def _notify_lost(self) -> None:
         """Call ``on_lost`` if it is due, and let go on what it may return."""
-        untold = self._untold
-        if untold and self._claim.lost_reason is not None and not self._is_telling:
+        untold = self._on_lost_context
+        if untold and self._claim.lost_reason is not None and not self._is_notifying:
             context = untold[0]
             try:
-                self._is_telling = True
+                self._is_notifying = True
                 answer = context.run(self._call_on_lost)
             finally:
-                self._is_telling = False
+                self._is_notifying = False
             if inspect.isawaitable(answer):
                 context.run(start, self._follow(answer))
 
@@ -194,10 +194,10 @@ class Lease(LeaseBase):
                 log.exception("on_lost of lock %s failed", shown(self.lock_name))
             except BaseException as error:
                 if is_from_within(error, on_lost):
-                    self._untold = None
+                    self._on_lost_context = None
                 raise
             break
-        self._untold = None
+        self._on_lost_context = None
         return answer
 
     async def _follow(self, answer: Awaitable[object]) -> None:
@@ -207,10 +207,10 @@ class Lease(LeaseBase):
             log.exception("on_lost of lock %s failed", shown(self.lock_name))
 
 
-def _tell(lease: Lease) -> None:
+def _report_loss(lease: Lease) -> None:
     if lease._options.cancel_on_lost and lease._holder is not None:
         lease._holder.cancel()
-    lease._tell_soon()
+    lease._notify_lost()
 
 
 class Attempt:
@@ -218,8 +218,8 @@ class Attempt:
 
     __slots__ = ("_held", "_lease")
 
-    def __init__(self, plan: LockConfig, lock_names: tuple[str, ...]) -> None:
-        self._lease = unheld(plan, lock_names)
+    def __init__(self, config: LockConfig, lock_names: tuple[str, ...]) -> None:
+        self._lease = unheld(config, lock_names)
         self._held = False
 
     @property
@@ -253,13 +253,13 @@ async def abandon(lease: Lease | None) -> None:
             await undo(lease._port, lease._claim)
 
 
-def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
+def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """A lease of this task that is yet to be acquired."""
-    options = plan.options
-    return Lease(claim_for(lock_names, options, running()), plan.async_port(), options)
+    options = config.options
+    return Lease(claim_for(lock_names, options, running()), config.async_port(), options)
 
 
-def is_at_home(lease: Lease) -> bool:
+def is_on_own_loop(lease: Lease) -> bool:
     """Whether the lease's event loop is the one that runs here.
 
     The garbage collector may close what is left of a task when it is not.

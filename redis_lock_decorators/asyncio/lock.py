@@ -17,7 +17,7 @@ from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators._shared.settings import DEFAULT
-from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots, runner
+from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots, current_owner
 
 __all__ = ["Lock"]
 
@@ -32,12 +32,14 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
     @as_async
     def _begin(self, block: Block[TokenHold]) -> Coroutine[Any, Any, Lock]:
-        token_slot, has_exit = self.local._own_cell(), block.begin()
+        token_slot, has_exit = self.local._own_slot(), block.begin()
         if self._has_own("acquire"):
             return self._enter(token_slot, self.acquire(), block, has_exit)
         request = self._acquire_request(None, None, None, None)
         hold = TokenHold(request.claim, _running(), in_block=has_exit)
-        return self._enter(token_slot, self._take(token_slot, hold, request), block, has_exit, hold)
+        return self._enter(
+            token_slot, self._acquire(token_slot, hold, request), block, has_exit, hold
+        )
 
     @as_async
     def _end(
@@ -82,7 +84,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
-        return self._take(self.local._own_cell(), TokenHold(request.claim, _running()), request)
+        return self._acquire(self.local._own_slot(), TokenHold(request.claim, _running()), request)
 
     @as_async
     def release(self) -> Coroutine[Any, Any, None]:
@@ -107,7 +109,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        return self._adjust(self.local._cell().hold, change)
+        return self._adjust(self.local._slot().hold, change)
 
     @as_async
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
@@ -118,7 +120,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        return self._adjust(self.local._cell().hold, None)
+        return self._adjust(self.local._slot().hold, None)
 
     async def locked(self) -> bool:
         """Ask Redis whether anybody holds the lock."""
@@ -127,7 +129,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
     @as_async
     def owned(self) -> Coroutine[Any, Any, bool]:
         """Ask Redis whether this task holds the lock."""
-        return self._owned(self.local._cell())
+        return self._owned(self.local._slot())
 
     async def _enter(
         self,
@@ -142,7 +144,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
             if await acquiring:
                 self._open(hold or token_slot.hold, block, has_exit)
                 return self
-            raise self._busy()
+            raise self._busy_error()
         except BaseException:
             await self._abandon(hold or token_slot.put_since(before, _running()))
             raise
@@ -160,16 +162,18 @@ class Lock(RedisPyLockBase[AsyncClient]):
             if not is_outcome(failure):
                 await self._abandon(hold)
                 raise
-            if not self._quiet(failure, failed):
+            if not self._is_suppressed(failure, failed):
                 raise
         finally:
             self._close(block, hold)
 
-    async def _take(self, token_slot: TokenSlot, hold: TokenHold, request: AcquireRequest) -> bool:
+    async def _acquire(
+        self, token_slot: TokenSlot, hold: TokenHold, request: AcquireRequest
+    ) -> bool:
         try:
             taken = await flow.acquire(self._port(), request)
             if taken:
-                token_slot.put(self._anchored(hold, self._port()))
+                token_slot.put(self._start_renewal(hold, self._port()))
             return taken
         except BaseException:
             await self._abandon(hold)
@@ -198,7 +202,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
     def _found(self, releasing: bool = False) -> TokenHold | None:
         """What this task would release."""
-        find = self.local._cell
+        find = self.local._slot
         return find.released(releasing) if isinstance(find, TaskTokenSlots) else find().hold
 
     def _left(self, block: Block[TokenHold]) -> TokenHold | None:
@@ -206,7 +210,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         entered = block.held
         if entered is None:
             return self._found(releasing=True)
-        hold = self.local._cell().hold if entered.is_gone else None
+        hold = self.local._slot().hold if entered.is_gone else None
         if hold is not None and hold.is_again(entered):
             return hold  # it was let go in the block, and acquired again
         return entered
@@ -235,4 +239,4 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
 
 def _running() -> ref[object]:
-    return ref(runner())
+    return ref(current_owner())

@@ -15,7 +15,7 @@ from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
-from redis_lock_decorators._shared.manual_blocks import left, refuse_unclear
+from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators.asyncio._cancellation import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
 
@@ -38,7 +38,7 @@ class RedisLock(LockBase[AsyncClient]):
         return self._enter(block, block.begin())
 
     async def _enter(self, block: Block[Lease], has_exit: bool) -> Lease:
-        lease = unheld(self._plan, self._own_names())
+        lease = unheld(self._config, self._own_names())
         try:
             refused = lease._begin(await lease._acquire(lease._options.max_wait))
             if refused is None:
@@ -66,7 +66,7 @@ class RedisLock(LockBase[AsyncClient]):
             block.begin()
             lease = block.held or left(self._blocks, running)
             if lease is None:
-                return refuse_unclear(self, self._blocks, kind)
+                return refuse_ambiguous(self, self._blocks, kind)
             self._close(lease, block)
             await lease.__aexit__(kind, error, trace)
         except BaseException:
@@ -105,11 +105,11 @@ class RedisLock(LockBase[AsyncClient]):
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._plan.options.max_wait
+        wait = self._config.options.max_wait
         if acquire_time is not CONFIGURED:
             wait = checked_acquire_time(acquire_time)
         checked_switch("blocking", blocking)
-        lease = unheld(self._plan, self._own_names())
+        lease = unheld(self._config, self._own_names())
         try:
             refused = lease._begin(await lease._acquire(wait if blocking else 0.0))
             lease._claim.owner = None
@@ -130,7 +130,7 @@ class RedisLock(LockBase[AsyncClient]):
         Raises:
             LockNameError: the key holds other data, no lock.
         """
-        return await owner(self._plan.async_port(), self._own_keys(), self._own_names())
+        return await owner(self._config.async_port(), self._own_keys(), self._own_names())
 
     async def force_release(self, identifier: str | None = None) -> bool:
         """Let the lock go that somebody else holds, such as a process that hangs.
@@ -138,7 +138,7 @@ class RedisLock(LockBase[AsyncClient]):
         The arguments, results and errors of ``redis_lock_decorators.RedisLock.force_release``.
         """
         seen = None if identifier is None else checked_identifier(identifier)
-        return await force(self._plan.async_port(), self._own_keys(), seen, self._own_names())
+        return await force(self._config.async_port(), self._own_keys(), seen, self._own_names())
 
     async def call(
         self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
@@ -152,7 +152,7 @@ class RedisLock(LockBase[AsyncClient]):
             ConfigurationError: the function's body would run after the call.
         """
         refuse_later(function, _CALLED)
-        async with Attempt(self._plan, self._names_of(args, kwargs)) as refused:
+        async with Attempt(self._config, self._names_of(args, kwargs)) as refused:
             if refused is None:
                 return refuse_unrun(function, await function(*args, **kwargs))
             try:

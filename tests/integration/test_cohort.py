@@ -291,7 +291,7 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
         served.clear()
         victim = threading.Thread(target=interrupted, args=(interruption,))
         other = threading.Thread(target=enter)
-        cohort = lock._plan.port().cohort(lease._claim.keys[0], lease._claim.expire_ms)
+        cohort = lock._config.port().cohort(lease._claim.keys[0], lease._claim.expire_ms)
         victim.start()
         busy_or(cohort, interruption)
         other.start()

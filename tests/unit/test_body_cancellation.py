@@ -14,7 +14,7 @@ import redis
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators.asyncio._cancellation import LOST, Holder, running, says_lost
+from redis_lock_decorators.asyncio._cancellation import LOST, BlockTask, is_from_loss, running
 
 
 def raised(*errors: BaseException) -> BaseException:
@@ -38,7 +38,7 @@ def raised(*errors: BaseException) -> BaseException:
     ids=repr,
 )
 def test_what_came_of_the_cancellation_by_a_loss_is_known(error: object, is_ours: bool) -> None:
-    assert says_lost(error) is is_ours
+    assert is_from_loss(error) is is_ours
 
 
 def test_cancellation_that_comes_while_that_by_a_loss_is_handled_is_anothers() -> None:
@@ -59,7 +59,7 @@ def test_cancellation_that_comes_while_that_by_a_loss_is_handled_is_anothers() -
     error = asyncio.run(test())
     assert isinstance(error.__context__, asyncio.CancelledError)
     assert error.__context__.args == (LOST,)
-    assert not says_lost(error)
+    assert not is_from_loss(error)
 
 
 def test_cancellation_by_a_loss_is_known_after_an_awaited_task() -> None:
@@ -73,7 +73,7 @@ def test_cancellation_by_a_loss_is_known_after_an_awaited_task() -> None:
         task.cancel(LOST)
         return await task
 
-    assert says_lost(asyncio.run(test()))
+    assert is_from_loss(asyncio.run(test()))
 
 
 async def _caught(work: Coroutine[Any, Any, None]) -> BaseException:
@@ -88,20 +88,20 @@ def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
     async def work() -> int:
         own = running()
         assert own is not None
-        Holder(own).cancel()
+        BlockTask(own).cancel()
         await asyncio.sleep(0)
         return 1
 
     async def test() -> None:
         assert await asyncio.ensure_future(work()) == 1
         task = asyncio.ensure_future(asyncio.sleep(60))
-        holder = Holder(weakref.ref(task))
+        holder = BlockTask(weakref.ref(task))
         holder.cancel()
         holder.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
-        assert holder.take_back(caught.value)
-        assert not holder.take_back(caught.value)
+        assert holder.uncancel(caught.value)
+        assert not holder.uncancel(caught.value)
 
     asyncio.run(test())
 
@@ -109,10 +109,10 @@ def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
 def test_a_task_that_is_gone_is_nobody() -> None:
     async def test() -> None:
         task = asyncio.ensure_future(asyncio.sleep(0))
-        holder = Holder(weakref.ref(task))
+        holder = BlockTask(weakref.ref(task))
         await task
         holder.cancel()
-        assert not holder.take_back(asyncio.CancelledError(LOST))
+        assert not holder.uncancel(asyncio.CancelledError(LOST))
 
     asyncio.run(test())
     assert running() is None
@@ -137,15 +137,15 @@ def begin_at_once(work: Coroutine[Any, Any, Any]) -> None:
 def test_loss_that_a_task_finds_which_the_holder_runs_leaves_nothing_behind() -> None:
     """Before Python 3.13, a task that is cancelled in its own step stays so."""
 
-    async def finds(holder: Holder) -> None:
+    async def finds(holder: BlockTask) -> None:
         holder.cancel()
 
     async def works() -> int:
         own = running()
         assert own is not None
-        holder = Holder(own)
+        holder = BlockTask(own)
         begin_at_once(finds(holder))
-        assert not holder.take_back(None)
+        assert not holder.uncancel(None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return 1
@@ -157,18 +157,18 @@ def test_loss_that_a_task_finds_which_the_holder_runs_leaves_nothing_behind() ->
 
 
 def test_loss_that_a_task_finds_which_the_holder_runs_cancels_the_holder() -> None:
-    async def finds(holder: Holder) -> None:
+    async def finds(holder: BlockTask) -> None:
         holder.cancel()
 
     async def works() -> bool:
         own = running()
         assert own is not None
-        holder = Holder(own)
+        holder = BlockTask(own)
         begin_at_once(finds(holder))
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError as error:
-            return holder.take_back(error)
+            return holder.uncancel(error)
         return False
 
     async def test() -> None:

@@ -35,7 +35,7 @@ def connect() -> redis.Redis:
 
 
 def told(lock: Any) -> Any:
-    return lock._names, repr(lock._plan.options), lock._plan._factory, lock._get_lock_name
+    return lock._names, repr(lock._config.options), lock._config._factory, lock._get_lock_name
 
 
 @ways
@@ -65,7 +65,7 @@ def test_a_pickled_lock_goes_by_what_is_configured_where_it_is_read():
 
     configure(expire=7)
     try:
-        options = pickle.loads(written)._plan.options  # noqa: S301 — our own
+        options = pickle.loads(written)._config.options  # noqa: S301 — our own
     finally:
         configure(expire=10)
 
@@ -76,8 +76,8 @@ def test_a_pickled_lock_goes_by_what_is_configured_where_it_is_read():
 def test_a_lock_with_a_client_or_of_a_project_is_copied_within_the_process(copied):
     client, locks = connect(), Locks(connect, expire=3)
 
-    assert copied(RedisLock("a", client=client))._plan._client is client
-    assert copied(locks.lock("a"))._plan._settings is locks._settings
+    assert copied(RedisLock("a", client=client))._config._client is client
+    assert copied(locks.lock("a"))._config._settings is locks._settings
 
 
 @pytest.mark.parametrize("kind", KINDS)

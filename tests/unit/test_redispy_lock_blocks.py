@@ -88,13 +88,13 @@ class Scene:
     def is_inside(self, hold: TokenHold | None) -> bool:
         """Whether it holds the lock, and the lock object knows it."""
         assert hold is not None
-        assert self.lock.local._cell().hold is hold
+        assert self.lock.local._slot().hold is hold
         return self.holder() is not None and not hold.claim.ended
 
     async def acquire(self) -> TokenHold:
         """What another acquires meanwhile, through the same lock object."""
         assert await self.do(self.lock.acquire())
-        hold: TokenHold = self.lock.local._cell().hold
+        hold: TokenHold = self.lock.local._slot().hold
         return hold
 
     async def enter(self, block: Any) -> None:
@@ -186,7 +186,7 @@ def test_block_whose_time_is_over_lets_nothing_of_another_go(scene: Scene, share
         await scene.enter(one)
         scene.free()
         await scene.enter(two)
-        held = scene.lock.local._cell().hold
+        held = scene.lock.local._slot().hold
 
         with pytest.raises(LockNotOwnedError):
             await scene.leave(one)
@@ -228,7 +228,7 @@ def test_block_that_was_let_go_early_lets_no_other_block_go(scene: Scene, own: b
         await scene.enter(one)
         await scene.do(scene.lock.release())
         await scene.enter(two)
-        held = scene.lock.local._cell().hold
+        held = scene.lock.local._slot().hold
 
         with pytest.raises(LockNotOwnedError):
             await scene.leave(one)
@@ -317,7 +317,7 @@ def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
             await scene.enter(scene.world.block(scene.lock))
 
         assert scene.holder() is None
-        assert scene.lock.local._cell().hold is None
+        assert scene.lock.local._slot().hold is None
 
     run(test)
 
@@ -325,7 +325,7 @@ def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
 def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: Scene) -> None:
     async def test() -> None:
         def refused(taken: bool) -> bool:
-            scene.lock.local._cell().hold.by = None  # another has acquired it
+            scene.lock.local._slot().hold.by = None  # another has acquired it
             raise ValueError(taken)
 
         scene.world = own_world(scene.world, acquire=then(scene.world, refused))
@@ -333,7 +333,7 @@ def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: S
         with pytest.raises(ValueError, match="True"):
             await scene.enter(scene.world.block(scene.lock))
 
-        assert scene.is_inside(scene.lock.local._cell().hold)
+        assert scene.is_inside(scene.lock.local._slot().hold)
 
     run(test)
 
@@ -374,7 +374,7 @@ def then(world: Any, gives: Any) -> Any:
 def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> None:
     async def test() -> None:
         def release(one: Any) -> Any:
-            called.append(one.local._cell().hold)
+            called.append(one.local._slot().hold)
             return kind.release(one)
 
         kind, called = scene.world.kind, []  # type: ignore[var-annotated]
@@ -384,7 +384,7 @@ def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> Non
         await scene.enter(one)
         scene.free()
         await scene.enter(two)
-        held = scene.lock.local._cell().hold
+        held = scene.lock.local._slot().hold
 
         with pytest.raises(LockNotOwnedError):
             await scene.leave(one)
@@ -424,7 +424,7 @@ def test_the_renewal_of_a_block_that_is_gone_without_its_exit_ends(scene: Scene)
         scene.lock = scene.make(auto_renew=True)
         enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
         await scene.do(enter())
-        hold = scene.lock.local._cell().hold
+        hold = scene.lock.local._slot().hold
         assert hold.renewal_handle is not None
 
         del enter, leave

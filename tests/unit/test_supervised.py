@@ -28,7 +28,7 @@ from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._rules.options import Options
-from redis_lock_decorators.asyncio._cancellation import Holder as TaskHolder
+from redis_lock_decorators.asyncio._cancellation import BlockTask as TaskHolder
 from redis_lock_decorators.asyncio._cancellation import running
 
 #: Seconds of virtual time that a work gets, and it may take at most.
@@ -317,7 +317,7 @@ class Renewing:
         pass
 
 
-class Holder:
+class BlockTask:
     """Who holds a lease."""
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -338,7 +338,7 @@ class Holder:
 
 def test_lease_is_kept_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
     for at in range(1, 1000):
-        holder = Holder(loop := losing(at))
+        holder = BlockTask(loop := losing(at))
         done_after(loop, holder.begin, lambda: loop.now > 1012)
 
         assert holder.claim.is_live(loop.now), loop.lost
