@@ -65,7 +65,7 @@ class TrackedLease:
         port: Port,
         options: Options,
     ) -> None:
-        self.lease_seconds = ref(lease)
+        self.lease = ref(lease)
         self.notify = notify
         self.claim = claim
         self.port = port

@@ -71,8 +71,8 @@ class LeaseSchedule:
     def add(self, tracked: TrackedLease) -> None:
         """Renew a lease from now on, or schedule it anew because its end moved; from any thread."""
         claim = tracked.claim
-        when = claim.since + tracked.options.first_look
-        if claim.lasts < tracked.options.lease:  # a grant, to be renewed for the whole lease
+        when = claim.since + tracked.options.first_check
+        if claim.duration < tracked.options.lease_seconds:  # a grant, to be renewed for the whole lease
             when = tracked.first_check()
         tracked.is_tracked = True
         self._new.add(tracked)
@@ -137,7 +137,7 @@ class LeaseSchedule:
         """Check a lease at ``when`` or up to ``grain`` seconds before, unless it was removed."""
         before = tracked.due
         tracked.due = self._wheel.put(
-            tracked, *lease_times.look(self._lease_loop.now(), when, grain)
+            tracked, *lease_times.next_check(self._lease_loop.now(), when, grain)
         )
         if before != tracked.due:
             self._wheel.drop(tracked, before)
