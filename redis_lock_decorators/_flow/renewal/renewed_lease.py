@@ -128,7 +128,7 @@ class TrackedLease:
     def is_over(self) -> bool:
         """Whether the lease needs neither a renewal nor a report."""
         is_over = self.claim.is_over() and not self.notify_attempts
-        return not self.is_tracked or is_over or self.lease_seconds() is None
+        return not self.is_tracked or is_over or self.lease() is None
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis gave no reason."""

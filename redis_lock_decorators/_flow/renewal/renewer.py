@@ -155,7 +155,7 @@ class Renewer(LeaseSchedule):
         """Notify the holder of its loss; the lease stays scheduled until that succeeds."""
         tracked.notify_attempts -= 1
         forget(tracked.port, tracked.claim)
-        lease = tracked.lease_seconds()
+        lease = tracked.lease()
         if lease is not None:
             tracked.notify(lease)
         tracked.notify_attempts = 0
