@@ -973,7 +973,7 @@ def test_least_time_of_a_lease_counts_from_the_entry() -> None:
     claim = new_claim("a")
     claim.since, claim.entered = 1000.0, 1000.4
 
-    LeaseBase(claim, Options(min_hold=3))._stay()
+    LeaseBase(claim, Options(min_hold=3))._apply_min_hold()
 
     assert claim.held_until == pytest.approx(1003.4)
 

@@ -114,7 +114,7 @@ def test_what_interrupts_a_look_for_the_running_task_is_raised(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from redis_lock_decorators.asyncio._cancellation import running
-    from redis_lock_decorators.asyncio._task_tokens import runner
+    from redis_lock_decorators.asyncio._task_tokens import current_owner
 
     assert running() is None
 
@@ -122,6 +122,6 @@ def test_what_interrupts_a_look_for_the_running_task_is_raised(
         raise error
 
     monkeypatch.setattr(asyncio, "current_task", interrupted)
-    for look in (running, runner):
+    for look in (running, current_owner):
         with pytest.raises(type(error)):
             look()

@@ -23,7 +23,7 @@ from redis_lock_decorators._rules import timer_wheel
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators.asyncio._cancellation import LOST, running
-from redis_lock_decorators.asyncio.lease import Lease, _tell
+from redis_lock_decorators.asyncio.lease import Lease, _report_loss
 
 FILES = {module.__file__ for module in (renewed_lease, renewer, schedule, timer_wheel)}
 #: Seconds after which the second timer of an alarm rings.
@@ -142,9 +142,9 @@ def test_loss_is_told_by_the_next_call_whichever_line_of_the_first_is_interrupte
     def tell(scene: Told, interruption: Interruption) -> None:
         try:
             with interruption:
-                _tell(scene.lease)
+                _report_loss(scene.lease)
         finally:  # as the renewer does, which looks after the lease until it is told
-            _tell(scene.lease)
+            _report_loss(scene.lease)
 
     async def lose(interruption: Interruption, failures: list[BaseException]) -> None:
         scene, loop = Told(), asyncio.get_running_loop()

@@ -101,7 +101,7 @@ class Lease:
         self.told = False
         self.lease_loop = lease_loop
         chosen = Options(**options)
-        self.claim: Claim = new_claim(name, expire=chosen.lease)
+        self.claim: Claim = new_claim(name, expire=chosen.lease_seconds)
         self.claim.mark_held(lease_loop.time)
         self.watch = TrackedLease(self, lose, self.claim, PORT, chosen)
 
