@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
+from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations, keys, lease_times
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
-
-if TYPE_CHECKING:
-    from redis_lock_decorators._flow.queue.cohort import Cohort
-    from redis_lock_decorators._flow.queue.cohort_member import Local
-    from redis_lock_decorators._flow.queue.entries import Entered
-
 
 #: The longest grant in milliseconds.
 MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
@@ -172,11 +167,11 @@ class Claim:
         self.fence: int | None = None
         self.replicas = 0
         self.queue_entry: str | None = None
-        self.cohort: Cohort | None = None
-        self.cohort_waiter: Local | None = None
-        self.next_member: Local | None = None
+        self.cohort: JoinedCohort | None = None
+        self.cohort_waiter: CohortMember | None = None
+        self.next_member: CohortMember | None = None
         self.has_queued = False
-        self.queue_record: Entered | None = None
+        self.queue_record: QueueRecord | None = None
         self.hand_offs = 0
         self.releasing = self.asking = False
         self.maybe_released: tuple[bytes, ...] = ()

@@ -235,7 +235,7 @@ def end(port: Port, claim: Claim) -> None:
     claim.ended = True
     port.held.forget(claim)
     if claim.cohort is not None:
-        claim.cohort.stir(port.now())
+        claim.cohort.wake_next(port.now())
 
 
 def forget(port: Port, claim: Claim) -> None:

@@ -64,8 +64,8 @@ def _is_around(claim: Claim, other: Claim) -> bool:
 
 def _identifier(claim: Claim) -> str:
     """By what a claim may hold its keys, also while its lease is passed on within the process."""
-    local, successor = claim.cohort_waiter, claim.next_member
-    passed = None if local is None else local.gift
-    identifier = claim.identifier if passed is None else passed.identifier
-    given = None if successor is None else successor.gift
+    waiter, next_member = claim.cohort_waiter, claim.next_member
+    received = None if waiter is None else waiter.handover
+    identifier = claim.identifier if received is None else received.identifier
+    given = None if next_member is None else next_member.handover
     return "" if given is not None and given.identifier == identifier else identifier

@@ -25,8 +25,8 @@ from redis_lock_decorators._flow.queue.cohort import (
     hand_off,
     settle,
 )
-from redis_lock_decorators._flow.queue.cohort_member import SILENCE, Local
-from redis_lock_decorators._flow.queue.cohort_wait import LOOK
+from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
+from redis_lock_decorators._flow.queue.cohort_waiter import SILENCE, CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
@@ -362,7 +362,7 @@ def test_lease_that_is_lost_or_over_is_not_passed_on(world: World, harm: Any) ->
 
     harm(world, holder)
     holder.ends()
-    world.passes(LOOK + SOON)
+    world.passes(RECHECK + SOON)
 
     assert [type(error) for error in holder.process.lease_loop.failures] == [LockLostError]
     assert world.inside() is waiters[0]
@@ -409,7 +409,7 @@ def test_lock_of_a_holder_that_vanished_is_taken_when_its_lease_ends(world: Worl
 
     world.passes(2.9)
     early = [taking for taking in waiters if taking.held]
-    world.passes(0.2 + LOOK)
+    world.passes(0.2 + RECHECK)
 
     assert early == []
     assert world.inside() is waiters[0]
@@ -433,7 +433,7 @@ def test_idle_cohorts_do_not_pile_up() -> None:
     client_state: ClientState[None] = ClientState(redis.Redis(), None, None)  # type: ignore[arg-type]
     awaited = client_state.cohort(b"awaited", 1000)
     waiter: Any = None
-    awaited.stand(Local(None, waiter))  # type: ignore[arg-type]
+    awaited.add(CohortWaiter(None, waiter))  # type: ignore[arg-type]
 
     for number in range(2 * MOST_COHORTS):
         client_state.cohort(b"%d" % number, 1000)
@@ -539,7 +539,7 @@ def test_leader_interrupted_at_any_point_costs_nobody_a_turn() -> None:
 
         world.passes(0.3)
         holder.ends()
-        world.passes(LOOK + SOON)
+        world.passes(RECHECK + SOON)
         order = world.serves()
 
         assert order == all_but(leader, [leader, *others]), number
@@ -560,7 +560,7 @@ def test_waiter_interrupted_at_any_point_costs_nobody_a_turn() -> None:
 
         world.passes(0.6)
         holder.ends()
-        world.passes(LOOK + SOON)
+        world.passes(RECHECK + SOON)
         order = world.serves()
 
         assert order == all_but(successor, [successor, *others]), number
@@ -574,23 +574,23 @@ def test_waiter_interrupted_at_any_point_costs_nobody_a_turn() -> None:
 class Twice(Cohort):
     """Interrupts one waiter when it leaves, whatever way."""
 
-    step = "go"
+    step = "withdraw"
     one: Claim | None = None
 
-    def go(self, local: Local) -> bool:
-        self._interrupt("go", local)
-        return super().go(local)
+    def withdraw(self, local: CohortWaiter) -> bool:
+        self._interrupt("withdraw", local)
+        return super().withdraw(local)
 
-    def step_down(self, local: Local, now: float) -> None:
+    def step_down(self, local: CohortWaiter, now: float) -> None:
         self._interrupt("step_down", local)
         super().step_down(local, now)
 
-    def _interrupt(self, step: str, local: Local) -> None:
+    def _interrupt(self, step: str, local: CohortWaiter) -> None:
         if step == self.step and local.claim is self.one and not local.claim.ended:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("step", ["go", "step_down"])
+@pytest.mark.parametrize("step", ["withdraw", "step_down"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_waiter_interrupted_when_it_leaves_is_in_nobodys_way(
     world: World, step: str, place: int
@@ -605,7 +605,7 @@ def test_waiter_interrupted_when_it_leaves_is_in_nobodys_way(
     process.waiters[1 + place].interrupt(KeyboardInterrupt())  # the first has a second one
     world.passes(SOON)
     holder.ends()
-    world.passes(LOOK + SOON)
+    world.passes(RECHECK + SOON)
     order = world.serves()
 
     assert isinstance(waiters[place].error, KeyboardInterrupt)
@@ -624,7 +624,7 @@ def test_release_that_is_interrupted_after_passing_on_does_nothing_when_repeated
     holder.process.waiters[1].notify = interrupt  # type: ignore[method-assign]
     for _ in range(2):
         holder.ends()
-        world.passes(LOOK + SOON)
+        world.passes(RECHECK + SOON)
 
     assert [type(error) for error in holder.process.lease_loop.failures] == [KeyboardInterrupt]
     assert holder.claim.ended
@@ -677,24 +677,24 @@ class Racing(Cohort):
 
     happens: Any = staticmethod(lambda successor: None)
 
-    def next(self, now: float) -> Local | None:
-        successor = super().next(now)
+    def pop_next(self, now: float) -> CohortWaiter | None:
+        successor = super().pop_next(now)
         if successor is not None:
             self.happens(successor)
         return successor
 
 
-def racing(world: World) -> tuple[Any, Claim, Racing, list[Local]]:
+def racing(world: World) -> tuple[Any, Claim, Racing, list[CohortWaiter]]:
     """A port, a claim that holds the lock, and two who wait in its cohort."""
     holder = world.takes(world.process())
     world.passes(SOON)
     port: Any = QueuePort(holder.process)
     cohort = holder.claim.cohort = Racing()
     cohort.holder, cohort.since = holder.claim, holder.claim.since
-    waiting = [Local(new_claim("a", owner=object()), port.wakeup()) for _ in range(2)]
+    waiting = [CohortWaiter(new_claim("a", owner=object()), port.wakeup()) for _ in range(2)]
     for local in waiting:
         local.claim.cohort, local.claim.cohort_waiter = cohort, local
-        cohort.stand(local)
+        cohort.add(local)
     return port, holder.claim, cohort, waiting
 
 
@@ -702,7 +702,7 @@ def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) ->
     port, holder, cohort, (gone, second) = racing(world)
     identifier, left = holder.identifier, []
     cohort.happens = lambda successor: (
-        left.append(cohort.go(successor)) if successor is gone else None
+        left.append(cohort.withdraw(successor)) if successor is gone else None
     )
 
     passed = hand_off(port, holder)
@@ -716,16 +716,16 @@ def test_lock_is_not_passed_to_a_thread_that_gives_up_meanwhile(world: World) ->
 
 def test_thread_that_lines_up_while_it_is_passed_the_lock_leaves_no_place(world: World) -> None:
     port, holder, cohort, (successor, second) = racing(world)
-    cohort.happens = cohort.stand
+    cohort.happens = cohort.add
 
     passed = hand_off(port, holder)
     cohort.happens = lambda successor: None
-    left = cohort.go(successor)
+    left = cohort.withdraw(successor)
 
     assert passed
-    assert successor.gift is not None
+    assert successor.handover is not None
     assert not left
-    assert [cohort.next(port.now()), cohort.next(port.now())] == [second, None]
+    assert [cohort.pop_next(port.now()), cohort.pop_next(port.now())] == [second, None]
 
 
 def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
@@ -750,8 +750,8 @@ def test_waiter_that_leaves_at_any_line_of_a_pass_has_the_lock_or_is_passed_over
         port, holder, cohort, (first, second) = racing(world)
         identifier, left = holder.identifier, []
 
-        def leave(cohort: Cohort = cohort, first: Local = first, left: Any = left) -> None:
-            left.append(cohort.go(first))
+        def leave(cohort: Cohort = cohort, first: CohortWaiter = first, left: Any = left) -> None:
+            left.append(cohort.withdraw(first))
 
         before = sys.gettrace()
         sys.settrace(at_line(number, leave))
@@ -916,11 +916,11 @@ def test_heir_interrupted_once_more_while_it_lets_go_can_be_undone_again(world: 
     assert world.server.value(KEY) is None
 
 
-class Compared(Local):
+class Compared(CohortWaiter):
     """Counts how often waiters are compared with each other."""
 
     count = 0
-    __hash__ = Local.__hash__
+    __hash__ = CohortWaiter.__hash__
 
     def __eq__(self, other: object) -> bool:
         Compared.count += 1
@@ -932,10 +932,10 @@ def test_to_come_and_go_takes_no_longer_where_very_many_wait() -> None:
     crowd = [Compared(new_claim("a"), waiter) for _ in range(50)]  # type: ignore[arg-type]
     for _ in range(2):
         for local in crowd:
-            cohort.stand(local)
-    first = cohort.next(0)
+            cohort.add(local)
+    first = cohort.pop_next(0)
     for local in crowd:
-        cohort.go(local)
+        cohort.withdraw(local)
 
     assert first is crowd[0]
     assert cohort.is_idle()

@@ -10,12 +10,12 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
-from redis_lock_decorators._flow.queue.cohort_member import Local
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
 
-SCENES = Scenes("_flow/queue/entries", "_flow/queue/cohort", "_flow/queue/cohort_member")
+SCENES = Scenes("_flow/queue/entries", "_flow/queue/cohort", "_flow/queue/cohort_waiter")
 RUN_ID = b"0123"
 NOW = 1000.0
 
@@ -181,15 +181,15 @@ def a_waiter_leaves_while_others_are_noted(switcher: Switcher) -> Scene:
     return Scene(lambda: places.leave(turn), lambda: places.to_note(NOW), check)
 
 
-def passing() -> tuple[QueueEntries, Port, Claim, Local]:
+def passing() -> tuple[QueueEntries, Port, Claim, CohortWaiter]:
     """A lock that came from the queue, and who is to have it next in this process."""
     places, cohort = QueueEntries(), Cohort()
     port, holder, successor = Port(places), held(), new_claim("a")
     holder.cohort = successor.cohort = cohort
     holder.has_queued = True
     cohort.holder, cohort.since = holder, NOW
-    successor.cohort_waiter = Local(successor, Told())  # type: ignore[arg-type]
-    cohort.stand(successor.cohort_waiter)
+    successor.cohort_waiter = CohortWaiter(successor, Told())  # type: ignore[arg-type]
+    cohort.add(successor.cohort_waiter)
     holder.queue_record = port.enter(holder.identifier, holder)
     return places, port, holder, successor.cohort_waiter
 

@@ -15,7 +15,7 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import LEAST, HeldClaims
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
-from redis_lock_decorators._flow.queue.cohort_member import Local
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.blocking_port import run
@@ -27,7 +27,7 @@ from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
 
 HELD = Scenes("_flow/held_claims")
-COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_member")
+COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter")
 CLAIM = Scenes("_flow/claim", "_flow/lease_ends")
 WAITER = Scenes("_io/background/wakeups")
 CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
@@ -236,23 +236,23 @@ class Told:
         self.signal.append(signal)
 
 
-def local(name: str = "a") -> Local:
+def local(name: str = "a") -> CohortWaiter:
     claim = new_claim(name)
-    claim.cohort_waiter = Local(claim, Told())  # type: ignore[arg-type]
+    claim.cohort_waiter = CohortWaiter(claim, Told())  # type: ignore[arg-type]
     return claim.cohort_waiter
 
 
-def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[Local]]:
+def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[CohortWaiter]]:
     port, cohort = SimulatedPort(), Cohort()
     holder = taken(port, "a")
     holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
     waiters = [local() for _ in range(waiting)]
     for one in waiters:
-        cohort.stand(one)
+        cohort.add(one)
     return port, cohort, holder, waiters
 
 
-def passed_to(successor: Local, identifier: str) -> bool:
+def passed_to(successor: CohortWaiter, identifier: str) -> bool:
     """Whether a waiter holds what is passed on, once it knows."""
     settle(successor.claim)
     return successor.claim.identifier == identifier
@@ -269,7 +269,7 @@ def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
 
     return Scene(
         lambda: found.update(passed=hand_off(port, holder)),
-        lambda: found.update(gone=cohort.go(successor)),
+        lambda: found.update(gone=cohort.withdraw(successor)),
         check,
     )
 
@@ -287,7 +287,7 @@ def the_first_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene
 
     return Scene(
         lambda: found.update(passed=hand_off(port, holder)),
-        lambda: found.update(gone=cohort.go(successor)),
+        lambda: found.update(gone=cohort.withdraw(successor)),
         check,
     )
 
@@ -299,7 +299,7 @@ def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene
 
     def leave() -> None:
         """What a waiter does at the end of its wait."""
-        cohort.go(successor)
+        cohort.withdraw(successor)
         settle(successor.claim)
         cohort.step_down(successor, port.now())
 
@@ -315,8 +315,8 @@ def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene
 def two_waiters_want_to_lead(switcher: Switcher) -> Scene:
     cohort, one, other, led = Cohort(), local(), local(), []
 
-    def lead(waiter: Local) -> None:
-        cohort.stand(waiter)
+    def lead(waiter: CohortWaiter) -> None:
+        cohort.add(waiter)
         if cohort.lead(waiter, 1000.0):
             led.append(waiter)
 
@@ -329,15 +329,15 @@ def two_waiters_want_to_lead(switcher: Switcher) -> Scene:
 @COHORT.add
 def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
     cohort, leader, waiter, led = Cohort(), local(), local(), []
-    cohort.stand(leader)
+    cohort.add(leader)
     assert cohort.lead(leader, 1000.0)
 
     def step_down() -> None:
-        cohort.go(leader)
+        cohort.withdraw(leader)
         cohort.step_down(leader, 1000.0)
 
     def come() -> None:
-        cohort.stand(waiter)
+        cohort.add(waiter)
         led.append(cohort.lead(waiter, 1000.0))
 
     def check() -> None:
@@ -349,7 +349,7 @@ def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
 @COHORT.add
 def two_waiters_leave(switcher: Switcher) -> Scene:
     _, cohort, _, (one, other) = held_in_cohort(waiting=2)
-    return Scene(lambda: cohort.go(one), lambda: cohort.go(other), lambda: idle(cohort))
+    return Scene(lambda: cohort.withdraw(one), lambda: cohort.withdraw(other), lambda: idle(cohort))
 
 
 def idle(cohort: Cohort) -> None:

@@ -1,10 +1,10 @@
-"""Waiters of one process that share a place in the queue and pass the lock on without Redis.
+"""Waiters of one process that share a queue entry and hand the lock to each other without Redis.
 
-While none of them holds the lock, one, the leader, competes for it with other processes. Who holds
-it passes it on to the others here, in their order and a bounded number of times; then it goes to
-the queue again. Nobody asks Redis meanwhile: who passes a lock on is not told that it was lost
-before, so that is bounded by a time too, and the next to let it go is told. After Dice, Marathe,
-Shavit: Lock Cohorting (2012).
+While none of them holds the lock, one of them, the leader, competes for it with other processes.
+The holder hands it to the next waiter of its process, in order of arrival. Redis is not asked, so a
+lease that was lost in the meantime goes unnoticed. Therefore the number of hand-offs and their time
+are limited; then the lock is released to the queue, and a loss is reported to that holder.
+After Dice, Marathe, Shavit: Lock Cohorting (2012).
 """
 
 from __future__ import annotations
@@ -13,66 +13,66 @@ from collections import OrderedDict
 from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.membership import Handover
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.queue.cohort_member import Handover, Local, Owners
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
-#: How often, and for how many seconds, a lease is passed on before Redis is asked whether it is
-#: there still, and other processes have their turn.
+#: Hand-offs of one lease, and seconds that they may take, before other processes have their turn.
 MOST_HAND_OFFS, MOST_SECONDS = 64, 0.25
-#: How often, if that takes so few seconds: others wait no longer for that than for one hold.
+#: Hand-offs within the first ``QUICK`` seconds: other processes wait no longer than for one hold.
 MOST_QUICK, QUICK = 256, 0.02
-#: The same as a part of its length, if that is less: as often as it is renewed.
+#: The time limit as a part of the lease, if that is less: a lease is renewed as often.
 MOST_OF_LEASE = 1 / 3
-#: The part of a grant that must be left of a lease to pass it on.
+#: The part of a grant that must remain of the lease to hand it off.
 ENOUGH = 0.3
-#: So many who stand first look often.
+#: This many waiters at the head recheck often.
 FEW = 4
-#: The place of the one leader.
+#: The key of the leader.
 LEADER = "leader"
 
 
 class Cohort:
     """The waiters of one process (or event loop) for one lock and one length of lease.
 
-    Without a lock of its own: every step is one operation that cannot be interrupted.
+    It has no lock: every step is one operation that cannot be interrupted.
 
     Attributes:
-        holder: whose claim held the lock last.
-        since: when the lock came from Redis, or word of it.
-        owners: who waits here on which thread, or in which task.
+        holder: the claim that held the lock last.
+        since: when the lock was acquired from Redis.
+        owners: the waiters by their thread or task.
     """
 
     __slots__ = ("_leader", "_waiting", "holder", "owners", "since")
 
     def __init__(self) -> None:
-        self.holder: Claim | None = None
-        self.since = 0.0
-        self.owners = Owners()
-        self._leader: dict[str, Local] = {}
-        # Not a dict: to find its first takes longer the more were taken away there before.
-        self._waiting: OrderedDict[Local, None] = OrderedDict()
+        self.holder: Claim | None = None  #: any thread; written by the holder
+        self.since = 0.0  #: any thread; written by the leader that acquired the lock
+        self.owners = WaitingOwners()
+        self._leader: dict[str, CohortWaiter] = {}  #: any thread
+        # Not a dict: finding its first key takes longer the more keys before it were deleted.
+        self._waiting: OrderedDict[CohortWaiter, None] = OrderedDict()  #: any thread
 
     def is_idle(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether it has neither a leader nor waiters."""
         return not self._leader and not self._waiting
 
-    def lead(self, local: Local, now: float) -> bool:
-        """Become the leader, if it stands first, and nobody leads or holds the lock here."""
-        if self._is_held(now) or self._is_led(now) or self._first(now) is not local:
+    def lead(self, waiter: CohortWaiter, now: float) -> bool:
+        """Become the leader, if there is none, no holder, and the waiter is the first."""
+        if self._is_held(now) or self._is_led(now) or self._first(now) is not waiter:
             return False
-        return self._leader.setdefault(LEADER, local) is local
+        return self._leader.setdefault(LEADER, waiter) is waiter
 
-    def step_down(self, local: Local, now: float) -> None:
-        """Lead no more; while it holds what it was given, nobody else must."""
+    def step_down(self, waiter: CohortWaiter, now: float) -> None:
+        """Give up leadership; wake the next leader unless the waiter holds the lock."""
         if self._leader:
-            self._depose(local)
-        if (gift := local.gift) is None or gift.deadline <= now:
-            self.stir(now)
+            self._depose(waiter)
+        if (handover := waiter.handover) is None or handover.deadline <= now:
+            self.wake_next(now)
 
-    def stir(self, now: float) -> None:
-        """Have the first who waits lead, if somebody must."""
+    def wake_next(self, now: float) -> None:
+        """Wake the first waiter, if it is to lead."""
         if self._is_held(now) or self._is_led(now):
             return
         self.wake_silent(now)
@@ -81,41 +81,62 @@ class Cohort:
             first.wakeup.notify(Signal.AGAIN)
 
     def wake_silent(self, now: float) -> None:
-        """Have those look by themselves whom nobody waits for: their timers may be lost."""
+        """Wake the silent waiters at the head: their timers may be lost."""
         try:
-            silent = list(takewhile(lambda local: local.is_silent(now), self._waiting))
-        except RuntimeError:  # another thread came or left this moment
+            silent = list(takewhile(lambda waiter: waiter.is_silent(now), self._waiting))
+        except RuntimeError:  # another thread changed the order during the iteration
             return
-        for local in silent:
-            local.wakeup.notify(Signal.AGAIN)
+        for waiter in silent:
+            waiter.wakeup.notify(Signal.AGAIN)
 
-    def stand(self, local: Local) -> None:
-        """Wait behind the others."""
-        self._waiting.setdefault(local)
+    def add(self, waiter: CohortWaiter) -> None:
+        """Wait behind the others, unless it waits already."""
+        self._waiting.setdefault(waiter)
 
-    def is_near(self, local: Local) -> bool:
+    def is_near(self, waiter: CohortWaiter) -> bool:
         """Whether it is one of the first."""
         try:
-            return local in islice(self._waiting, FEW)
+            return waiter in islice(self._waiting, FEW)
         except RuntimeError as error:
             if not is_from_python(error, CHANGED):
                 raise
-            return True  # another thread came or left this moment
+            return True  # another thread changed the order during the iteration
 
-    def go(self, local: Local) -> bool:
-        """Wait no more; False if the lock was passed to it."""
-        self._waiting.pop(local, None)
-        return local.go() is None
+    def withdraw(self, waiter: CohortWaiter) -> bool:
+        """Stop waiting; False if the waiter was handed the lock before."""
+        self._waiting.pop(waiter, None)
+        return waiter.withdraw() is None
 
-    def next(self, now: float) -> Local | None:
-        """Take away the first who waits."""
+    def pop_next(self, now: float) -> CohortWaiter | None:
+        """Remove and return the first waiter."""
         while (first := self._first(now)) is not None:
-            if self._waiting.pop(first, first) is None:  # else it was taken away this moment
+            if self._waiting.pop(first, first) is None:  # else another thread has removed it
                 return first
         return None
 
-    def _first(self, now: float) -> Local | None:
-        """The first who waits and takes steps."""
+    def hand_off(self, claim: Claim, now: float) -> bool:
+        """Hand the claim's lock to the next waiter; False if there is none or it must not."""
+        if not _may_hand_off(claim, self.since, now):
+            return False
+        handover, record = _handover_of(claim, now), claim.queue_record
+        while (next_member := self.pop_next(now)) is not None:
+            if next_member.claim.ended:
+                continue
+            if record is not None:  # a message about this grant may still be under way
+                record.move_to(next_member.claim, now)
+            claim.next_member = next_member
+            if next_member.hand(handover):
+                self.holder = next_member.claim
+                claim.identifier, claim.releasing, claim.next_member = "", True, None
+                next_member.wakeup.notify(Signal.GRANTED)
+                return True
+            if record is not None:
+                record.move_to(claim, now)
+        self.wake_silent(now)
+        return False
+
+    def _first(self, now: float) -> CohortWaiter | None:
+        """The first waiter that makes progress. Removes those whose exit was interrupted."""
         while True:
             try:
                 for first in self._waiting:
@@ -126,22 +147,22 @@ class Cohort:
             except RuntimeError as error:
                 if not is_from_python(error, CHANGED):
                     raise
-                continue  # another thread came or left this moment
+                continue  # another thread changed the order during the iteration
             if not first.claim.ended:
                 return first
-            self.go(first)  # it was interrupted when it left
+            self.withdraw(first)
 
     def _is_led(self, now: float) -> bool:
         leader = self._leader.get(LEADER)
         if leader is None:
             return False
-        if leader.claim.ended or leader.is_silent(now):  # or interrupted when it stepped down
+        if leader.claim.ended or leader.is_silent(now):  # ended: its exit was interrupted
             self._depose(leader)
             return False
         return True
 
-    def _depose(self, leader: Local) -> None:
-        """Have nobody lead, if that one does; should two lead for a while, Redis decides."""
+    def _depose(self, leader: CohortWaiter) -> None:
+        """Remove the leader, if it is this one. Should two lead for a while, Redis decides."""
         if self._leader.get(LEADER) is leader:
             self._leader.pop(LEADER, None)
 
@@ -149,63 +170,49 @@ class Cohort:
         holder = self.holder
         if holder is None:
             return False
-        local = holder.cohort_waiter  # read first: settle() moves the gift from there to the claim
+        waiter = holder.cohort_waiter  # read first: its claim takes the handover over from there
         if holder.is_live(now):
             return True
-        return local is not None and (gift := local.gift) is not None and now < gift.deadline
+        return (
+            waiter is not None
+            and (handover := waiter.handover) is not None
+            and now < handover.deadline
+        )
 
 
 def hand_off(port: Port, claim: Claim) -> bool:
-    """Pass a held lock to the next one here, if it may be and there is one, or was before."""
+    """Hand a held lock off within its cohort; True also if an interrupted call has done so."""
     if claim.cohort_waiter is not None or claim.next_member is not None:
-        settle(claim)  # it may have been interrupted at it
+        settle(claim)
     if not claim.identifier:
         return True
-    cohort, now = claim.cohort, port.now()
-    if cohort is None or not _may_be_passed(claim, cohort.since, now):
-        return False
-    gift = _gift_of(claim, now)
-    while (successor := cohort.next(now)) is not None:
-        if successor.claim.ended:
-            continue
-        if gift.queue_record is not None:  # word that it is our turn may still be on the way
-            gift.queue_record.pass_to(successor.claim, now)
-        claim.next_member = successor
-        if successor.give(gift):
-            cohort.holder = successor.claim
-            claim.identifier, claim.releasing, claim.next_member = "", True, None
-            successor.wakeup.notify(Signal.GRANTED)
-            return True
-        if gift.queue_record is not None:
-            gift.queue_record.pass_to(claim, now)
-    cohort.wake_silent(now)
-    return False
+    return claim.cohort is not None and claim.cohort.hand_off(claim, port.now())
 
 
 def settle(claim: Claim) -> None:
-    """Hold what the claim was given, and be without what it gave away; wait for nothing more."""
-    local, successor = claim.cohort_waiter, claim.next_member
-    if local is not None and (gift := local.go()) is not None:
-        claim.since, claim.deadline, claim.duration = gift.since, gift.deadline, gift.lasts
-        claim.hand_offs, claim.has_queued = gift.passes, gift.has_queued
-        claim.queue_record = gift.queue_record
-        claim.identifier, claim.cohort_waiter = gift.identifier, None
+    """Complete hand-overs to and from the claim; it accepts none from now on."""
+    waiter, next_member = claim.cohort_waiter, claim.next_member
+    if waiter is not None and (handover := waiter.withdraw()) is not None:
+        claim.since, claim.deadline = handover.since, handover.deadline
+        claim.duration, claim.hand_offs = handover.duration, handover.hand_offs
+        claim.has_queued, claim.queue_record = handover.has_queued, handover.queue_record
+        claim.identifier, claim.cohort_waiter = handover.identifier, None
     if (
-        successor is not None
-        and (gift := successor.gift) is not None
-        and gift.identifier == claim.identifier
+        next_member is not None
+        and (handover := next_member.handover) is not None
+        and handover.identifier == claim.identifier
     ):
         claim.identifier, claim.releasing, claim.next_member = "", True, None
 
 
-def _gift_of(claim: Claim, now: float) -> Handover:
-    end, passes = claim.deadline, claim.hand_offs + 1
+def _handover_of(claim: Claim, now: float) -> Handover:
+    end, hand_offs = claim.deadline, claim.hand_offs + 1
     queued, record = claim.has_queued, claim.queue_record
-    return Handover(claim.identifier, now, end, end - now, passes, queued, record)
+    return Handover(claim.identifier, now, end, end - now, hand_offs, queued, record)
 
 
-def _may_be_passed(claim: Claim, since: float, now: float) -> bool:
-    """Whether another here may have the lock, which came ``since``, before Redis is asked."""
+def _may_hand_off(claim: Claim, since: float, now: float) -> bool:
+    """Whether a lock that was acquired ``since`` may be handed off before Redis is asked."""
     if not claim.is_live(now) or claim.held_until > now:
         return False
     longest = min(MOST_SECONDS, MOST_OF_LEASE * claim.expire_ms / 1000)

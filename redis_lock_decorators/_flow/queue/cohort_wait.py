@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort, settle
-from redis_lock_decorators._flow.queue.cohort_member import Local
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
-#: Seconds after which a waiter looks by itself whether somebody leads.
-LOOK = 0.25
-#: Very many others look less and less often, and at least so often, in seconds: that is less than
-#: the silence after which nobody waits for them.
-LONGEST_LOOK = 2.0
+#: Seconds between two checks of a waiter near the head whether it is to lead.
+RECHECK = 0.25
+#: Seconds between two checks of the others at most. Shorter than the silence after which a waiter
+#: is passed over.
+LONGEST_RECHECK = 2.0
 
 
 async def acquire(
@@ -24,16 +24,19 @@ async def acquire(
     compete: Callable[[], Awaitable[Refusal | None]],
     stop: float,
 ) -> Refusal | None:
-    """Be passed the lock here, or lead and ``compete`` for it. None: it is held."""
+    """Wait until ``stop`` to be handed the lock, or lead and ``compete`` for it.
+
+    Returns the refusal, or None: the lock is held.
+    """
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
-    if cohort.owners.covers(claim):
+    if cohort.owners.suspend_for(claim):
         claim.cohort = None
         return await compete()
     while True:
         refusal = await _wait(port, claim, cohort, compete, stop)
         if refusal is not None or port.now() < claim.deadline:
             return refusal
-        claim.replace_identifier()  # it was passed the lock, but woke when its lease was over
+        claim.replace_identifier()  # it was handed the lock, but woke after the lease had expired
 
 
 async def _wait(
@@ -43,30 +46,30 @@ async def _wait(
     compete: Callable[[], Awaitable[Refusal | None]],
     stop: float,
 ) -> Refusal | None:
-    local = claim.cohort_waiter = Local(claim, port.wakeup())
-    pause = LOOK
+    waiter = claim.cohort_waiter = CohortWaiter(claim, port.wakeup())
+    pause = RECHECK
     try:
-        cohort.owners.come(local)
-        while local.gift is None:
-            now = local.acted = port.now()
-            cohort.stand(local)
-            if cohort.lead(local, now):
-                if not cohort.go(local):
+        cohort.owners.add(waiter)
+        while waiter.handover is None:
+            now = waiter.acted = port.now()
+            cohort.add(waiter)
+            if cohort.lead(waiter, now):
+                if not cohort.withdraw(waiter):
                     continue
                 refusal = await compete()
                 if refusal is None:
                     cohort.holder, cohort.since = claim, port.now()
                 return refusal
             left = stop - now
-            if left <= 0 and cohort.go(local):
+            if left <= 0 and cohort.withdraw(waiter):
                 return Refusal(None)
             if cohort.holder is not None:
                 refuse_interrupted(port, claim, cohort.holder.identifier)
-            pause = LOOK if cohort.is_near(local) else min(2 * pause, LONGEST_LOOK)
-            await local.wakeup.wait(max(0.0, min(left, pause)))
+            pause = RECHECK if cohort.is_near(waiter) else min(2 * pause, LONGEST_RECHECK)
+            await waiter.wakeup.wait(max(0.0, min(left, pause)))
         return None
     finally:
-        cohort.go(local)
+        cohort.withdraw(waiter)
         settle(claim)
-        cohort.owners.leave(local)
-        cohort.step_down(local, port.now())
+        cohort.owners.remove(waiter)
+        cohort.step_down(waiter, port.now())

@@ -71,7 +71,7 @@ class Entered:
         self.note_at = note_at
         self.least = least
 
-    def pass_to(self, claim: Claim, now: float) -> None:
+    def move_to(self, claim: Claim, now: float) -> None:
         """Be held by another claim; from any thread."""
         self.least = now + claim.grant_ms / 1000
         self.claim = claim

@@ -1,0 +1,51 @@
+"""How a claim refers to its queue and its cohort, which are built on claims.
+
+The claims in these signatures are ``Claim``, which imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+
+class QueueRecord(Protocol):
+    """What the subscriber records of the claim that holds a lock by a queue entry."""
+
+    def move_to(self, claim: Any, now: float) -> None:
+        """Record that another claim holds the lock; from any thread."""
+
+
+class Handover(NamedTuple):
+    """A held lock that is handed off within a cohort; the fields are those of a claim."""
+
+    identifier: str
+    since: float
+    deadline: float
+    duration: float
+    hand_offs: int
+    has_queued: bool
+    queue_record: QueueRecord | None
+
+
+class CohortMember(Protocol):
+    """A waiter of a cohort."""
+
+    @property
+    def handover(self) -> Handover | None:
+        """What it was handed, if anything."""
+
+    def acts(self, now: float) -> None:
+        """Note that the waiter makes progress."""
+
+    def withdraw(self) -> Handover | None:
+        """Accept no lock from now on; what it was handed before, if anything."""
+
+
+class JoinedCohort(Protocol):
+    """The cohort that a claim belongs to."""
+
+    def hand_off(self, claim: Any, now: float) -> bool:
+        """Hand the claim's lock to the next waiter; False if there is none or it must not."""
+
+    def wake_next(self, now: float) -> None:
+        """Wake the first waiter, if it is to lead."""
