@@ -15,6 +15,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend, holders
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import release
@@ -97,7 +98,7 @@ class Lease(LeaseBase):
 
     def _undo(self) -> None:
         """Let go beside, unless that was done meanwhile."""
-        if not self._claim.ended:
+        if self._claim.state is not ENDED:
             self._undo_always()
 
     def _undo_always(self) -> None:
@@ -252,7 +253,7 @@ def abandon(lease: Lease | None) -> None:
     try:
         forget(lease)
         lease._untrack()
-        if lease._claim.ended:
+        if lease._claim.state is ENDED:
             return
         if is_waiting_refused():
             releases.call(lease._undo)

@@ -11,6 +11,7 @@ from weakref import ref
 from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
@@ -142,7 +143,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
         try:
             run(flow.release(self._port(), hold.claim))
         finally:
-            if hold.claim.ended:
+            if hold.claim.state is ENDED:
                 hold.forget()
 
     def _release_and_log(self, hold: TokenHold) -> None:
@@ -220,7 +221,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
             return
         try:
             hold.forget()
-            if hold.claim.ended:
+            if hold.claim.state is ENDED:
                 return
             if is_waiting_refused():
                 releases.call(partial(self._undo, hold.claim))
@@ -232,7 +233,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
     def _abandon_in_background(self, hold: TokenHold) -> None:
         if not hold.is_gone:
             hold.forget()
-            if not hold.claim.ended:
+            if hold.claim.state is not ENDED:
                 releases.call(partial(self._undo, hold.claim))
 
     def _undo(self, claim: Claim) -> None:

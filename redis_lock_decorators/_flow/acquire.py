@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.attempt import (
     unconfirmed,
 )
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
@@ -95,7 +96,7 @@ async def acquire(
         raise
     if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):
         await undo(port, claim)  # it may be handed over, or was granted too late to be believed
-    claim.ended = refusal is not None
+    claim.state = ACTIVE if refusal is None else ENDED
     return refusal
 
 
@@ -123,7 +124,7 @@ async def _end_and_let_go(
         await leave(until)
     except BaseException as error:
         if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
-            claim.ended = False
+            claim.reopen()
         raise
 
 

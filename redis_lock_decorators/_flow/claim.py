@@ -1,4 +1,4 @@
-"""One acquisition: what is to be held, by whom, and until when it may be believed."""
+"""The state of one acquisition: what it locks, its term, and what has become of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
@@ -20,12 +21,12 @@ MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
 
 
 class Unrenewed(NamedTuple):
-    """Renewals of a lease that have not succeeded since an earlier one did.
+    """Renewals of a lease that failed since the last one that succeeded.
 
     Attributes:
         since: when the first of them was sent, in monotonic seconds.
-        error: what the last of them ended with; "" while no answer has come.
-        is_refused: that was the server's refusal, for as long as nobody changes something.
+        error: the error of the last one; "" while there is no reply.
+        is_refused: the server refused it, and will refuse it until its configuration changes.
     """
 
     since: float
@@ -33,7 +34,7 @@ class Unrenewed(NamedTuple):
     is_refused: bool = False
 
     def why(self, end: float) -> str:
-        """Why a lease is lost that ended at ``end``."""
+        """The reason for the loss of a lease that ended at ``end``."""
         if self.is_refused:
             return f"{UNRENEWED} ({self.error})"
         last = f" (last error: {self.error})" if self.error else ""
@@ -41,65 +42,67 @@ class Unrenewed(NamedTuple):
 
 
 class Claim:
-    """The state of one acquisition; deadlines are monotonic seconds.
+    """The state of one acquisition; times are monotonic seconds.
+
+    It is one object with slots: parts of their own would cost each acquisition microseconds.
 
     Attributes:
-        lock_names: what is locked, in the order everybody takes it.
+        lock_names: what is locked, in the order in which all clients acquire it.
         keys: the Redis keys of the names.
-        expire_ms: the lease in milliseconds.
-        identifier: the value that proves who holds the keys; "" while it holds nothing and has
-            asked Redis for nothing.
-        unique: the identifier was made for this claim, so a key that holds it is ours.
-        releaser: what it is noted by when it is released. Nobody else has it, though others may
-            use the identifier too; "" until it is needed, if that was given.
-        owner: a weak reference to the thread or task that waits for it, or is in its block; None
-            while nobody is, as a lease that is handed on may be let go by anybody.
-        is_around: tells whether the block of another claim is around the code that waits for this
-            one; None if that is not known.
-        in_transition: its owner is about to enter its block, or leaves it, so that no context tells
-            of it yet, or any more: a signal handler or a finalizer may run there.
+        expire: the length of the lease in seconds, as the user gave it.
+        expire_ms: the same in milliseconds.
+        unique: the identifier was made for this claim, so a key that contains it is ours.
         process: the process that acquires; a forked child holds nothing.
-        since: a time before which the lock was not held: when the request left that took it.
+        fencing: the acquisition gets a number.
+        replicas: how many replicas must confirm the lock before it counts as held.
+        grant_ms: how long a waiter holds it in Redis after a grant, until its first renewal.
+        is_around: tells whether the block of another claim is around the code that acquires this
+            one; None if that is not known.
+
+        identifier: the value in the keys. "" while no request was made with one, and after the
+            keys were handed off: then the claim can release nothing.
+        releaser: the name by which its release is recorded in Redis. It is unique to this claim
+            even if the identifier is not; "" until it is needed in that case.
+        owner: a weak reference to the thread or task that acquires it or is in its block; None
+            if any thread may release it.
+        in_transition: its owner is about to enter its block or to leave it, so no context has it:
+            a signal handler or a finalizer may run there.
+
+        since: no later than the lock was acquired: when the request for it was sent.
         entered: when its holder knew that it held the lock.
-        deadline: when the lease ends for its holder; minus infinity before it is held.
-        duration: how many seconds the last request gave it.
-        grant_ms: the milliseconds for which it is handed over in a queue, until it is renewed.
-        renews: its lease will be renewed soon after it is held, so a grant will do until then; and
-            while it is held, whether it is to be renewed again.
-        fencing: the acquisition is to be numbered.
-        fence: its number, if it is held and numbered.
-        replicas: how many replicas must know of it before it counts as held.
-        queue_entry: where it waits in a queue, so that a release begins there; None if it does not.
-        has_queued: it was waited for in a queue, so others may wait too.
-        queue_record: what the listener of that queue knows of it as the holder; None if nothing.
-        cohort: with whom it shares a place in the queue, if it does.
-        cohort_waiter: how it waits there, until it holds what it was given.
-        next_member: to whom its lease is passed on there, until that is done.
-        hand_offs: how often its lease was passed on within the process.
-        held_until: until when the lock stands after its holder has let it go.
-        releasing: it is being let go, so nothing may lengthen it.
-        asking: it was asked to be let go, and what became of that was not noted: an exception from
-            outside may have come at any line.
-        maybe_released: keys that a request without a reply, sent in time, may have released.
-        released: keys of several that were let go, while others are still to be.
-        ended: it was released, or told lost.
-        lost_reason: why it was told lost; None if it was not.
-        lost_holder: the identifier of who holds it instead, as Redis said then; None if not known.
-        unrenewed: what became of renewals since one succeeded; None if none was sent.
-        clock: what is known of the server's clock; None if nobody wants to know.
-        late_ends: ends from which a request without an answer may yet move the lock.
-        ends: what is known of its end since it is held, and was prolonged or moved.
+        deadline: when the lease ends for its holder; minus infinity if it was never held,
+            infinity if it has no end or an unknown one.
+        duration: how many seconds the last successful request gave it.
+        held_until: the end of ``min_hold``: a release leaves a placeholder in the keys until then.
+        fence: the number of the acquisition.
+        renews: it will be renewed, so that a grant is long enough at first.
+        unrenewed: the renewals that failed since one succeeded; None if there are none.
+        ends: all that is known of its end, once it was prolonged or moved.
+        late_ends: ends from which a request without a reply may still move the lock.
+        clock: what is known of the server's clock; None if that is not needed.
+
+        queue_entry: its entry in a queue, which a release cancels; None if it has none.
+        has_queued: it waited in a queue, so other clients may wait there too.
+        queue_record: what the subscriber of that queue records of it as the holder.
+        cohort: the cohort that it waits in or holds the lock for.
+        cohort_waiter: its waiter there, until it owns what that was given.
+        next_member: the waiter to which its lease is being handed off.
+        hand_offs: how often its lease was handed off within the process.
+
+        state: see ``claim_state.State``.
+        maybe_released: keys that a request without a reply may have released before the deadline.
+        released: those of several keys that are released, while others are not yet.
+        lost_reason: why it was reported as lost; None if it was not.
+        lost_holder: the identifier that Redis had instead at that time; None if not known.
     """
 
     __slots__ = (
         "__weakref__",
-        "asking",
         "clock",
         "cohort",
         "cohort_waiter",
         "deadline",
         "duration",
-        "ended",
         "ends",
         "entered",
         "expire",
@@ -126,10 +129,10 @@ class Claim:
         "queue_record",
         "released",
         "releaser",
-        "releasing",
         "renews",
         "replicas",
         "since",
+        "state",
         "unique",
         "unrenewed",
     )
@@ -150,22 +153,29 @@ class Claim:
         self.expire = expire
         self.expire_ms = expire_ms
         self.unique = identifier is None
-        # Random bytes of the system let other threads go first. Who is passed a lock needs none.
+        self.process = fork.number
+        self.fencing = False
+        self.replicas = 0
+        self.grant_ms = min(expire_ms, MOST_GRANTED)
+        self.is_around: Callable[[Claim], bool] | None = None
+
+        # To read random bytes lets other threads run. A claim that is handed a lock needs none.
         if identifier is None:
             identifier = "" if identifies_late else new_identifier()
         self.identifier = identifier
         self.releaser = self.identifier if self.unique else ""
         self.owner = owner
         self.in_transition = False
-        self.is_around: Callable[[Claim], bool] | None = None
-        self.process = fork.number
+
         self.since = self.entered = self.deadline = self.held_until = -math.inf
         self.duration = 0.0
-        self.grant_ms = min(expire_ms, MOST_GRANTED)
-        self.renews = False
-        self.fencing = False
         self.fence: int | None = None
-        self.replicas = 0
+        self.renews = False
+        self.unrenewed: Unrenewed | None = None
+        self.ends = LeaseEnds()
+        self.late_ends: tuple[int, ...] = ()
+        self.clock: Clock | None = None
+
         self.queue_entry: str | None = None
         self.cohort: JoinedCohort | None = None
         self.cohort_waiter: CohortMember | None = None
@@ -173,30 +183,26 @@ class Claim:
         self.has_queued = False
         self.queue_record: QueueRecord | None = None
         self.hand_offs = 0
-        self.releasing = self.asking = False
+
+        self.state = ACTIVE
         self.maybe_released: tuple[bytes, ...] = ()
         self.released: tuple[bytes, ...] = ()
-        self.ended = False
         self.lost_reason: str | None = None
         self.lost_holder: str | None = None
-        self.unrenewed: Unrenewed | None = None
-        self.ends = LeaseEnds()
-        self.clock: Clock | None = None
-        self.late_ends: tuple[int, ...] = ()
 
     @property
     def lock_name(self) -> str:
-        """The name, or the names in one text."""
+        """The names, joined by ", "."""
         return ", ".join(self.lock_names)
 
     def mark_held(self, sent: float) -> None:
-        """Become held by a request that left at ``sent``."""
+        """Start the term of a lock that a request sent at ``sent`` acquired."""
         self.since = self.entered = sent
         self.duration = seconds = self.expire_ms / 1000
         self.deadline = lease_times.deadline(sent, seconds)
 
     def set_term(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, when the request for it left."""
+        """Last for ``seconds`` from ``sent``, when the request for that was sent."""
         self.duration = seconds
         self.deadline = lease_times.deadline(sent, seconds)
 
@@ -207,59 +213,64 @@ class Claim:
             self.add_end(sent, seconds)
 
     def add_end(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, unless the end may have been moved nearer since."""
+        """Last for ``seconds`` from ``sent``, unless a later request may have shortened that."""
         self.unrenewed = None
         self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
-        self._agree()
+        self._apply_ends()
 
     def shorten(self, by: float, sent: float, seconds: float) -> Shortening:
-        """Last for ``seconds`` from ``sent`` at most: its end is being moved nearer.
+        """Last for ``seconds`` from ``sent`` at most, as a request to shorten it is being sent.
 
         Args:
-            by: when no copy of the request can be run any more.
+            by: after this time the server runs no copy of the request.
         """
         nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
         self.ends.shortenings[nearer] = None
         end = self.deadline
         if not self.ends.given and -math.inf < end < math.inf:
             self.ends.given[end] = Given(-math.inf, self.duration)
-        self._agree()
+        self._apply_ends()
         return nearer
 
     def confirm_shortened(self, nearer: Shortening, now: float) -> None:
-        """Know that its end was moved nearer."""
+        """Record that the server shortened the lease."""
         self.unrenewed = None
-        self.ends.given[nearer.end] = Given(nearer.sent, nearer.lasts)
+        self.ends.given[nearer.end] = Given(nearer.sent, nearer.duration)
         self.maybe_shortened(nearer, now)
 
     def maybe_shortened(self, nearer: Shortening, now: float) -> None:
-        """Know that its end is not moved nearer from now on; it may have been before."""
-        nearer.run, nearer.is_known = min(now, nearer.run), True
-        self._agree()
+        """Record that the server may have shortened the lease, but no longer will."""
+        nearer.run_by, nearer.is_known = min(now, nearer.run_by), True
+        self._apply_ends()
 
     def cancel_shortening(self, nearer: Shortening) -> None:
-        """Know that its end was not moved nearer, and will not be."""
+        """Record that the server did not shorten the lease, and will not."""
         self.ends.shortenings.pop(nearer, None)
-        self._agree()
+        self._apply_ends()
 
-    def _agree(self) -> None:
-        """Last as long as follows from all that is known of its end.
+    def _apply_ends(self) -> None:
+        """Set the term that follows from all that is known of the end.
 
-        Other threads may learn more meanwhile. What each of them learns is noted before this is
-        done, and whoever writes last finds all of it.
+        Other threads may learn more at the same time. Each records what it learned before it calls
+        this, so the last one to write the term has read all of it.
         """
         ends = self.ends
-        while ends.given:  # none is known of a token from elsewhere
-            end, lasts = ends.believed()
-            if self.deadline == end and self.duration == lasts:
+        while ends.given:  # nothing is known of the end of an external token
+            end, duration = ends.believed()
+            if self.deadline == end and self.duration == duration:
                 ends.tidy()
                 break
-            self.duration, self.deadline = lasts, end
+            self.duration, self.deadline = duration, end
 
     def replace_identifier(self) -> None:
-        """Take a new identifier, for a claim that holds nothing."""
+        """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
+
+    def reopen(self) -> None:
+        """Allow another release after one that ended the claim and was interrupted then."""
+        if self.state is ENDED:
+            self.state = RELEASING
 
     def is_of(self, owner: object) -> bool:
         """Whether this owner acquires it, or is in its block."""
@@ -270,26 +281,26 @@ class Claim:
         return self.process == fork.number
 
     def is_live(self, now: float) -> bool:
-        """Whether the holder may believe, at ``now``, that it is inside."""
-        return now < self.deadline and not self.is_over()
+        """Whether the holder may rely on the lock at ``now``."""
+        return now < self.deadline and self.state is ACTIVE and self.lost_reason is None
 
     def is_special(self) -> bool:
-        """Whether more is to be done to hold it than to be in its keys."""
+        """Whether acquiring it takes more than setting its keys."""
         return self.fencing or self.replicas > 0
 
     def is_over(self) -> bool:
-        """Whether it was let go, is being let go, or was told lost."""
-        return self.ended or self.releasing or self.lost_reason is not None
+        """Whether its release has begun, or it was reported as lost."""
+        return self.state is not ACTIVE or self.lost_reason is not None
 
     def is_lost(self, now: float) -> bool:
-        """Whether the lease ended, by ``now``, before its holder let it go."""
-        return self.lost_reason is not None or (not self.ended and now >= self.deadline)
+        """Whether the lease ended, by ``now``, before its holder released it."""
+        return self.lost_reason is not None or (self.state is not ENDED and now >= self.deadline)
 
 
 def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:
-    """A claim on a key that no prefix or digest changes."""
-    ttl = durations.milliseconds(expire)
+    """A claim on a key as it is, without prefix or digest."""
     name = key.decode(errors="surrogateescape")
-    claim = Claim((name,), "", expire, ttl, identifier=identifier, owner=object())
+    expire_ms = durations.milliseconds(expire)
+    claim = Claim((name,), "", expire, expire_ms, identifier=identifier, owner=object())
     claim.keys = (key,)
     return claim

@@ -1,8 +1,7 @@
-"""Until when a lease may be believed, while several requests move its end at once.
+"""The end of a lease that several requests move at the same time.
 
-What each request gave is a fact, and the end that is believed follows from all of them in whatever
-order they become known. Threads share the facts without a lock: each is put in or taken out in one
-step.
+Each request adds what is known of the end, and the end follows from all of it, in whatever order
+the replies arrive. Threads share this without a lock: each step is one operation of a dict.
 """
 
 from __future__ import annotations
@@ -14,44 +13,45 @@ class Given(NamedTuple):
     """An end that a request gave.
 
     Attributes:
-        sent: when the request left, in monotonic seconds.
-        lasts: how many seconds it gave.
+        sent: when the request was sent, in monotonic seconds.
+        duration: how many seconds it gave.
     """
 
     sent: float
-    lasts: float
+    duration: float
 
 
 class Shortening:
     """A request that moves the end nearer.
 
-    Requests that left before its answer was known may have been run before it. So what they gave
-    lasts no longer than this.
+    The server may have run it after any request that was sent before its reply arrived. So what
+    such a request gave ends no later than this.
 
     Attributes:
-        end: the wanted end, in monotonic seconds.
-        lasts: how many seconds the lease lasts by it.
-        sent: when the request left.
-        run: by when it was run if it ever is; at first, when no copy of it can be run any more.
-        is_known: its answer is known.
+        end: the requested end, in monotonic seconds.
+        duration: how many seconds the lease lasts by it.
+        sent: when the request was sent.
+        run_by: when the server has run it at the latest; until its reply arrives, the time after
+            which no copy of it can be run.
+        is_known: its reply has arrived.
     """
 
-    __slots__ = ("end", "is_known", "lasts", "run", "sent")
+    __slots__ = ("duration", "end", "is_known", "run_by", "sent")
 
-    def __init__(self, end: float, lasts: float, sent: float, run: float) -> None:
+    def __init__(self, end: float, duration: float, sent: float, run_by: float) -> None:
         self.end = end
-        self.lasts = lasts
+        self.duration = duration
         self.sent = sent
-        self.run = run
+        self.run_by = run_by
         self.is_known = False
 
 
 class LeaseEnds:
-    """The facts about the end of one lease.
+    """All that is known of the end of one lease.
 
     Attributes:
-        given: what was given, by its end.
-        shortenings: requests that moved the end nearer, or may have.
+        given: what requests gave, by its end. Any thread.
+        shortenings: requests that moved the end nearer, or may have. Any thread.
     """
 
     __slots__ = ("given", "shortenings")
@@ -61,19 +61,19 @@ class LeaseEnds:
         self.shortenings: dict[Shortening, None] = {}
 
     def believed(self) -> tuple[float, float]:
-        """The end that holds by all that was given, and how many seconds the lease lasts by it."""
+        """The end that follows from all requests, and how many seconds the lease lasts by it."""
         shortenings = list(self.shortenings)
         return max([_limited(end, one, shortenings) for end, one in self.given.copy().items()])
 
     def tidy(self) -> None:
-        """Forget what makes no difference to any fact that may come."""
+        """Remove what can no longer change the end, whatever replies arrive."""
         if len(self.given) > 1:
-            self._forget_surpassed()
+            self._remove_surpassed()
         if len(self.shortenings) > 1:
             self._merge_old()
 
-    def _forget_surpassed(self) -> None:
-        """Forget each end that another surpasses, whatever becomes of shortenings under way."""
+    def _remove_surpassed(self) -> None:
+        """Remove each end that another surpasses, whatever shortenings are under way."""
         known = [one for one in list(self.shortenings) if one.is_known]
         ends = [
             (_limited(end, one, known)[0], one.sent, end) for end, one in self.given.copy().items()
@@ -84,22 +84,23 @@ class LeaseEnds:
                 self.given.pop(end, None)
 
     def _merge_old(self) -> None:
-        """Keep one shortening in place of those before all that was given."""
+        """Merge the shortenings that were run before any of the given ends was requested."""
         oldest = min([one.sent for one in self.given.copy().values()])
-        old = [one for one in list(self.shortenings) if one.run < oldest]
+        old = [one for one in list(self.shortenings) if one.run_by < oldest]
         if len(old) < 2:
             return
-        nearest = min(old, key=lambda one: one.end)
-        merged = Shortening(nearest.end, nearest.lasts, nearest.sent, max(one.run for one in old))
+        nearest, run_by = min(old, key=lambda one: one.end), max(one.run_by for one in old)
+        merged = Shortening(nearest.end, nearest.duration, nearest.sent, run_by)
         merged.is_known = True
-        self.shortenings[merged] = None  # before they go: others may read in between
+        self.shortenings[merged] = None  # first, as another thread may read in between
         for one in old:
             self.shortenings.pop(one, None)
 
 
-def _limited(end: float, one: Given, shortenings: list[Shortening]) -> tuple[float, float]:
-    lasts = one.lasts
+def _limited(end: float, given: Given, shortenings: list[Shortening]) -> tuple[float, float]:
+    """What is left of an end that was given, and of its duration, after all shortenings."""
+    duration = given.duration
     for shortening in shortenings:
-        if shortening.end < end and one.sent <= shortening.run:
-            end, lasts = shortening.end, shortening.lasts
-    return end, lasts
+        if shortening.end < end and given.sent <= shortening.run_by:
+            end, duration = shortening.end, shortening.duration
+    return end, duration

@@ -10,6 +10,7 @@ from typing import NamedTuple, NoReturn
 from redis_lock_decorators._flow import acquire as lease
 from redis_lock_decorators._flow import release as parting
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
@@ -70,7 +71,7 @@ async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
         if is_settled or await _settle(port, request):
             return True
         claim.replace_identifier()
-        claim.deadline, claim.ended = -math.inf, False
+        claim.deadline, claim.state = -math.inf, ACTIVE
 
 
 async def release(port: Port, claim: Claim) -> None:
@@ -86,7 +87,7 @@ async def release(port: Port, claim: Claim) -> None:
         await parting.release(port, claim, "script")
     except BaseException as error:
         if not port.is_outcome(error):
-            claim.ended = False
+            claim.reopen()
         raise
 
 
@@ -222,7 +223,7 @@ async def _unsettle(
             exhausted = error
     if exhausted is not None:
         raise exhausted
-    claim.releasing, claim.asking, claim.maybe_released = False, False, ()
+    claim.maybe_released = ()
 
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:

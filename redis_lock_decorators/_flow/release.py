@@ -8,6 +8,7 @@ from functools import partial
 
 from redis_lock_decorators._flow import fork, unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
@@ -50,14 +51,14 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         LockLostError: the lease had ended before: another may have been inside.
         LockNotOwnedError: the claim belongs to the process that this one was forked from.
     """
-    if claim.ended:
+    if claim.state is ENDED:
         return
     refuse_fork(claim)
     if claim.cohort is not None and hand_off(port, claim):
-        claim.ended = True  # nobody must lead, for it is held
+        claim.state = ENDED  # nobody must lead, for it is held
         port.held.forget(claim)
         return
-    if claim.asking:
+    if claim.state is RELEASING:  # an earlier release was interrupted
         claim.maybe_released = claim.keys
     method = _way(claim, method)
     began = port.now()
@@ -112,7 +113,8 @@ def release_keys(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
     """Let the claim's keys go where they hold its identifier. None: all were let go."""
-    claim.releasing = claim.asking = True
+    if claim.state is not ENDED:
+        claim.state = RELEASING
     if method == "script" and not port.slotted:  # as most are
         return release_group(port, claim, claim.keys, method, until, send)
     parts = _parts(port, claim, method)
@@ -213,7 +215,8 @@ def _note_unanswered(
     port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float
 ) -> None:
     """Note that all keys may be gone by one request of ours, ``sent`` and not answered."""
-    claim.asking = False
+    if claim.state is RELEASING:
+        claim.state = RELEASE_FAILED
     if len(_parts(port, claim, method)) == 1:
         unanswered_releases.note(port, claim, claim.keys, error, sent)
 
@@ -232,7 +235,7 @@ def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refu
 
 def end(port: Port, claim: Claim) -> None:
     """Forget a claim that is over."""
-    claim.ended = True
+    claim.state = ENDED
     port.held.forget(claim)
     if claim.cohort is not None:
         claim.cohort.wake_next(port.now())
@@ -292,7 +295,7 @@ def refuse_over(claim: Claim) -> None:
     """Refuse a claim that was let go, or that is known to be lost."""
     if claim.lost_reason is not None:
         raise reported_loss(claim)
-    if claim.ended or claim.releasing:
+    if claim.state is not ACTIVE:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
 
 

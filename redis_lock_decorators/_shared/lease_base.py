@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import refuse_over, why_expired
@@ -51,7 +52,7 @@ class LeaseBase:
         self._on_lost_context = None if options.on_lost is None else [copy_context()]
 
     def __repr__(self) -> str:
-        state = "ended" if self._claim.ended else "lost" if self.lost else "held"
+        state = "ended" if self._claim.state is ENDED else "lost" if self.lost else "held"
         return f"<Lease of {self.lock_name!r:.80}: {state}, {self.remaining():.3g} s left>"
 
     def __reduce__(self) -> str:
@@ -243,4 +244,4 @@ def forget(lease: LeaseBase) -> None:
 def held_around() -> list[LeaseBase]:
     """The leases of this context that are not over, the innermost one last."""
     found = [lease() for lease in _entered.get()]
-    return [lease for lease in found if lease is not None and not lease._claim.ended]
+    return [lease for lease in found if lease is not None and lease._claim.state is not ENDED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._shared.lease_base import LeaseBase, held_around
 from redis_lock_decorators.errors import LockError
@@ -57,12 +58,14 @@ def refuse_ambiguous(lock: object, blocks: dict[L, bool | None], kind: object) -
 
 def _open(blocks: dict[L, bool | None]) -> list[L]:
     """Those that may be left: in a forked child its own, else those it has from its parent."""
-    found = [lease for lease in list(blocks) if not blocks.get(lease) and not lease._claim.ended]
+    found = [
+        lease for lease in list(blocks) if not blocks.get(lease) and lease._claim.state is not ENDED
+    ]
     return [lease for lease in found if lease._claim.is_of_this_process()] or found
 
 
 def _forget_reported(blocks: dict[L, bool | None]) -> None:
     """Keep those that cannot be left no longer than until their holders are told."""
     for lease in list(blocks):
-        if lease._claim.ended or (blocks.get(lease) and lease._is_reported()):
+        if lease._claim.state is ENDED or (blocks.get(lease) and lease._is_reported()):
             blocks.pop(lease, None)

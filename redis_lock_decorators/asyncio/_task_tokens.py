@@ -7,6 +7,7 @@ import math
 import threading
 from weakref import WeakKeyDictionary, ref
 
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
@@ -32,12 +33,12 @@ class _TaskTokenSlot(TokenSlot):
 
     def is_empty(self) -> bool:
         """Whether what it held was let go."""
-        return self.claim is None or self.claim.ended
+        return self.claim is None or self.claim.state is ENDED
 
     def is_over(self) -> bool:
         """Whether what it holds is known to have ended."""
         claim = self.claim
-        if claim is None or claim.ended:
+        if claim is None or claim.state is ENDED:
             return True
         if claim.deadline == -math.inf:  # of a token from elsewhere: its end is not known here
             return self._owner() is None

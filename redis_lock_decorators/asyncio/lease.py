@@ -12,6 +12,7 @@ from typing import Literal, cast
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import is_told, leave
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend, holders
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
@@ -249,7 +250,7 @@ async def abandon(lease: Lease | None) -> None:
     if lease is not None:
         lease._leave(None)
         lease._untrack()
-        if not lease._claim.ended:
+        if lease._claim.state is not ENDED:
             await undo(lease._port, lease._claim)
 
 

@@ -8,6 +8,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.client_errors import is_outcome
@@ -185,7 +186,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         try:
             await flow.release(self._port(), found.claim)
         finally:
-            if found.claim.ended:
+            if found.claim.state is ENDED:
                 found.forget()
 
     async def _adjust(
@@ -234,7 +235,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         """Let go what was acquired, if it is held, after an exception from outside."""
         if hold is not None and not hold.is_gone:
             hold.forget()
-            if not hold.claim.ended:
+            if hold.claim.state is not ENDED:
                 await undo(self._port(), hold.claim)
 
 

@@ -8,6 +8,7 @@ from support.faults import raising
 from support.simulated_queue import Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.waiter import Signal
 
@@ -195,7 +196,7 @@ def test_only_the_next_is_told_that_it_is_the_first() -> None:
     for claim, waiter in zip(claims, told, strict=True):
         arrivals.join(b"a", claim)
         arrivals.attend(b"a", claim, waiter)  # type: ignore[arg-type]
-    claims[1].ended = True  # it was interrupted when it left
+    claims[1].state = ENDED  # it was interrupted when it left
     arrivals.attend(b"a", claims[3], None)
 
     arrivals.leave(b"a", claims[0])
@@ -209,7 +210,7 @@ def test_claim_that_was_interrupted_when_it_left_stands_before_nobody() -> None:
     assert arrivals.join(b"a", one)
     assert not arrivals.join(b"a", other)
 
-    one.ended = True
+    one.state = ENDED
 
     assert arrivals.is_first(b"a", other)
 

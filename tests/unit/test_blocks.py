@@ -28,6 +28,7 @@ import redis_lock_decorators.asyncio.redislock
 import redis_lock_decorators.lease
 from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError, redislock
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
@@ -135,7 +136,7 @@ def lose(lease: Any) -> Any:
 def is_inside(lease: Any) -> bool:
     """Whether a lease is held, and in Redis."""
     held = lease._port.server.value(lease._claim.keys[0]) is not None
-    return held and not lease._claim.ended and not lease.lost
+    return held and lease._claim.state is not ENDED and not lease.lost
 
 
 def elsewhere(context: contextvars.Context, work: Any) -> Any:
@@ -182,7 +183,7 @@ def test_the_block_of_a_generator_leaves_its_own_lease(world: Any) -> None:
 
         assert is_inside(held)
         await scene.do(getattr(two, leave)(None, None, None))
-        assert held._claim.ended
+        assert held._claim.state is ENDED
         assert lost._claim.lost_reason == "test"
         assert scene.lock._blocks == {}
 
@@ -201,7 +202,7 @@ def test_an_exit_stack_leaves_its_own_lease(world: Any) -> None:
 
             assert is_inside(held)
             await scene.leave()
-            assert held._claim.ended
+            assert held._claim.state is ENDED
             assert scene.lock._blocks == {}
 
     run(test)
@@ -215,8 +216,8 @@ def test_a_block_within_one_that_is_lost_leaves_its_own_lease(world: Any) -> Non
                 lose(outer)
                 async with world.held(scene.lock) as inner:
                     pass
-                assert inner._claim.ended
-                assert not outer._claim.ended
+                assert inner._claim.state is ENDED
+                assert outer._claim.state is not ENDED
 
     run(test)
 
@@ -266,7 +267,7 @@ def test_an_exit_stack_leaves_what_a_subclass_has_entered(world: Any, by_class: 
 
                 assert is_inside(held)
                 await scene.do(close_other())
-                assert held._claim.ended
+                assert held._claim.state is ENDED
         assert lost._claim.lost_reason == "test"
         assert scene.lock._blocks == {}
 
@@ -289,7 +290,7 @@ def test_a_lock_that_another_enters_first_has_not_its_exit(world: Any) -> None:
 
             await scene.do(close())
 
-            assert lease._claim.ended
+            assert lease._claim.state is ENDED
             assert is_inside(other)
 
     run(test)
@@ -308,7 +309,7 @@ def test_a_subclass_with_methods_of_its_own_lets_go(world: Any) -> None:
         async with world.held(scene.lock) as lease:
             gc.collect()
             assert is_inside(lease)
-        assert lease._claim.ended
+        assert lease._claim.state is ENDED
         assert scene.lock._blocks == {}
 
     run(test)
@@ -330,7 +331,7 @@ def test_methods_that_are_kept_and_called_again_and_again_are_of_no_block(world:
         third = await scene.do(enter())
         await scene.do(leave(None, None, None))
 
-        assert third._claim.ended
+        assert third._claim.state is ENDED
 
     run(test)
 
@@ -341,12 +342,12 @@ def test_a_kept_exit_takes_no_block_from_another(world: Any) -> None:
         kept = getattr(scene.lock, world.exit)
         async with world.held(scene.lock) as first:
             assert is_inside(first)
-        assert first._claim.ended
+        assert first._claim.state is ENDED
         second = await scene.enter()
         gc.collect()
         assert is_inside(second)
         await scene.do(kept(None, None, None))
-        assert second._claim.ended
+        assert second._claim.state is ENDED
 
     run(test)
 
@@ -364,8 +365,8 @@ def test_a_block_between_the_look_ups_of_another_takes_nothing_from_it(world: An
 
         await scene.do(leave(None, None, None))
 
-        assert between._claim.ended
-        assert lease._claim.ended
+        assert between._claim.state is ENDED
+        assert lease._claim.state is ENDED
         assert list(scene.lock._blocks) == [other]
 
     run(test)
@@ -382,7 +383,7 @@ def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
 
         assert scene.lock._blocks == {lease: None}
         await scene.leave()
-        assert lease._claim.ended
+        assert lease._claim.state is ENDED
 
     run(test)
 
@@ -397,11 +398,11 @@ def test_a_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None
 
             await scene.leave()
 
-            assert own._claim.ended
+            assert own._claim.state is ENDED
             assert scene.lock._blocks == {parents: None}
             with pytest.raises(LockNotOwnedError):  # its copy of its parent's
                 await scene.leave()
-        assert not parents._claim.ended
+        assert parents._claim.state is not ENDED
 
     run(test)
 
@@ -455,7 +456,7 @@ def test_tasks_pair_their_own_look_ups(
             for _ in range(steps):
                 await asyncio.sleep(0)
             assert is_inside(lease), "another has left this block"
-        ended.append([one._claim.ended for one in leases])
+        ended.append([one._claim.state is ENDED for one in leases])
 
     async def test(first_steps: int) -> None:
         lock = Scene(Asyncio, own_kind(Asyncio, enter, leave)).lock
@@ -465,7 +466,7 @@ def test_tasks_pair_their_own_look_ups(
             await asyncio.sleep(0)
         await asyncio.gather(first, use(lock, 9, leases))
 
-        assert [one._claim.ended for one in leases] == [True, True]
+        assert [one._claim.state is ENDED for one in leases] == [True, True]
         assert ended[0] in ([True], [True, False])
         assert lock._blocks == {}
 
@@ -507,10 +508,10 @@ def test_a_block_that_begins_while_another_is_left_has_not_its_exit(
         async with world.held(scene.lock) as lease:
             pass
 
-        assert lease._claim.ended
+        assert lease._claim.state is ENDED
         assert is_inside(held[0])
         await scene.do(getattr(other, world.exit)(None, None, None))
-        assert held[0]._claim.ended
+        assert held[0]._claim.state is ENDED
         assert scene.lock._blocks == {}
 
     run(test)
@@ -616,7 +617,7 @@ def test_a_lock_works_again_after_an_exit_that_was_unclear(world: Any) -> None:
         for _ in range(3):
             lease = await scene.enter()
             await scene.leave()
-            assert lease._claim.ended
+            assert lease._claim.state is ENDED
         assert scene.lock._blocks == {}
 
     run(test)
@@ -699,7 +700,7 @@ def test_who_enters_or_leaves_a_block_does_not_wait_for_himself(
         pass
 
     assert seen == [lease]
-    assert lease._claim.ended
+    assert lease._claim.state is ENDED
     with lock as again:
         assert is_inside(again)
 
@@ -735,4 +736,4 @@ def test_a_block_that_is_left_elsewhere_is_waited_for(monkeypatch: pytest.Monkey
     thread.join()
 
     assert claims == [False]
-    assert lease._claim.ended
+    assert lease._claim.state is ENDED

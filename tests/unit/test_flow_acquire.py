@@ -30,6 +30,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim,
 from redis_lock_decorators._flow.acquire import PARTING, acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP, TIDYING, Refusal
 from redis_lock_decorators._flow.timeouts import end_of
@@ -73,7 +74,7 @@ def test_request_that_never_left_is_a_refusal_that_says_so(wait: float) -> None:
     assert refusal == Refusal(None, why="others were before it")
     assert wait <= port.now() - 1000 < wait + ROUND_TRIP + 0.1
     assert set(port.verbs) == {"acquire"}
-    assert claim.ended
+    assert claim.state is ENDED
 
 
 def test_request_waits_behind_others_for_longer_than_an_outage() -> None:
@@ -208,7 +209,7 @@ def test_refused_acquisition_does_not_disturb_the_lease_that_refuses_it() -> Non
 
     assert port.server.value(KEY) == first.identifier
     assert port.held == {KEY: first}
-    assert second.ended
+    assert second.state is ENDED
 
 
 def test_wait_shorter_than_the_pause_ends_with_a_try() -> None:

@@ -16,6 +16,7 @@ from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.queue.cohort import (
     MOST_HAND_OFFS,
@@ -186,7 +187,7 @@ def test_one_that_passed_the_lock_on_is_over(world: World) -> None:
     holder.ends()
     world.passes(SOON)
 
-    assert holder.claim.ended
+    assert holder.claim.state is ENDED
     assert holder.claim.identifier != identifier
     with pytest.raises(LockNotOwnedError, match="released"):
         run(extend(QueuePort(holder.process), holder.claim, 20))  # type: ignore[arg-type]
@@ -469,7 +470,7 @@ def test_waiter_that_gives_up_is_passed_over(world: World) -> None:
     world.passes(0.5)
 
     assert impatient.at == pytest.approx(0.4, abs=0.01)
-    assert impatient.claim.ended
+    assert impatient.claim.state is ENDED
     assert world.serves() == [holder, patient]
     assert world.is_empty()
 
@@ -586,7 +587,7 @@ class Twice(Cohort):
         super().step_down(local, now)
 
     def _interrupt(self, step: str, local: CohortWaiter) -> None:
-        if step == self.step and local.claim is self.one and not local.claim.ended:
+        if step == self.step and local.claim is self.one and local.claim.state is not ENDED:
             raise KeyboardInterrupt
 
 
@@ -627,7 +628,7 @@ def test_release_that_is_interrupted_after_passing_on_does_nothing_when_repeated
         world.passes(RECHECK + SOON)
 
     assert [type(error) for error in holder.process.lease_loop.failures] == [KeyboardInterrupt]
-    assert holder.claim.ended
+    assert holder.claim.state is ENDED
     assert world.inside() is successor
     assert not other.held
     assert world.serves() == [successor, other]
@@ -909,10 +910,10 @@ def test_heir_interrupted_once_more_while_it_lets_go_can_be_undone_again(world: 
 
     with pytest.raises(KeyboardInterrupt):
         run(undo(port, successor.claim))
-    if not successor.claim.ended:
+    if successor.claim.state is not ENDED:
         run(undo(port, successor.claim))
 
-    assert successor.claim.ended
+    assert successor.claim.state is ENDED
     assert world.server.value(KEY) is None
 
 
@@ -968,7 +969,7 @@ def test_who_gives_up_without_having_asked_sends_nothing(world: World) -> None:
     holder, waiting = world.crowd(process, 2, wait=1)
     process.port.log.clear()
     world.passes(2)
-    assert waiting.claim.ended
+    assert waiting.claim.state is ENDED
     assert holder.is_live
     assert process.port.log == []
 

@@ -24,6 +24,7 @@ from support.faults import (
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
 from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release, release_keys
 from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
@@ -579,7 +580,7 @@ def test_outage_raises_the_clients_own_error_and_ends_nothing(method: ReleaseMet
         run(release(port, claim, method))
 
     assert OUTAGE - 1 < port.now() - 1000 < OUTAGE + 0.1
-    assert not claim.ended
+    assert claim.state is not ENDED
 
 
 def test_release_is_not_tried_beyond_the_deadline() -> None:
@@ -674,7 +675,7 @@ def test_definite_error_is_raised_at_once_and_ends_nothing(method: ReleaseMethod
         run(release(port, claim, method))
 
     assert len(port.log) == (2 if method == "native" else 1)
-    assert not claim.ended
+    assert claim.state is not ENDED
 
 
 @pytest.mark.parametrize("reply", [None, b"OK", 1, b"another:1", [], [b"another:1", b""]], ids=repr)

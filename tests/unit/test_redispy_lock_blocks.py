@@ -20,6 +20,7 @@ import redis_lock_decorators.asyncio.lock
 from redis_lock_decorators import LockError, LockNotOwnedError, lock
 from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators.asyncio._task_tokens import TaskTokenSlots
@@ -89,7 +90,7 @@ class Scene:
         """Whether it holds the lock, and the lock object knows it."""
         assert hold is not None
         assert self.lock.local._slot().hold is hold
-        return self.holder() is not None and not hold.claim.ended
+        return self.holder() is not None and hold.claim.state is not ENDED
 
     async def acquire(self) -> TokenHold:
         """What another acquires meanwhile, through the same lock object."""
@@ -164,7 +165,7 @@ def test_an_interrupted_release_lets_nothing_of_another_go(scene: Scene) -> None
             scene.patch(flow, "release", release)
             await release(port, claim)
             others.append(await scene.acquire())
-            claim.ended = False  # as the reply did not come
+            claim.reopen()  # as the reply did not come
             raise KeyboardInterrupt
 
         block = scene.world.block(scene.lock)

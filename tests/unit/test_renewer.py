@@ -21,6 +21,7 @@ from support.faults import (
 from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
+from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.redispy_lock import adjust
 from redis_lock_decorators._flow.release import release
@@ -474,7 +475,7 @@ def release_keys(lease: Kept) -> None:
 
 def let_go_in_vain(lease: Kept) -> None:
     lease.port.renewer.remove(lease.watch)
-    lease.claim.releasing = True
+    lease.claim.state = RELEASING
 
 
 def be_told_lost(lease: Kept) -> None:

@@ -11,6 +11,7 @@ from support.simulated_queue import QueuePort, Taking, Waiting
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest, acquire, adjust
 from redis_lock_decorators._flow.release import release
@@ -137,7 +138,10 @@ def test_stand_in_that_begins_anew_after_a_loss_is_known_to_hold_the_lock(
     monkeypatch.setattr(
         QueueEntries,
         "enter",
-        lambda places, entered: (ended.append(entered.claim.ended), enter(places, entered)),
+        lambda places, entered: (
+            ended.append(entered.claim.state is ENDED),
+            enter(places, entered),
+        ),
     )
 
     def taken_meanwhile(request: Request) -> Any:
@@ -183,11 +187,11 @@ def hear(places: QueueEntries, one: Entered, now: float) -> Left | None:
     ("client_state", "after"),
     [
         ({}, 1.0),
-        ({"releasing": True, "asking": True}, 1.0),
-        ({"ended": True, "held_until": NOW + 5}, 1.0),
+        ({"state": RELEASING}, 1.0),
+        ({"state": ENDED, "held_until": NOW + 5}, 1.0),
         ({"lost_reason": "somebody"}, 1.0),
         ({}, lease_times.deadline(0.0, 10) + 0.001),
-        ({"releasing": True}, 1000.0),
+        ({"state": RELEASE_FAILED}, 1000.0),
     ],
 )
 def test_place_is_not_left_before_its_claim_was_let_go(client_state: Any, after: float) -> None:
@@ -199,7 +203,7 @@ def test_place_is_not_left_before_its_claim_was_let_go(client_state: Any, after:
 
 
 @pytest.mark.parametrize(
-    "client_state", [{"ended": True}, {"ended": True, "held_until": NOW + 0.5}]
+    "client_state", [{"state": ENDED}, {"state": ENDED, "held_until": NOW + 0.5}]
 )
 def test_place_of_a_claim_that_was_let_go_is_handed_on_once(client_state: Any) -> None:
     places = QueueEntries()
@@ -210,7 +214,7 @@ def test_place_of_a_claim_that_was_let_go_is_handed_on_once(client_state: Any) -
 
 
 def passed_on(claim: Any) -> None:
-    claim.cohort, claim.identifier, claim.releasing, claim.ended = object(), "", True, True
+    claim.cohort, claim.identifier, claim.state = object(), "", ENDED
 
 
 def lapses(claim: Any) -> None:

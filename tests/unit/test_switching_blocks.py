@@ -12,6 +12,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators import redislock
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.lease import Lease, current_lease, running
@@ -39,7 +40,7 @@ def all_left(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
     def check() -> None:
         assert lock._blocks == {}
         for lease in leases:
-            assert lease._claim.ended
+            assert lease._claim.state is ENDED
             port: Any = lease._port
             assert port.server.value(lease._claim.keys[0]) is None, "it is still in Redis"
 
@@ -54,7 +55,7 @@ def in_a_block(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
             leases.append(lease)
             assert current_lease() is lease
             lease.check()
-        assert lease._claim.ended, "another block was left"
+        assert lease._claim.state is ENDED, "another block was left"
         assert current_lease() is None
 
     return block
@@ -75,8 +76,8 @@ def one_thread_is_in_two_blocks_and_another_in_one(switcher: Switcher) -> Scene:
         with lock as outer:
             with lock as inner:
                 leases.extend([outer, inner])
-            assert inner._claim.ended
-            assert not outer._claim.ended
+            assert inner._claim.state is ENDED
+            assert outer._claim.state is not ENDED
             assert current_lease() is outer
 
     return Scene(nested, in_a_block(lock, leases), all_left(lock, leases))
@@ -90,7 +91,7 @@ def a_block_fails_while_another_is_entered(switcher: Switcher) -> Scene:
         with pytest.raises(KeyboardInterrupt), lock as lease:
             leases.append(lease)
             raise KeyboardInterrupt
-        assert leases[-1]._claim.ended or len(leases) > 1
+        assert leases[-1]._claim.state is ENDED or len(leases) > 1
 
     return Scene(failing, in_a_block(lock, leases), all_left(lock, leases))
 
@@ -105,7 +106,7 @@ def a_block_that_has_moved_to_a_thread_is_left_there(switcher: Switcher) -> Scen
     def leave() -> None:
         redislock.enter(moved)
         lock.__exit__(None, None, None)
-        assert moved._claim.ended
+        assert moved._claim.state is ENDED
 
     return Scene(leave, in_a_block(lock, leases), all_left(lock, leases))
 

@@ -9,6 +9,7 @@ from support.simulation import new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
@@ -155,7 +156,7 @@ def a_waiter_enters_while_others_are_noted(switcher: Switcher) -> Scene:
     noted: list[Claim] = []
 
     def enter() -> None:
-        over.ended = True
+        over.state = ENDED
         places.enter(Entered(claim, claim.identifier, "a place", NOW))
 
     def note() -> None:

@@ -11,6 +11,7 @@ from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.renewal.renewer import Renewer, TrackedLease
 from redis_lock_decorators._rules.options import Options
 
@@ -112,7 +113,7 @@ class Lease:
     def drop(self) -> None:
         """Take it back, from a thread, and let it go."""
         self.lease_loop.renewer.remove(self.watch)
-        self.claim.releasing = True
+        self.claim.state = RELEASING
 
     def is_kept_in_time(self) -> bool:
         """Whether a renewal is begun, or the loss told, when it is due."""

@@ -12,6 +12,7 @@ from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
@@ -201,7 +202,7 @@ def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
 def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     over, claim = new_claim("a"), new_claim("b")
-    over.ended = True
+    over.state = ENDED
     claim.mark_held(lease_loop.time)
     subscriber.enter("over", over)
     lease_loop.time += 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.waiter import Signal, Waiter
 from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
@@ -68,7 +69,7 @@ def _first(claims: dict[Claim, Waiter | None]) -> tuple[Claim | None, Waiter | N
             if not is_from_python(error, CHANGED):
                 raise
             continue  # another thread came or left this moment
-        if found is None or not found[0].ended:
+        if found is None or found[0].state is not ENDED:
             return found or (None, None)
         claims.pop(found[0], None)
     return None, None

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED, HANDED_OFF
 from redis_lock_decorators._flow.membership import Handover
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
@@ -120,14 +121,14 @@ class Cohort:
             return False
         handover, record = _handover_of(claim, now), claim.queue_record
         while (next_member := self.pop_next(now)) is not None:
-            if next_member.claim.ended:
+            if next_member.claim.state is ENDED:
                 continue
             if record is not None:  # a message about this grant may still be under way
                 record.move_to(next_member.claim, now)
             claim.next_member = next_member
             if next_member.hand(handover):
                 self.holder = next_member.claim
-                claim.identifier, claim.releasing, claim.next_member = "", True, None
+                claim.identifier, claim.state, claim.next_member = "", HANDED_OFF, None
                 next_member.wakeup.notify(Signal.GRANTED)
                 return True
             if record is not None:
@@ -140,7 +141,7 @@ class Cohort:
         while True:
             try:
                 for first in self._waiting:
-                    if first.claim.ended or not first.is_silent(now):
+                    if first.claim.state is ENDED or not first.is_silent(now):
                         break
                 else:
                     return None
@@ -148,7 +149,7 @@ class Cohort:
                 if not is_from_python(error, CHANGED):
                     raise
                 continue  # another thread changed the order during the iteration
-            if not first.claim.ended:
+            if first.claim.state is not ENDED:
                 return first
             self.withdraw(first)
 
@@ -156,7 +157,7 @@ class Cohort:
         leader = self._leader.get(LEADER)
         if leader is None:
             return False
-        if leader.claim.ended or leader.is_silent(now):  # ended: its exit was interrupted
+        if leader.claim.state is ENDED or leader.is_silent(now):  # ended: its exit was interrupted
             self._depose(leader)
             return False
         return True
@@ -202,7 +203,7 @@ def settle(claim: Claim) -> None:
         and (handover := next_member.handover) is not None
         and handover.identifier == claim.identifier
     ):
-        claim.identifier, claim.releasing, claim.next_member = "", True, None
+        claim.identifier, claim.state, claim.next_member = "", HANDED_OFF, None
 
 
 def _handover_of(claim: Claim, now: float) -> Handover:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.membership import Handover
 from redis_lock_decorators._flow.queue.waiter import Waiter
 
@@ -80,7 +81,7 @@ class WaitingOwners:
         no progress until they return, so it is marked as silent.
         """
         suspended = self._waiters.get(claim.owner)
-        if suspended is None or suspended.claim.ended:
+        if suspended is None or suspended.claim.state is ENDED:
             return False
         suspended.acted = -math.inf
         return True

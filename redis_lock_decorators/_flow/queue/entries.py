@@ -8,6 +8,7 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
 
@@ -87,7 +88,7 @@ class Entered:
         claim = self.claim
         return (
             self._is_held_by(claim)
-            and claim.ended
+            and claim.state is ENDED
             and claim.held_until <= now
             and self._is_held_by(claim)
         )

@@ -72,7 +72,9 @@ class LeaseSchedule:
         """Renew a lease from now on, or schedule it anew because its end moved; from any thread."""
         claim = tracked.claim
         when = claim.since + tracked.options.first_check
-        if claim.duration < tracked.options.lease_seconds:  # a grant, to be renewed for the whole lease
+        if (
+            claim.duration < tracked.options.lease_seconds
+        ):  # a grant, to be renewed for the whole lease
             when = tracked.first_check()
         tracked.is_tracked = True
         self._new.add(tracked)
