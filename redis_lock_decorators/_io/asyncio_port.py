@@ -22,11 +22,8 @@ from redis_lock_decorators._io.client_state import (
     refuse_without_pipelines,
 )
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.asyncio_client import (
-    ClientTransport,
-    PoolTransport,
-    send_separately,
-)
+from redis_lock_decorators._io.transport.asyncio_client import ClientTransport, send_separately
+from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
 from redis_lock_decorators._io.transport.batch import Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.subscriptions import find_nodes, task_subscription

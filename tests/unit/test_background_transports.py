@@ -17,10 +17,10 @@ from support.peers import MOVES, Connection, Peers, name_of_move
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import background_client
 from redis_lock_decorators._io.transport.background_client import (
-    MOST_OPENINGS,
+    MAX_OPENINGS,
     ConnectionTransport,
 )
-from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription, lookout
+from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription, pool_check
 
 PING = [("PING",)]
 
@@ -180,7 +180,7 @@ async def test_a_hook_that_stops_an_iteration_is_a_failed_opening() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         pool.error = StopIteration("no token left")
-        for _ in range(MOST_OPENINGS + 1):
+        for _ in range(MAX_OPENINGS + 1):
             with pytest.raises(RuntimeError, match="no token left") as caught:
                 await transport.send_batch(PING, soon(5))
             assert not client_errors.was_sent(caught.value)
@@ -205,7 +205,7 @@ async def test_openings_that_hang_for_ever_do_not_keep_others_from_being_tried()
         usual = pool.connection_class
         pool.connection_class = lambda **parameters: Hanging(pool, **parameters)  # type: ignore[method-assign]
         transport = ConnectionTransport(pool)
-        for _ in range(MOST_OPENINGS):
+        for _ in range(MAX_OPENINGS):
             with pytest.raises(client.TimeoutError):
                 await transport.send_batch(PING, clock[0] + 0.01)
             clock[0] += background_client.OVERDUE
@@ -405,10 +405,10 @@ def line_of(pool: Peers) -> ThreadSubscription:
 async def test_a_line_ends_once_the_pool_leads_elsewhere() -> None:
     with Peers() as pool:
         client, there = SimpleNamespace(connection_pool=pool), []
-        leads_there = lookout(client)
+        follows_pool = pool_check(client)
         connection: Any = pool.connection_class(socket_timeout=5)
         connection.connect()
-        line = ThreadSubscription(connection, leads_there)
+        line = ThreadSubscription(connection, follows_pool)
         hearing = asyncio.ensure_future(line.receive(there.append))
         await line.send("PING")
         assert not hearing.done()

@@ -15,7 +15,11 @@ from redis_lock_decorators._io.background.loops import background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport import background_ports
-from redis_lock_decorators._io.transport.background_ports import LOOK, UNUSED, BackgroundPorts
+from redis_lock_decorators._io.transport.background_ports import (
+    CHECK_INTERVAL,
+    UNUSED,
+    BackgroundPorts,
+)
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 
@@ -61,7 +65,7 @@ class Time:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
     monkeypatch.setattr(background_ports, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(background_ports, "beside", Known)
+    monkeypatch.setattr(background_ports, "new_port", Known)
     return clock
 
 
@@ -76,10 +80,10 @@ def test_a_port_follows_a_client_that_is_given_another_pool() -> None:
     there = BackgroundPorts(Time().later)
 
     async def use() -> Any:
-        first = there.beside(port)
+        first = there.port_for(port)
         assert first._transport.pool is client.connection_pool  # type: ignore[attr-defined]
         client.connection_pool = redis.ConnectionPool(port=2)
-        assert there.beside(port) is first
+        assert there.port_for(port) is first
         return first._transport.pool  # type: ignore[attr-defined]
 
     assert asyncio.run(use()) is client.connection_pool
@@ -87,11 +91,11 @@ def test_a_port_follows_a_client_that_is_given_another_pool() -> None:
 
 def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
     places, clients = BackgroundPorts(clock.later), blocking_ports(500)
-    found = [places.beside(port) for port in clients]
+    found = [places.port_for(port) for port in clients]
 
     for _ in range(5):
         clock.passes(UNUSED / 2)
-        assert [places.beside(port) for port in clients] == found
+        assert [places.port_for(port) for port in clients] == found
 
     assert not any(port.is_closed for port in found)  # type: ignore[attr-defined]
 
@@ -99,12 +103,12 @@ def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> None:
     places, clients = BackgroundPorts(clock.later), blocking_ports(500)
-    found: list[Any] = [places.beside(port) for port in clients]
+    found: list[Any] = [places.port_for(port) for port in clients]
 
     for _ in range(5):
         clock.passes(UNUSED / 4)
         if is_asked:
-            places.beside(clients[0])
+            places.port_for(clients[0])
 
     assert [port.is_closed for port in found] == [not is_asked] + [True] * 499
     assert len(clock.due) == is_asked, "a timer is left for nothing"
@@ -112,25 +116,25 @@ def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> N
 
 def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: Time) -> None:
     places, clients = BackgroundPorts(clock.later), blocking_ports(100)
-    found: list[Any] = [places.beside(port) for port in clients]
+    found: list[Any] = [places.port_for(port) for port in clients]
     kept = clients[:3]
 
     del clients
     gc.collect()
-    clock.passes(LOOK + 0.1)
+    clock.passes(CHECK_INTERVAL + 0.1)
 
     assert [port.is_closed for port in found] == [False] * 3 + [True] * 97
-    assert [places.beside(port) for port in kept] == found[:3]
+    assert [places.port_for(port) for port in kept] == found[:3]
 
 
 def test_client_at_the_place_of_one_that_is_gone_has_a_port_of_its_own(clock: Time) -> None:
     places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
-    before: Any = places.beside(port)
+    before: Any = places.port_for(port)
     number = id(port.client)
     port.client = Client()
     places._ports[id(port.client)] = places._ports.pop(number)  # as if it had the same number
 
-    found = places.beside(port)
+    found = places.port_for(port)
 
     assert before.is_closed
     assert found is not before
@@ -143,16 +147,16 @@ def test_client_of_any_kind_has_a_port(clock: Time) -> None:
 
     places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
 
-    found = places.beside(port)
+    found = places.port_for(port)
     clock.passes(UNUSED / 2)
 
-    assert places.beside(port) is found
+    assert places.port_for(port) is found
     assert found.client is port.client
 
 
 def test_all_are_closed_at_the_end(clock: Time) -> None:
     places = BackgroundPorts(clock.later)
-    found: list[Any] = [places.beside(port) for port in blocking_ports(3)]
+    found: list[Any] = [places.port_for(port) for port in blocking_ports(3)]
 
     places.close()
 
@@ -161,7 +165,7 @@ def test_all_are_closed_at_the_end(clock: Time) -> None:
 
 def test_no_request_waits_for_another_where_the_connection_takes_both() -> None:
     async def test() -> None:
-        batcher, carried = background_ports.Direct(), []
+        batcher, carried = background_ports.DirectSender(), []
 
         class Slow:
             async def send_batch(self, commands: Any, until: float) -> list[Any]:

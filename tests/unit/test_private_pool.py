@@ -1,4 +1,4 @@
-"""Connections of our own: which are kept, which are looked at first, and what has left by when."""
+"""Private connections: which are reused, which are checked first, and what counts as sent."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY
 
 
 @pytest.fixture(autouse=True, params=["kernel", "python"])
-def keeper_of_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def timeouts_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
 
 
 class Silent(redis.Connection):
-    """One that says nothing to the server when it is opened."""
+    """A connection that sends nothing when it is opened."""
 
     def on_connect(self) -> None:
         pass
@@ -41,7 +41,7 @@ def ask(private_pool: PrivatePool, pool: Peers, seconds: float = 60) -> Any:
     return private_pool.exchange(pool, ("PING",), time.monotonic() + seconds)
 
 
-def test_a_connection_in_order_is_used_again() -> None:
+def test_usable_connection_is_reused() -> None:
     with Peers(b"+1\r\n", b"+2\r\n", b"-ERR wrong\r\n", b"+4\r\n") as pool:
         private_pool = PrivatePool()
 
@@ -54,7 +54,7 @@ def test_a_connection_in_order_is_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         READONLY,
         IN_SCRIPT,
@@ -63,8 +63,8 @@ def test_a_connection_in_order_is_used_again() -> None:
         b"-NOREPLICAS Not enough good replicas to write.\r\n",
     ],
 )
-def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(said: bytes) -> None:
-    with Peers(said, b"+from the old one\r\n") as pool:
+def test_connection_to_a_server_that_is_no_longer_the_master_is_not_reused(reply: bytes) -> None:
+    with Peers(reply, b"+from the old one\r\n") as pool:
         private_pool = PrivatePool()
 
         with pytest.raises(client.RedisError):
@@ -74,11 +74,11 @@ def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(sai
         assert ask(private_pool, pool) == b"from the new one"
 
 
-def test_idle_connections_to_it_are_dropped_too() -> None:
+def test_idle_connections_to_a_former_master_are_dropped() -> None:
     with Peers(b"+1\r\n", b"+2\r\n") as pool:
         private_pool, until = PrivatePool(), time.monotonic() + 60
         ask(private_pool, pool)
-        first = private_pool._take(pool)  # as if another thread used it now
+        first = private_pool._usable(pool)  # as if another thread was using it
         pool.script = [b"+1\r\n", READONLY]
         ask(private_pool, pool)
         private_pool._idle.insert(0, first)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_idle_connections_to_it_are_dropped_too() -> None:
         assert private_pool.exchange(pool, ("PING",), until) == b"new"
 
 
-def test_a_connection_that_the_server_closed_is_not_written_to() -> None:
+def test_connection_that_the_server_closed_is_not_used() -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
@@ -100,7 +100,7 @@ def test_a_connection_that_the_server_closed_is_not_written_to() -> None:
         assert ask(private_pool, pool) == b"2"
 
 
-def test_a_reply_that_nobody_asked_for_is_nobodys() -> None:
+def test_reply_without_a_request_is_not_read_as_the_next_one() -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
@@ -110,7 +110,7 @@ def test_a_reply_that_nobody_asked_for_is_nobodys() -> None:
         assert ask(private_pool, pool) == b"2"
 
 
-def test_more_replies_than_requests_are_nobodys() -> None:
+def test_surplus_reply_is_not_read_as_the_next_one() -> None:
     with Peers(b"+1\r\n+late\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
@@ -119,7 +119,7 @@ def test_more_replies_than_requests_are_nobodys() -> None:
         assert ask(private_pool, pool) == b"2"
 
 
-def test_a_lane_that_is_forgotten_in_a_cycle_closes_its_connection() -> None:
+def test_pool_collected_in_a_reference_cycle_closes_its_connection() -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
@@ -132,7 +132,7 @@ def test_a_lane_that_is_forgotten_in_a_cycle_closes_its_connection() -> None:
         assert pool.ends[0].recv(1) == b""
 
 
-def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
+def test_sentinel_pool_with_a_new_master_is_followed() -> None:
     with Peers(b"+old\r\n", b"+old\r\n", host="old") as pool:
         private_pool = PrivatePool()
         pool.master_address = ("old", 6379)  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
 
 
 @pytest.mark.parametrize("change", MOVES, ids=name_of_move)
-def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], None]) -> None:
+def test_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], None]) -> None:
     with Peers(b"+old\r\n", b"+old\r\n", b"+old\r\n", host="old") as pool:
         private_pool = PrivatePool()
         assert [ask(private_pool, pool), ask(private_pool, pool)] == [b"old", b"old"]
@@ -157,7 +157,7 @@ def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], None]
         assert len(pool.ends) == 2
 
 
-def test_another_pool_is_followed() -> None:
+def test_replaced_pool_is_followed() -> None:
     with Peers(b"+old\r\n", b"+old\r\n") as pool, Peers(b"+new\r\n") as other:
         private_pool = PrivatePool()
         assert ask(private_pool, pool) == b"old"
@@ -165,7 +165,7 @@ def test_another_pool_is_followed() -> None:
         assert ask(private_pool, other) == b"new"
 
 
-def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() -> None:
+def test_pool_that_leads_elsewhere_while_a_connection_opens_is_followed() -> None:
     with Peers(b"+old\r\n", b"+old\r\n") as pool:
         usual = pool.opened
 
@@ -176,13 +176,13 @@ def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() 
 
         pool.opened = opened  # type: ignore[method-assign]
         private_pool = PrivatePool()
-        assert ask(private_pool, pool) == b"old"  # this request was on its way
+        assert ask(private_pool, pool) == b"old"  # this request was under way
         pool.opened, pool.script = usual, [b"+new\r\n"]  # type: ignore[method-assign]
 
         assert ask(private_pool, pool) == b"new"
 
 
-# What may have reached a server
+# What may have reached the server
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() 
     ],
     ids=repr,
 )
-def test_nothing_is_sent_where_no_connection_was_opened(error: BaseException) -> None:
+def test_nothing_counts_as_sent_if_no_connection_was_opened(error: BaseException) -> None:
     pool = Peers()
     pool.error = error
 
@@ -207,9 +207,9 @@ def test_nothing_is_sent_where_no_connection_was_opened(error: BaseException) ->
     assert not client_errors.was_sent(caught.value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("said", [b"", b"+half", b"what?\r\n"], ids=repr)
-def test_a_request_that_left_was_sent(said: bytes) -> None:
-    with Peers(said, socket_timeout=0.05) as pool:
+@pytest.mark.parametrize("reply", [b"", b"+half", b"what?\r\n"], ids=repr)
+def test_request_without_a_whole_reply_counts_as_sent(reply: bytes) -> None:
+    with Peers(reply, socket_timeout=0.05) as pool:
         with pytest.raises(client.RedisError) as caught:
             ask(PrivatePool(), pool)
 
@@ -217,27 +217,27 @@ def test_a_request_that_left_was_sent(said: bytes) -> None:
         assert client_errors.was_sent(caught.value)
 
 
-def test_a_request_that_broke_at_its_first_byte_counts_as_sent() -> None:
+def test_request_that_failed_at_its_first_byte_counts_as_sent() -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        wire = private_pool._take(pool)
+        connected = private_pool._usable(pool)
         pool.ends[0].close()
 
-        assert wire is not None
+        assert connected is not None
         with pytest.raises(client.ConnectionError) as caught:
-            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+            connected.exchange(b"PING\r\n", 1, time.monotonic() + 60)
 
         assert client_errors.was_sent(caught.value)
 
 
-def test_a_request_for_which_there_was_no_room_was_not_sent() -> None:
+def test_request_that_a_full_send_buffer_refused_counts_as_unsent() -> None:
     with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        wire = private_pool._take(pool)
-        assert wire is not None
-        filled = wire.connection._sock
+        connected = private_pool._usable(pool)
+        assert connected is not None
+        filled = connected.connection._sock
         filled.setblocking(False)
         with pytest.raises(BlockingIOError):
             while True:
@@ -245,12 +245,12 @@ def test_a_request_for_which_there_was_no_room_was_not_sent() -> None:
         filled.settimeout(None if timeouts.KNOWN else 0.05)
 
         with pytest.raises(client.TimeoutError) as caught:
-            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+            connected.exchange(b"PING\r\n", 1, time.monotonic() + 60)
 
         assert not client_errors.was_sent(caught.value)
 
 
-def test_a_part_of_a_request_counts_as_sent() -> None:
+def test_partly_sent_request_counts_as_sent() -> None:
     with Peers(b"+1\r\n", socket_timeout=0.05) as pool:
         private_pool = PrivatePool()
 
@@ -260,7 +260,7 @@ def test_a_part_of_a_request_counts_as_sent() -> None:
         assert client_errors.was_sent(caught.value)
 
 
-def test_the_callers_time_ends_the_wait_for_the_rest_of_a_reply() -> None:
+def test_wait_for_the_rest_of_a_reply_ends_with_the_callers_time() -> None:
     with Peers(b"$5\r\nab", socket_timeout=60) as pool:
         started = time.monotonic()
 
@@ -270,7 +270,7 @@ def test_the_callers_time_ends_the_wait_for_the_rest_of_a_reply() -> None:
         assert time.monotonic() < started + 4
 
 
-def test_who_opens_a_connection_in_little_time_limits_nobody_after(
+def test_time_left_for_opening_does_not_limit_later_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timeouts, "KNOWN", False)
@@ -283,31 +283,31 @@ def test_who_opens_a_connection_in_little_time_limits_nobody_after(
         connection = private_connection.opened(
             Silent, pool.connection_kwargs, time.monotonic() + 0.5
         )
-        wire = BlockingSocket(connection)
+        connected = BlockingSocket(connection)
 
         assert connection._sock.gettimeout() == 2
-        wire.close()
+        connected.close()
 
 
-def test_a_signal_handlers_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_signal_handler_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        wire = private_pool._take(pool)
-        assert wire is not None
+        connected = private_pool._usable(pool)
+        assert connected is not None
 
         class Interrupted:
             def send(self, data: bytes) -> int:
                 raise TimeoutError("the user's")
 
-        monkeypatch.setattr(wire, "_sock", Interrupted())
+        monkeypatch.setattr(connected, "_sock", Interrupted())
 
         with pytest.raises(TimeoutError, match="the user's"):
-            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+            connected.exchange(b"PING\r\n", 1, time.monotonic() + 60)
 
 
 class Late:
-    """A socket whose first wait ends too late, as after a signal handler that took long."""
+    """A socket whose first wait ends too late, as after a long signal handler."""
 
     def __init__(self, sock: Any, error: OSError) -> None:
         self._sock = sock
@@ -324,63 +324,63 @@ class Late:
 
 
 @pytest.mark.parametrize("seconds", [0.01, 60])
-def test_a_wait_that_ended_late_has_brought_what_came_meanwhile(
+def test_late_end_of_a_wait_returns_what_has_arrived(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        wire = private_pool._idle.pop()
-        looks: list[float] = []
-        look = wire._readable
+        connected = private_pool._idle.pop()
+        checks: list[float] = []
+        check = connected._readable
 
         def late(milliseconds: float) -> object:
-            looks.append(milliseconds)
-            return look(milliseconds) if len(looks) > 1 or not milliseconds else []
+            checks.append(milliseconds)
+            return check(milliseconds) if len(checks) > 1 or not milliseconds else []
 
         error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
         if seconds > 1 or not timeouts.KNOWN:
-            monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
-        monkeypatch.setattr(wire, "_readable", late)
+            monkeypatch.setattr(connected, "_sock", Late(connected._sock, error))
+        monkeypatch.setattr(connected, "_readable", late)
         pool.ends[0].sendall(b"+2\r\n")
 
-        assert wire.exchange(b"PING\r\n", 1, time.monotonic() + seconds) == [b"2"]
+        assert connected.exchange(b"PING\r\n", 1, time.monotonic() + seconds) == [b"2"]
 
 
-def test_a_wait_that_brought_nothing_ends_at_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_without_a_reply_ends_with_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        wire = private_pool._idle.pop()
+        connected = private_pool._idle.pop()
         error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
-        monkeypatch.setattr(wire, "_sock", Late(wire._sock, error))
+        monkeypatch.setattr(connected, "_sock", Late(connected._sock, error))
 
         with pytest.raises(client.TimeoutError):
-            wire.exchange(b"PING\r\n", 1, time.monotonic() + 60)
+            connected.exchange(b"PING\r\n", 1, time.monotonic() + 60)
 
 
-def test_our_connections_leave_texts_as_they_are_and_send_nothing_by_themselves() -> None:
+def test_private_connections_return_bytes_and_send_no_pings() -> None:
     with Peers(b"$2\r\n\xff\xfe\r\n", decode_responses=True, health_check_interval=1) as pool:
         private_pool = PrivatePool()
 
         assert ask(private_pool, pool) == b"\xff\xfe"
 
-        [wire] = private_pool._idle
-        assert wire.connection.others["decode_responses"] is False
-        assert wire.connection.health_check_interval == 0
+        [connected] = private_pool._idle
+        assert connected.connection.others["decode_responses"] is False
+        assert connected.connection.health_check_interval == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"protocol": 3}, {"protocol": "3"}], ids=str)
-@pytest.mark.parametrize("home", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])
-def test_whatever_a_client_is_told_our_connections_are_plain(
-    home: str, options: dict[str, Any]
+@pytest.mark.parametrize("package", ["redis", "redis.asyncio", "valkey", "valkey.asyncio"])
+def test_private_connections_are_plain_whatever_the_clients_options(
+    package: str, options: dict[str, Any]
 ) -> None:
-    kind = pytest.importorskip(home).Connection
+    kind = pytest.importorskip(package).Connection
     if options and not hasattr(kind(), "protocol"):
         pytest.skip("this client knows one protocol")
-    told = {"decode_responses": True, "health_check_interval": 0.2, "db": 3, **options}
+    parameters = {"decode_responses": True, "health_check_interval": 0.2, "db": 3, **options}
 
-    connection = private_connection.made(kind, told)
+    connection = private_connection.made(kind, parameters)
 
     assert (connection.db, connection.health_check_interval) == (3, 0)
     assert not connection.encoder.decode_responses

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redis_lock_decorators._io.transport.resp import (
-    DEEPEST,
-    LONGEST_LINE,
-    NOTHING,
-    Garbled,
+    INCOMPLETE,
+    MAX_DEPTH,
+    MAX_LINE,
+    ProtocolError,
     ReplyParser,
 )
 
@@ -29,7 +29,7 @@ def taken(*chunks: bytes) -> list[object]:
     replies, found = ReplyParser(Failed), []
     for chunk in chunks:
         replies.feed(chunk)
-        while (reply := replies.take()) is not NOTHING:
+        while (reply := replies.next_reply()) is not INCOMPLETE:
             found.append(reply)
     return found
 
@@ -76,11 +76,11 @@ def test_half_a_reply_is_left_over() -> None:
     replies = ReplyParser(Failed)
     replies.feed(b"+OK\r\n$3\r\nab")
 
-    assert replies.take() == b"OK"
-    assert replies.take() is NOTHING
+    assert replies.next_reply() == b"OK"
+    assert replies.next_reply() is INCOMPLETE
     assert replies
     replies.feed(b"c\r\n")
-    assert replies.take() == b"abc"
+    assert replies.next_reply() == b"abc"
     assert not replies
 
 
@@ -92,15 +92,15 @@ def test_half_a_reply_is_left_over() -> None:
         b":one\r\n",
         b"$three\r\nabc\r\n",
         b"*\r\n",
-        b"*1\r\n" * (DEEPEST + 1),
+        b"*1\r\n" * (MAX_DEPTH + 1),
         b"*1000000000\r\n",
-        b"+" + b"x" * LONGEST_LINE,
+        b"+" + b"x" * MAX_LINE,
         b"\x15\x03\x03\x00\x02\x02\r\n",
     ],
     ids=repr,
 )
 def test_what_is_no_reply_is_refused(garbage: bytes) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(ProtocolError):
         taken(garbage)
 
 

@@ -24,7 +24,7 @@ from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.transport import private_pool as private_pools
 from redis_lock_decorators._io.transport.origins import origin
-from redis_lock_decorators._io.transport.private_pool import KEPT, PrivatePool
+from redis_lock_decorators._io.transport.private_pool import MAX_IDLE, PrivatePool
 
 HELD = Scenes("_flow/held_claims")
 COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter")
@@ -529,7 +529,7 @@ def in_order(private_pool: PrivatePool, wires: list[Wire]) -> Callable[[], None]
     """A check: each connection is kept, once, or closed."""
 
     def check() -> None:
-        assert len(set(map(id, private_pool._idle))) == len(private_pool._idle) <= KEPT
+        assert len(set(map(id, private_pool._idle))) == len(private_pool._idle) <= MAX_IDLE
         assert all(wire.is_open is (wire in private_pool._idle) for wire in wires)
 
     return check

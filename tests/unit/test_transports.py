@@ -18,9 +18,8 @@ from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.requests import persist
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.transport import asyncio_client as transports
-from redis_lock_decorators._io.transport import batch, borrowed
-from redis_lock_decorators._io.transport.asyncio_client import PoolTransport
+from redis_lock_decorators._io.transport import asyncio_pool, batch, borrowed
+from redis_lock_decorators._io.transport.asyncio_pool import SPARE, PoolTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.exchange_watch import CHECK_INTERVAL
 
@@ -33,7 +32,7 @@ class Stream:
     def __init__(self) -> None:
         self.transport = self
         self.is_over = False
-        self.has_news = False
+        self.has_input = False
 
     def abort(self) -> None:
         self.is_over = True
@@ -137,9 +136,11 @@ class Pool:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
-    monkeypatch.setattr(borrowed, "_news", lambda stream: lambda milliseconds: stream.has_news)
+    monkeypatch.setattr(
+        borrowed, "_input_check", lambda stream: lambda milliseconds: stream.has_input
+    )
     use_clock(loop.time, monkeypatch)
-    for module in (transports, borrowed, batch):
+    for module in (asyncio_pool, borrowed, batch):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     loop.close()
@@ -158,7 +159,7 @@ class Way:
         self.transport = PoolTransport(self.batcher, pool, False)
 
     async def get(self) -> Any:
-        return await self.batcher.exchange(self.transport, GET, transports.monotonic() + 5)
+        return await self.batcher.exchange(self.transport, GET, asyncio_pool.monotonic() + 5)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
@@ -315,11 +316,11 @@ def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
         way = Way(pool)
         await way.get()
         closed = pool.all[0]._reader
-        closed.has_news = True
+        closed.has_input = True
         await way.get()
         assert closed.is_over
         assert pool.connects == 2
-        assert len(pool._in_use_connections) == (size >= transports.SPARE)
+        assert len(pool._in_use_connections) == (size >= SPARE)
 
     loop.run_until_complete(ask())
 
@@ -348,7 +349,7 @@ def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, si
             await asyncio.sleep(2)
         assert await way.get() == b"OK"
         assert pool.connects == 1
-        assert len(pool._in_use_connections) == (size >= transports.SPARE)
+        assert len(pool._in_use_connections) == (size >= SPARE)
 
     loop.run_until_complete(ask())
 

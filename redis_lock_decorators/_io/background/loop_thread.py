@@ -76,7 +76,7 @@ class LoopThread(BackgroundWorker):
 
     def port(self, port: Any) -> AsyncioPort:
         """The port on this event loop to the client of a blocking port."""
-        return self._ports.beside(port)
+        return self._ports.port_for(port)
 
     def _accept(self, function: Callable[[], object]) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""The ways from an event loop to a blocking client's server."""
+"""Requests to a blocking client's server from an event loop."""
 
 from __future__ import annotations
 
@@ -22,110 +22,110 @@ from redis_lock_decorators._io.transport.origins import Origin, origin
 
 T = TypeVar("T")
 
-#: What the thread of a blocking call is called.
+#: The name of the thread of a blocking call.
 CALL = f"{NAME} call"
-#: Seconds after which a connection that is being opened may never be.
+#: Seconds after which a connection that is still being opened may never be open.
 OVERDUE = 1.0
-#: The most connections that are being opened at once for one client.
-MOST_OPENINGS = 3
-#: Seconds after which one that is being opened is not counted any more.
+#: The most connections that are being opened at the same time for one client.
+MAX_OPENINGS = 3
+#: Seconds after which a connection that is still being opened no longer counts for that.
 FORGOTTEN = 2 * private_connection.PATIENCE
-#: Seconds for which the event loop itself waits for a connection, where no thread can.
+#: Seconds for which the event loop itself waits for a connection if no thread can be started.
 BRIEF = 0.5
 
 
 class ConnectionTransport:
-    """Over a connection of our own, opened when it is needed or a little before.
+    """A private connection, opened when it is first needed.
 
-    Requests leave at once, also while others are under way. A connection that is opened too late
-    for a request serves the next, and so does one whose reply came too late, unless another is
-    opened before: where the way is long, there may be no time for more.
+    Requests are sent immediately, also while others are under way. A connection that opens too
+    late for one request serves the next one, and so does a connection with a late reply unless
+    another one opens first: over a slow network there may be no time for more.
 
     Attributes:
-        pool: the client's, whose parameters connections are made with.
+        pool: the client's pool, whose parameters connections are opened with.
     """
 
     may_resend = False
 
     def __init__(self, pool: Any) -> None:
         self.pool = pool
-        self._exchanges: LoopConnection | None = None
+        self._connection: LoopConnection | None = None
         self._openings: dict[asyncio.Future[Any], float] = {}
         self._is_closed = False
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        data, exchanges = b"".join(map(packed, commands)), None
+        data, connection = b"".join(map(packed, commands)), None
         try:
             async with timeout(until - monotonic()):
-                exchanges = await self._opened()
-                replies = await exchanges.exchange(data, len(commands))
+                connection = await self._opened()
+                replies = await connection.exchange(data, len(commands))
         except asyncio.TimeoutError:
             failure = self.no_reply()
-            if exchanges is None:
+            if connection is None:
                 client_errors.unsent(failure)
             raise failure from None
         except Exception:
-            self._drop(exchanges)
+            self._drop(connection)
             raise
         if not all(map(client_errors.keeps_connection, replies)):
-            self._drop(exchanges)
+            self._drop(connection)
         return replies
 
     def no_reply(self) -> Exception:
         return client_errors.no_reply(self.pool)
 
     async def drop_idle_connections(self) -> None:
-        self._drop(self._exchanges)
+        self._drop(self._connection)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, also one that is being opened."""
         self._is_closed = True
-        self._drop(self._exchanges)
+        self._drop(self._connection)
 
-    def _drop(self, exchanges: LoopConnection | None) -> None:
-        if exchanges is not None:
-            exchanges.close()
-            if self._exchanges is exchanges:
-                self._exchanges = None
+    def _drop(self, connection: LoopConnection | None) -> None:
+        if connection is not None:
+            connection.close()
+            if self._connection is connection:
+                self._connection = None
 
     async def _opened(self) -> LoopConnection:
-        """A connection that answers, as far as is known."""
+        """A connection without an overdue reply."""
         if self._usable() is None and self._needs_another():
             self._open()
         while (usable := self._usable()) is None:
-            if self._exchanges is None and not self._openings:  # it leads elsewhere already
+            if self._connection is None and not self._openings:  # the pool leads elsewhere again
                 self._open()
             changes: list[asyncio.Future[Any]] = list(self._openings)
-            if self._exchanges is not None:
-                changes.append(self._exchanges.change)
+            if self._connection is not None:
+                changes.append(self._connection.change)
             await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
-            if self._exchanges is None and not self._openings:
+            if self._connection is None and not self._openings:
                 raise next(filter(None, map(_failure, changes)), self.no_reply())
         return usable
 
     def _usable(self) -> LoopConnection | None:
-        if self._exchanges is not None and not self._exchanges.serves(self.pool):
-            self._drop(self._exchanges)
-        return None if self._exchanges is None or self._exchanges.is_late else self._exchanges
+        if self._connection is not None and not self._connection.serves(self.pool):
+            self._drop(self._connection)
+        return None if self._connection is None or self._connection.is_late else self._connection
 
     def _needs_another(self) -> bool:
-        """Whether to open a connection beside those that are being opened.
+        """Whether to open a connection in addition to those that are being opened.
 
-        What hangs may lead to a server that is gone, where a new one would lead to its successor.
-        What hangs for longer than its time-outs, as in a user's hook, is not counted.
+        One that hangs may lead to a server that is gone, and a new one to the server that replaces
+        it. One that hangs for longer than its timeouts, as in a user's hook, does not count.
         """
         now = monotonic()
         last = max(self._openings.values(), default=-math.inf)
         counted = [began for began in self._openings.values() if now < began + FORGOTTEN]
-        return len(counted) < MOST_OPENINGS and now >= last + OVERDUE
+        return len(counted) < MAX_OPENINGS and now >= last + OVERDUE
 
     def _open(self) -> None:
         self._is_closed = False
-        opening = asyncio.ensure_future(self._connection())
+        opening = asyncio.ensure_future(self._connect())
         self._openings[opening] = monotonic()
-        opening.add_done_callback(self._take)
+        opening.add_done_callback(self._use)
 
-    async def _connection(self) -> tuple[Any, Origin]:
+    async def _connect(self) -> tuple[Any, Origin]:
         pool, leads_to = self.pool, origin(self.pool)
         connect = partial(private_connection.opened, pool.connection_class, pool.connection_kwargs)
         within = partial(connect, monotonic() + private_connection.PATIENCE)
@@ -134,23 +134,23 @@ class ConnectionTransport:
         except NoThread:
             return connect(monotonic() + BRIEF), leads_to
 
-    def _take(self, opening: asyncio.Future[Any]) -> None:
+    def _use(self, opening: asyncio.Future[Any]) -> None:
         self._openings.pop(opening, None)
         if opening.cancelled() or opening.exception() is not None:
             return
         connection, leads_to = opening.result()
-        if self._is_closed or (self._exchanges is not None and not self._exchanges.is_late):
+        if self._is_closed or (self._connection is not None and not self._connection.is_late):
             connection.disconnect()
             return
-        if self._exchanges is not None:
-            self._exchanges.retire()
-        self._exchanges = LoopConnection(connection, leads_to)
+        if self._connection is not None:
+            self._connection.retire()
+        self._connection = LoopConnection(connection, leads_to)
 
 
 class ThreadTransport:
-    """By a blocking client's own methods, on a thread of its own while that takes.
+    """A blocking client's own methods, called on a separate thread.
 
-    Never on two: where a call hangs, the next waits for it.
+    There is one call at a time per node: if it hangs, the next one waits for it.
     """
 
     may_resend = True
@@ -180,25 +180,25 @@ class ThreadTransport:
         await in_thread(partial(disconnect, self._client))
 
     def close(self) -> None:
-        """Nothing is open: connections are the client's."""
+        """Close nothing: all connections belong to the client."""
 
 
 class NoThread(RuntimeError):
-    """There are as many threads as the system allows, or the interpreter is going down."""
+    """The system allows no more threads, or the interpreter is shutting down."""
 
 
 async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | None = None) -> T:
-    """The result of a blocking call, made on a thread of its own.
+    """Make a blocking call on a separate thread and return its result.
 
-    If nobody waits for it any more, ``unwanted`` is called with it there.
+    If the caller was cancelled by then, ``unwanted`` is called with the result.
 
     Raises:
-        NoThread: none can be started, and there is no spare one.
+        NoThread: no thread can be started, and there is no spare one.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
-    def tell(value: T | None, error: BaseException | None) -> None:
+    def set_result(value: T | None, error: BaseException | None) -> None:
         if result.done():
             if value is not None and unwanted is not None:
                 unwanted(value)
@@ -214,22 +214,22 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
         except BaseException as error:
             failure = error
         try:
-            loop.call_soon_threadsafe(tell, value, failure)
-        except RuntimeError:  # the event loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(set_result, value, failure)
+        except RuntimeError:  # the event loop is closed, and its tasks with it
             if value is not None and unwanted is not None:
                 unwanted(value)
 
     try:
         threading.Thread(target=call, name=CALL, daemon=True).start()
     except RuntimeError as error:
-        place = here()
-        if place is None or not place.lend(CALL, call):
+        worker = here()
+        if worker is None or not worker.lend(CALL, call):
             raise NoThread(str(error)) from error
     return await result
 
 
 def _awaitable(error: BaseException) -> BaseException:
-    """The error as somebody can await it: a StopIteration would end the coroutine that does."""
+    """An error that a coroutine can raise; a StopIteration would only end it."""
     if not isinstance(error, StopIteration):
         return error
     found = client_errors.caused(RuntimeError(f"a hook raised {error!r}"), error)
@@ -237,5 +237,5 @@ def _awaitable(error: BaseException) -> BaseException:
 
 
 def _failure(work: asyncio.Future[Any]) -> BaseException | None:
-    """Why a work failed that has ended."""
+    """The error of work that has ended."""
     return asyncio.CancelledError() if work.cancelled() else work.exception()

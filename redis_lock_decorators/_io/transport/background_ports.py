@@ -20,22 +20,22 @@ from redis_lock_decorators._io.transport.batch import Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.subscriptions import thread_subscription
 
-#: Seconds for which a port that nobody asks for is kept, with its connection.
+#: Seconds after its last use when a port is closed, with its connection.
 UNUSED = 60.0
-#: Seconds between two looks for those, and for ports to clients that are gone.
-LOOK = 5.0
+#: Seconds between two checks for those, and for ports to clients that were garbage-collected.
+CHECK_INTERVAL = 5.0
 
 #: Calls a function after so many seconds.
 Later = Callable[[float, Callable[[], object]], object]
 
 
 def call_later(seconds: float, function: Callable[[], object]) -> object:
-    """Have the running event loop call a function, in no context of a user."""
+    """Call a function later on the running event loop, in an empty context."""
     return asyncio.get_running_loop().call_later(seconds, function, context=Context())
 
 
-class Direct(RequestBatcher):
-    """Where a connection takes requests while others are under way, none waits for another."""
+class DirectSender(RequestBatcher):
+    """Sends each request immediately: the connection accepts them while others are under way."""
 
     async def exchange(
         self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
@@ -47,12 +47,12 @@ class Direct(RequestBatcher):
 
 
 class BackgroundPort(AsyncioPort):
-    """The port to a blocking client, which it does not keep alive: who uses it here does."""
+    """A port to a blocking client, to which it refers weakly: its users keep the client alive."""
 
     __slots__ = ("_client",)
 
     def follow(self, client: Any) -> None:
-        """Use the pool that the client has now: a program may give it another."""
+        """Use the pool that the client has now: a program may replace it."""
         if isinstance(self._transport, ConnectionTransport):
             self._transport.pool = client.connection_pool
 
@@ -65,12 +65,12 @@ class BackgroundPort(AsyncioPort):
         self._client: Callable[[], Any]
         try:
             self._client = ref(client)
-        except TypeError:  # of a kind that cannot be referred to so
+        except TypeError:  # its class allows no weak references
             self._client = lambda: client
 
 
 class BackgroundPorts:
-    """A port to each client that is in use: each has a connection until nobody has asked for long.
+    """A port to each client in use; it has a connection until it was unused for long.
 
     Args:
         later: calls a function after so many seconds, on the running event loop.
@@ -79,46 +79,45 @@ class BackgroundPorts:
     def __init__(self, later: Later = call_later) -> None:
         self._ports: dict[int, tuple[BackgroundPort, float]] = {}
         self._later = later
-        self._is_watched = False
+        self._is_scheduled = False
 
-    def beside(self, port: Any) -> BackgroundPort:
+    def port_for(self, port: Any) -> BackgroundPort:
         """The port on the running event loop to the client of a blocking port."""
         number = id(port.client)
-        found = self._ports[number][0] if number in self._ports else beside(port)
-        if found.client is not port.client:  # one that is gone had the same place in memory
+        found = self._ports[number][0] if number in self._ports else new_port(port)
+        if found.client is not port.client:  # a former client had the same address in memory
             found.close()
-            found = beside(port)
+            found = new_port(port)
         found.follow(port.client)
         self._ports[number] = found, monotonic()
-        self._watch()
+        self._schedule_check()
         return found
 
     def close(self) -> None:
-        """Close all of them."""
         while self._ports:
             self._ports.popitem()[1][0].close()
 
-    def _watch(self) -> None:
-        """Look in a while for those that nobody needs any more."""
-        if not self._is_watched and self._ports:
-            self._is_watched = True
-            self._later(LOOK, self._look)
+    def _schedule_check(self) -> None:
+        """Schedule a check for ports that are no longer needed."""
+        if not self._is_scheduled and self._ports:
+            self._is_scheduled = True
+            self._later(CHECK_INTERVAL, self._check)
 
-    def _look(self) -> None:
-        self._is_watched = False
+    def _check(self) -> None:
+        self._is_scheduled = False
         now = monotonic()
         for number, (port, used) in list(self._ports.items()):
             if port.client is None or used < now - UNUSED:
                 del self._ports[number]
                 port.close()
-        self._watch()
+        self._schedule_check()
 
 
-def beside(port: BlockingPort) -> BackgroundPort:
+def new_port(port: BlockingPort) -> BackgroundPort:
     """A port on the running event loop to the client of a blocking port."""
     client = port.client
     client_state = ClientState(
-        client, RequestBatcher() if port.may_resend else Direct(), port.lease_loop
+        client, RequestBatcher() if port.may_resend else DirectSender(), port.lease_loop
     )
     client_state.serials = port.serials
     transport: Transport

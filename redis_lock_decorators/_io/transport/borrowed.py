@@ -1,4 +1,4 @@
-"""Connections of a client's pool while they are in our hands."""
+"""Connections borrowed from an asyncio client's pool."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.private_connection import once
 from redis_lock_decorators._io.transport.sockets import readable
 
-#: Seconds to wait for a pool whose connections are all in use, before one is made beside it.
+#: Seconds to wait for a pool with all connections in use, before one is opened outside of it.
 PATIENCE = 0.02
-#: The longest wait for a reply, in seconds: half of an outage, so that there is time for another
-#: try on another connection.
+#: The longest wait for a reply, in seconds: half of an outage, which leaves time for another
+#: attempt on another connection.
 SILENCE = OUTAGE / 2
 
 
 class BorrowedConnection:
-    """A connection without time-outs of its own; what was changed on it is undone at the end.
+    """A connection without timeouts of its own; they are restored when it is returned.
 
     Args:
-        pool: where it belongs; None if it was made beside the pool.
+        pool: the pool that owns it; None if it was opened outside of the pool.
     """
 
-    __slots__ = ("_look", "_looked_at", "_pool", "_socket_timeout", "connection")
+    __slots__ = ("_has_input", "_pool", "_socket_timeout", "_writer", "connection")
 
     def __init__(self, connection: Any, pool: Any) -> None:
         self.connection = connection
         self._pool = pool
         self._socket_timeout = connection.socket_timeout
-        self._looked_at: Any = None
-        self._look: Callable[[float], object]
+        self._writer: Any = None  # the one that _has_input checks
+        self._has_input: Callable[[float], object]
         connection.socket_timeout = None
 
     @property
-    def is_of_pool(self) -> bool:
+    def is_pooled(self) -> bool:
         """Whether the pool closes it with the client."""
         return self._pool is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed on our side, by the client, unless we did that."""
+        """Whether it was closed on this side: by the client, unless ``abort`` was called."""
         return self.connection._reader is None
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for a reply: the client's own time-out, or less."""
+        """Seconds to wait for a reply: the client's own timeout, or less."""
         return min(self._socket_timeout or SILENCE, SILENCE)
 
     def is_usable(self) -> bool:
-        """Whether a request may leave on it, though it was idle.
+        """Whether a request may be sent on it after it was idle.
 
-        Not if either side closed it, or the client wants to, or its pool has learnt of another
-        master.
+        Not if either side closed it, if the client wants to reconnect, or if its pool has found
+        another master.
         """
         connection, pool = self.connection, self._pool
         reader, writer = connection._reader, connection._writer
@@ -66,18 +66,18 @@ class BorrowedConnection:
         master = getattr(pool, "master_address", None)
         if master is not None and master != (connection.host, connection.port):
             return False
-        if self._has_news(writer):
+        if self._has_unread_input(writer):
             return False
-        is_unwanted = getattr(connection, "should_reconnect", None)
-        return is_unwanted is None or not is_unwanted()
+        should_reconnect = getattr(connection, "should_reconnect", None)
+        return should_reconnect is None or not should_reconnect()
 
-    def spoil(self) -> None:
-        """Close it at once, whatever is under way on it and however the caller is interrupted."""
+    def abort(self) -> None:
+        """Close it in one step, whatever uses it and wherever the caller is interrupted."""
         abort(self.connection)
         self._restore()
 
-    async def end(self) -> None:
-        """Give it back to its pool; may be called again if it was interrupted."""
+    async def give_back(self) -> None:
+        """Return it to its pool; may be called again after an interrupt."""
         connection, pool = self.connection, self._pool
         writer = connection._writer
         if pool is None or (writer is not None and writer.is_closing()):
@@ -86,14 +86,14 @@ class BorrowedConnection:
         if pool is not None and connection in getattr(pool, "_in_use_connections", (connection,)):
             await pool.release(connection)
 
-    def _has_news(self, writer: Any) -> bool:
-        """Whether there is something to read, though no reply is due: its end.
+    def _has_unread_input(self, writer: Any) -> bool:
+        """Whether there is input though no reply is due, as when the server has closed it.
 
-        An event loop that was blocked, if only since the last reply, has not seen that.
+        An event loop that was blocked, even only since the last reply, has not read that yet.
         """
-        if writer is not self._looked_at:
-            self._looked_at, self._look = writer, _news(writer)
-        return bool(self._look(0))
+        if writer is not self._writer:
+            self._writer, self._has_input = writer, _input_check(writer)
+        return bool(self._has_input(0))
 
     def _restore(self) -> None:
         if self.connection.socket_timeout is None:
@@ -101,17 +101,20 @@ class BorrowedConnection:
 
 
 async def borrow(pool: Any, name: tuple[str, ...], until: float) -> BorrowedConnection:
-    """A connection of the pool, or one beside it if all are in use: maybe until we let go.
+    """Borrow a connection of the pool; opens one outside of it if all are in use.
 
-    ``name`` is what the pool wants to be told. The caller sees to it that this ends at ``until``.
+    They may be in use until the lock is released. The caller enforces ``until``.
+
+    Args:
+        name: the command's name, where the pool requires it.
     """
     left = until - monotonic()
-    has_some = getattr(pool, "can_get_connection", None)
-    if has_some is not None and not has_some():
+    can_get = getattr(pool, "can_get_connection", None)
+    if can_get is not None and not can_get():
         left = min(left, PATIENCE)
     try:
-        async with timeout(left / 2):  # it may still be used up by then
-            with _tried_once(pool):
+        async with timeout(left / 2):  # other tasks may take all of them in the meantime
+            with _without_retries(pool):
                 return BorrowedConnection(await pool.get_connection(*name), pool)
     except asyncio.TimeoutError:
         pass
@@ -119,15 +122,15 @@ async def borrow(pool: Any, name: tuple[str, ...], until: float) -> BorrowedConn
         if not client_errors.is_used_up(error):
             failure = client_errors.meant(pool, error)
             raise failure from failure.__cause__
-    return BorrowedConnection(await _beside(pool), None)
+    return BorrowedConnection(await _opened_outside(pool), None)
 
 
 @contextlib.contextmanager
-def _tried_once(pool: Any) -> Iterator[None]:
-    """Have the pool open its next connection or fail, where it would try again for seconds.
+def _without_retries(pool: Any) -> Iterator[None]:
+    """Have the pool open its next connection in one attempt, instead of retrying for seconds.
 
-    Its client may bear with that. Here it is not known then why no reply comes, and who waits for
-    nothing would wait.
+    Otherwise the reason for the missing reply is unknown here, and an acquisition that must not
+    wait would wait.
     """
     connection = _next(pool)
     if connection is None or connection._reader is not None or not hasattr(connection, "retry"):
@@ -141,7 +144,7 @@ def _tried_once(pool: Any) -> Iterator[None]:
 
 
 def _next(pool: Any) -> Any:
-    """The connection that the pool will most likely give, made now if it has none."""
+    """The connection that the pool will most likely return, created now if it has none."""
     idle, make = (
         getattr(pool, name, None) for name in ("_available_connections", "make_connection")
     )
@@ -151,7 +154,7 @@ def _next(pool: Any) -> Any:
 
 
 def abort(connection: Any) -> None:
-    """Close a connection at once: whoever reads or writes on it fails."""
+    """Close a connection in one step; tasks that read or write on it fail."""
     writer = connection._writer
     if writer is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
@@ -159,21 +162,21 @@ def abort(connection: Any) -> None:
 
 
 def fail_waiting(connection: Any) -> None:
-    """Tell whoever reads or writes on a connection that it is closed.
+    """Notify tasks that read or write on a connection that it is closed.
 
-    Its transport does so by one call of the event loop, which an exception from outside may cut
-    off; who is told twice takes no notice.
+    Its transport does so by a callback of the event loop, which a signal handler's exception may
+    lose. A second notification has no effect.
     """
     writer = connection._writer
     find = None if writer is None else getattr(writer.transport, "get_protocol", None)
-    protocol = None if find is None else find()  # None: it was told
+    protocol = None if find is None else find()  # None: it was notified
     if protocol is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             protocol.connection_lost(None)
 
 
-def _news(writer: Any) -> Callable[[float], object]:
-    """A look for something to read, past the event loop."""
+def _input_check(writer: Any) -> Callable[[float], object]:
+    """A function that waits some milliseconds for input, without the event loop."""
     plain = writer.get_extra_info("socket")
     if plain is None:
         return lambda milliseconds: False
@@ -182,7 +185,7 @@ def _news(writer: Any) -> Callable[[float], object]:
     return readable(plain)
 
 
-async def _beside(pool: Any) -> Any:
+async def _opened_outside(pool: Any) -> Any:
     connection = pool.connection_class(**pool.connection_kwargs)
     try:
         if hasattr(connection, "retry"):

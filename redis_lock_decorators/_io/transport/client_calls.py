@@ -1,4 +1,4 @@
-"""Requests by a blocking client's own methods: of a cluster's, or of one that somebody wrapped."""
+"""Requests by a blocking client's own methods: of a cluster client, or of a wrapped one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from redis_lock_decorators._io.transport.encoding import encoded
 def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Send commands together and return their replies; an error reply is an item.
 
-    If a server replies that it is not the one to ask, the client's idle connections are dropped:
-    after a failover behind one address, new ones may reach the one that is.
+    If a server replies that it is not the master, the client's idle connections are dropped: after
+    a failover behind one address, new connections may reach the new master.
     """
     replies = [_one(client, commands[0])] if len(commands) == 1 else _many(client, commands)
     if any(map(client_errors.is_elsewhere, replies)):

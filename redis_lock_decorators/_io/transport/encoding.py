@@ -1,4 +1,4 @@
-"""Commands as bytes."""
+"""Commands in the Redis protocol."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-#: What stands before a word, by its length; longer words have theirs made.
+#: The header of a word, by the length of the word in bytes.
 HEADS = tuple([b"$%d" % length for length in range(256)])
-#: The beginning of a request is remembered if it names so many keys at most: one lock's, not those
-#: of many leases that are renewed together.
+#: The first words of a request (script, number of keys, keys) are cached for so many keys at most:
+#: those of one lock, not those of many leases that are renewed together.
 FEW_KEYS = 4
-#: So many of them: two for each lock.
-MOST_HEADS = 1024
+#: The size of that cache: two entries per lock.
+MAX_CACHED = 1024
 
 
 def check(command: tuple[Any, ...]) -> None:
-    """Make sure that a command can be written, so that no other fails that travels with it.
+    """Check that a command can be encoded, so that it cannot fail the others of its batch.
 
     Raises:
-        UnicodeEncodeError: a word is no valid text.
+        UnicodeEncodeError: a word contains a lone surrogate.
     """
-    # The keys of a script are bytes, and what stands before them is ours.
+    # The keys of a script are bytes, and the words before them are our own.
     words = command[3 + command[2] :] if command[0] == "EVALSHA" else command
     for word in words:
         kind = type(word)
@@ -30,27 +30,27 @@ def check(command: tuple[Any, ...]) -> None:
 
 
 def encoded(command: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A command whose texts after the verb are in UTF-8, whatever the client's ``encoding``.
+    """A command with its texts after the verb in UTF-8, whatever the client's ``encoding``.
 
-    Clients of clusters do sums with numbers, so these stay.
+    Numbers remain, because cluster clients compute with them.
     """
     verb, *words = command
     return (verb, *[word.encode() if isinstance(word, str) else word for word in words])
 
 
 def packed(command: tuple[Any, ...]) -> bytes:
-    """A command in the Redis protocol, in UTF-8 whatever the client's ``encoding``.
+    """The bytes of a command, in UTF-8 whatever the client's ``encoding``.
 
-    Connections can do it themselves, in four times the time.
+    redis-py's connections can do this too, in four times the time.
     """
     if command[0] != "EVALSHA" or command[2] > FEW_KEYS:
-        return b"*%d\r\n%b" % (len(command), _written(command))
-    same = 3 + command[2]  # as in other requests for that lock: script, number of keys, keys
-    head = _written_before(command[:same])
-    return b"*%d\r\n%b%b" % (len(command), head, _written(command[same:]))
+        return b"*%d\r\n%b" % (len(command), _encoded_words(command))
+    args = 3 + command[2]
+    head = _cached_words(command[:args])
+    return b"*%d\r\n%b%b" % (len(command), head, _encoded_words(command[args:]))
 
 
-def _written(words: Iterable[Any]) -> bytes:
+def _encoded_words(words: Iterable[Any]) -> bytes:
     lines = []
     for word in words:
         data = word if type(word) is bytes else str(word).encode()
@@ -61,11 +61,11 @@ def _written(words: Iterable[Any]) -> bytes:
     return b"\r\n".join(lines)
 
 
-_written_before = lru_cache(maxsize=MOST_HEADS)(_written)
+_cached_words = lru_cache(maxsize=MAX_CACHED)(_encoded_words)
 
 
 def words_of(data: bytes) -> list[bytes]:
-    """The words of a command in the Redis protocol."""
+    """The words of an encoded command."""
     found, rest = [], data.partition(b"\r\n")[2]
     while rest:
         head, _, rest = rest.partition(b"\r\n")

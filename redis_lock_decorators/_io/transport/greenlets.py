@@ -1,4 +1,4 @@
-"""The ways from works that are greenlets to a blocking client's server."""
+"""Requests to a blocking client's server from background work in greenlets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.transport.subscriptions import (
-    LeadsThere,
-    lookout,
+    FollowsPool,
+    pool_check,
     subscription_connection,
 )
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that a work waits for words before it looks whether it is to end.
-GLANCE = 0.25
-#: Seconds between two looks for words where waiting for them would stop all greenlets.
-LOOK = 0.005
+#: Seconds of one wait for a message; after each, the subscription checks whether it was closed.
+WAIT = 0.25
+#: Seconds between two polls for messages if waiting for them would block all greenlets.
+POLL_INTERVAL = 0.005
 
 
 class GreenletPort:
-    """A blocking client as works in the background see it: others go on while it is waited for."""
+    """A blocking client for background work; other greenlets run while one waits for it."""
 
     def __init__(self, port: BlockingPort, loop_thread: GreenletWorker) -> None:
         self._port = port
@@ -57,53 +57,54 @@ class GreenletPort:
             return [await works[0]]
         found: dict[int, T] = {}
 
-        async def one(place: int, work: Awaitable[T]) -> None:
-            found[place] = await work
+        async def one(number: int, work: Awaitable[T]) -> None:
+            found[number] = await work
 
-        workers = [self._loop_thread.worker(one(place, work)) for place, work in enumerate(works)]
+        workers = [self._loop_thread.worker(one(number, work)) for number, work in enumerate(works)]
         with self._loop_thread.aside():
             for worker in workers:
                 if worker is not None:
                     worker.join()
         if len(found) < len(works):
             raise RuntimeError("some of the requests could not be made")
-        return [found[place] for place in range(len(works))]
+        return [found[number] for number in range(len(works))]
 
     async def subscription(self, key: bytes) -> Subscription:
-        leads_there = lookout(self._port.client)
+        follows_pool = pool_check(self._port.client)
         with self._loop_thread.aside():
             connection = subscription_connection(self._port.client, key)
-        return GreenletSubscription(connection, self._loop_thread, leads_there)
+        return GreenletSubscription(connection, self._loop_thread, follows_pool)
 
 
 class GreenletSubscription:
-    """Over a blocking connection that a work waits for."""
+    """A subscription over a blocking connection."""
 
     def __init__(
-        self, connection: Any, loop_thread: GreenletWorker, leads_there: LeadsThere = bool
+        self, connection: Any, loop_thread: GreenletWorker, follows_pool: FollowsPool = bool
     ) -> None:
         self._connection = connection
         self._loop_thread = loop_thread
-        self._leads_there = leads_there
+        self._follows_pool = follows_pool
         self._is_closed = False
-        home = type(connection._sock).__module__
-        self._stops_all = home.partition(".")[0] in ("socket", "ssl")
+        module = type(connection._sock).__module__
+        # The standard library's own sockets, not monkey-patched ones.
+        self._blocks_all = module.partition(".")[0] in ("socket", "ssl")
 
     async def send(self, *command: Any) -> None:
-        if not self._leads_there(self._connection):
+        if not self._follows_pool(self._connection):
             self.abort()
             return
         with self._loop_thread.aside():
             self._connection.send_command(*command)
 
-    async def receive(self, tell: Callable[[Any], None]) -> None:
+    async def receive(self, on_reply: Callable[[Any], None]) -> None:
         try:
             while not self._is_closed:
                 with self._loop_thread.aside():
-                    replies = [self._reply()] if self._is_there() else []
+                    replies = [self._reply()] if self._has_input() else []
                 for reply in replies:
                     if not self._is_closed:
-                        tell(reply)
+                        on_reply(reply)
         except Exception:
             if not self._is_closed:
                 raise
@@ -119,7 +120,7 @@ class GreenletSubscription:
         self._is_closed = True
 
     def _reply(self) -> Any:
-        """The next reply; an error that the server replied with is one too."""
+        """The next reply or error reply."""
         try:
             return self._connection.read_response()
         except Exception as error:
@@ -127,11 +128,11 @@ class GreenletSubscription:
                 raise
             return error
 
-    def _is_there(self) -> bool:
-        """Whether there is something to read, after a while."""
-        if not self._stops_all:
-            return bool(self._connection.can_read(timeout=GLANCE))
+    def _has_input(self) -> bool:
+        """Wait a little for input; returns whether there is some."""
+        if not self._blocks_all:
+            return bool(self._connection.can_read(timeout=WAIT))
         if self._connection.can_read(timeout=0):
             return True
-        Gate().wait(LOOK)
+        Gate().wait(POLL_INTERVAL)
         return False

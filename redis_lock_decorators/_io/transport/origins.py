@@ -1,8 +1,8 @@
-"""Where a pool's connections lead now: what connections of our own beside it have to follow.
+"""Where a pool's connections lead now, so that private connections can follow it.
 
-A pool closes its own connections when its client is closed, or told to connect anew, as after a
-failover to another address. It knows nothing of ours, and tells nobody, so its methods that drop
-connections are noted when they are called.
+A pool closes its own connections when its client is closed or has to reconnect, as after a
+failover to another address. It does not know the private connections and reports nothing, so the
+calls of its methods that drop connections are recorded.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
-#: A pool since it last dropped its connections, and the address that it connects to.
+#: The pool's era (see ``_Watch``), and the address to which it connects.
 Origin = tuple[object, ...]
 
 
 class _Watch:
-    """What is known of a pool.
+    """A record of a pool's calls.
 
     Attributes:
-        era: another object after each time that the pool dropped connections.
+        era: replaced by a new object each time that the pool drops its connections.
     """
 
     __slots__ = ("era",)
@@ -28,19 +28,19 @@ class _Watch:
 
 
 def origin(pool: Any) -> Origin:
-    """Where a blocking client's pool leads: another one, or after it dropped its own, differs."""
+    """Where a blocking client's pool leads; changes with the pool and when it drops connections."""
     watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
     era = watch.era if watch is not None else _watched(pool)
     return era, *_address(pool)
 
 
 def task_origin(pool: Any) -> Origin:
-    """The same for an asyncio client's pool, of which nobody knows whether it dropped its own."""
+    """The same for an asyncio client's pool, whose dropped connections are not recorded."""
     return pool, *_address(pool)
 
 
 def is_elsewhere(connection: Any, pool: Any) -> bool:
-    """Whether a Sentinel pool has learned of another master since the connection was opened."""
+    """Whether a Sentinel pool has found another master since the connection was opened."""
     master = getattr(pool, "master_address", None)
     return master is not None and (connection.host, connection.port) != master
 
@@ -51,33 +51,33 @@ def _address(pool: Any) -> Origin:
 
 
 def _watched(pool: Any) -> object:
-    """The era of a pool whose methods are noted from now on; the pool itself where none can be."""
+    """Record a pool's calls from now on; returns its era, or the pool itself if that fails."""
     try:
         methods = vars(pool)
-        new = _noted(pool, "disconnect", _Watch())
+        new = _recorded(pool, "disconnect", _Watch())
         found = methods.setdefault("disconnect", new)  # another thread may be first
-        if not hasattr(found, "lock_watch"):  # somebody's own
+        if not hasattr(found, "lock_watch"):  # set by the program
             found = methods["disconnect"] = new
         watch: _Watch = found.lock_watch
-        methods["reset"] = _noted(pool, "reset", watch)
+        methods["reset"] = _recorded(pool, "reset", watch)
     except (AttributeError, TypeError):
         return pool
     return watch.era
 
 
-def _noted(pool: Any, name: str, watch: _Watch) -> Any:
-    """A pool's method whose calls are noted.
+def _recorded(pool: Any, name: str, watch: _Watch) -> Any:
+    """A pool's method, wrapped so that its calls are recorded.
 
-    It refers to its pool, as bound methods do: a client may call it when both are being collected,
-    and nothing that is weak leads anywhere then.
+    It refers to the pool strongly, as bound methods do: a client may call it while both are being
+    garbage-collected, when weak references are already dead.
     """
     usual = getattr(pool, name)
 
     @wraps(usual)
-    def noted(*args: Any, **options: Any) -> Any:
+    def recorded(*args: Any, **options: Any) -> Any:
         watch.era = object()
         return usual(*args, **options)
 
-    found: Any = noted
+    found: Any = recorded
     found.lock_watch = watch
     return found

@@ -1,4 +1,4 @@
-"""Connections of our own, made like those of a client."""
+"""Private connections, made like those of a client's pool."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from redis_lock_decorators._flow.requests import OUTAGE
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 
-#: The longest wait for a reply, in seconds: half of an outage, so that there is time for another
-#: try on another connection.
+#: The longest wait for a reply, in seconds: half of an outage, which leaves time for another
+#: attempt on another connection.
 PATIENCE = OUTAGE / 2
-#: What redis-py 8 adds to be told of maintenance; it needs RESP3 and a pool.
-_OTHERS = ("maint_", "orig_", "oss_cluster_maint_")
-#: What redis-py tells the server about itself, in a round trip each.
-_INTRODUCTION = ("driver_info", "lib_name", "lib_version")
+#: The parameters of redis-py 8 for maintenance notifications, which need RESP3 and a pool.
+_MAINTENANCE = ("maint_", "orig_", "oss_cluster_maint_")
+#: What redis-py sends to the server about itself, in one round trip each.
+_CLIENT_INFO = ("driver_info", "lib_name", "lib_version")
 
 
 def made(kind: Any, parameters: dict[str, Any]) -> Any:
-    """A connection like those of a pool, not opened yet.
+    """A connection like those of a pool, not open yet.
 
-    In RESP2, where messages are plain replies and opening takes a round trip less; texts stay
-    bytes, for what lies in a key may be no text; and it never sends a PING by itself, whose reply
-    would be read as another's. To open it is tried once.
+    It uses RESP2, where messages are plain replies and opening takes one round trip less. Texts
+    remain bytes, because a key's value may be no text. It never sends a PING on its own, whose
+    reply would be read as that of another command. Opening it is attempted once.
     """
-    own = {name: value for name, value in parameters.items() if not name.startswith(_OTHERS)}
+    own = {name: value for name, value in parameters.items() if not name.startswith(_MAINTENANCE)}
     own["decode_responses"] = False
     try:
         connection = kind(**{**own, "protocol": 2})
     except TypeError:  # before redis-py 5 there was no other
         connection = kind(**own)
     connection.health_check_interval = 0
-    for fact in _INTRODUCTION:
-        if hasattr(connection, fact):
-            setattr(connection, fact, None)
+    for name in _CLIENT_INFO:
+        if hasattr(connection, name):
+            setattr(connection, name, None)
     if hasattr(connection, "retry"):  # not before redis-py 4
         connection.retry = once(connection)
     return connection
 
 
 def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
-    """A connection like those of a pool, of a blocking client, opened by ``until``.
+    """A connection like those of a blocking client's pool, opened by ``until`` in one attempt.
 
-    It is tried once. The error of one that cannot be opened is marked: no request has left.
+    If that fails, the error is marked as unsent: no request was sent.
     """
     connection = made(kind, parameters)
     patience = min(connection.socket_timeout or PATIENCE, PATIENCE)
@@ -65,7 +65,7 @@ def _limit(connection: Any, seconds: float) -> None:
 
 
 def once(connection: Any) -> Any:
-    """A policy to try but once: flows try again, and know for how long."""
+    """A retry policy of one attempt: the flows retry, and know for how long."""
     is_async = inspect.iscoroutinefunction(connection.connect)
     retry = client_errors.part_of(connection, "asyncio.retry" if is_async else "retry")
     return retry.Retry(client_errors.part_of(connection, "backoff").NoBackoff(), 0)

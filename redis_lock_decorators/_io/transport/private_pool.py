@@ -1,9 +1,9 @@
-"""Connections of our own to a client's server.
+"""Private connections to a blocking client's server.
 
-Beside the client's pool, for three reasons: a lock is let go even while the work holds all of the
-pool's connections; a request ends when the caller's wait ends, whatever time-outs and retries
-the client has; and a connection whose exchange was interrupted is dropped, so that its late
-reply is never read as another command's.
+They are separate from the client's pool for three reasons: a lock can be released while the work
+uses all of the pool's connections; a request ends when its caller's time ends, whatever timeouts
+and retries the client has; and a connection is closed if its exchange was interrupted, so that the
+late reply is never read as that of another command.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
-#: Idle connections kept; more are open only while that many requests are under way.
-KEPT = 16
+#: The most idle connections. More than these are open only while that many requests are under way.
+MAX_IDLE = 16
 
 
 class PrivatePool:
@@ -27,7 +27,7 @@ class PrivatePool:
     __slots__ = ("_idle",)
 
     def __init__(self) -> None:
-        self._idle: list[BlockingSocket] = []
+        self._idle: list[BlockingSocket] = []  #: any thread: append and pop are atomic
 
     def exchange(self, pool: Any, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply; raise the client's TimeoutError at ``until``."""
@@ -39,24 +39,24 @@ class PrivatePool:
     def exchange_all(
         self, pool: Any, commands: Sequence[tuple[Any, ...]], until: float
     ) -> list[Any]:
-        """The same for commands one after the other; an error reply is an item."""
+        """The same for several commands, sent together; an error reply is an item."""
         return self._send_batch(pool, b"".join(map(packed, commands)), len(commands), until)
 
     def _send_batch(self, pool: Any, data: bytes, count: int, until: float) -> list[Any]:
-        wire = self._take(pool) or connected(pool, until)
+        socket = self._usable(pool) or connected(pool, until)
         try:
-            replies = wire.exchange(data, count, until)
+            replies = socket.exchange(data, count, until)
         except BaseException:
-            wire.close()
+            socket.close()
             self.drop()
             raise
         if not all(map(client_errors.keeps_connection, replies)):
-            wire.close()
+            socket.close()
             self.drop()
-        elif len(self._idle) < KEPT:
-            self._idle.append(wire)
+        elif len(self._idle) < MAX_IDLE:
+            self._idle.append(socket)
         else:
-            wire.close()
+            socket.close()
         return replies
 
     def drop(self) -> None:
@@ -64,30 +64,30 @@ class PrivatePool:
         while True:
             try:
                 self._idle.pop().close()
-            except IndexError:  # also where another thread took the last one
+            except IndexError:  # also if another thread took the last one
                 return
 
-    def _take(self, pool: Any) -> BlockingSocket | None:
-        """An idle connection that is in order, to where the client's pool leads now.
+    def _usable(self, pool: Any) -> BlockingSocket | None:
+        """An idle connection that is in order, and leads where the client's pool does now.
 
-        A request that left over a stale one may or may not have been done; so we look first.
+        It is checked first: the outcome of a request sent over a stale connection is unknown.
         """
         while True:
             try:
-                wire = self._idle.pop()
-            except IndexError:  # also where another thread took the last one
+                socket = self._idle.pop()
+            except IndexError:  # also if another thread took the last one
                 return None
             if (
-                not wire.is_stale()
-                and wire.origin == origin(pool)
-                and not is_elsewhere(wire.connection, pool)
+                not socket.is_stale()
+                and socket.origin == origin(pool)
+                and not is_elsewhere(socket.connection, pool)
             ):
-                return wire
-            wire.close()
+                return socket
+            socket.close()
 
 
 def connected(pool: Any, until: float) -> BlockingSocket:
     """A new connection like those of a pool, opened by ``until``."""
-    leads_to = origin(pool)  # before it is opened: what is dropped meanwhile may be where it leads
+    leads_to = origin(pool)  # before it is opened: the pool may lead elsewhere by the time it is
     opened = private_connection.opened(pool.connection_class, pool.connection_kwargs, until)
     return BlockingSocket(opened, leads_to)

@@ -1,29 +1,29 @@
-"""Replies in RESP2: bytes are fed as they come, and only whole replies are given."""
+"""A parser of RESP2 replies, which is fed bytes as they arrive and returns complete replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-#: What is given while the next reply is not whole.
-NOTHING = object()
-#: Of a longer line than this, in bytes, or a deeper reply, nobody asked for the rest.
-LONGEST_LINE = 65536
-DEEPEST = 8
-#: No reply to us has more items than this; each look at one that is half there begins anew.
-MOST_ITEMS = 10_000
+#: What ``next_reply`` returns until the next reply is complete.
+INCOMPLETE = object()
+#: A longer line, in bytes, or a more deeply nested array is no reply to any of our requests.
+MAX_LINE = 65536
+MAX_DEPTH = 8
+#: No reply to our requests has more items. An incomplete array is parsed again from its start.
+MAX_ITEMS = 10_000
 
 _TEXT, _ERROR, _NUMBER, _STRING, _ARRAY = b"+-:$*"
 
 
-class Garbled(Exception):
-    """The bytes are no reply."""
+class ProtocolError(Exception):
+    """The bytes are no RESP2 reply."""
 
 
 class ReplyParser:
-    """Takes replies from bytes, however those are cut.
+    """Parses replies from bytes, wherever these are cut.
 
-    Texts are bytes, and error replies are what ``failed`` makes of their sentences.
+    Texts are returned as bytes, and error replies as what ``failed`` makes of their texts.
     """
 
     __slots__ = ("_at", "_data", "_failed")
@@ -34,49 +34,48 @@ class ReplyParser:
         self._at = 0
 
     def __bool__(self) -> bool:
-        """Whether there are bytes that are not taken."""
+        """Whether there are bytes that no reply has used."""
         return len(self._data) > self._at
 
     def feed(self, data: bytes) -> None:
-        """Add bytes."""
         if self._at == len(self._data):
             self._data, self._at = data, 0
             return
-        # Only the reply that is being awaited comes in parts: others are taken at once.
+        # Only the last reply can be incomplete: those before it have been returned.
         rest = self._data
         if type(rest) is bytes or self._at:
             rest = bytearray(rest[self._at :])
         rest += data
         self._data, self._at = rest, 0
 
-    def take(self) -> Any:
-        """The next reply, or ``NOTHING`` until it is whole.
+    def next_reply(self) -> Any:
+        """The next reply, or ``INCOMPLETE``.
 
         Raises:
-            Garbled: it is no reply, and what follows it is none.
+            ProtocolError: the bytes are no reply; nothing after them can be parsed.
         """
         if self._at == len(self._data):
-            return NOTHING
+            return INCOMPLETE
         try:
-            reply, self._at = self._reply(self._at, DEEPEST)
-        except _Half:
-            return NOTHING
+            reply, self._at = self._reply(self._at, MAX_DEPTH)
+        except _Incomplete:
+            return INCOMPLETE
         except ValueError as error:
-            raise Garbled(str(error)) from None
+            raise ProtocolError(str(error)) from None
         return reply
 
     def _reply(self, start: int, depth: int) -> tuple[Any, int]:
         data = self._data
-        stop = data.find(b"\r\n", start, start + LONGEST_LINE)
+        stop = data.find(b"\r\n", start, start + MAX_LINE)
         if stop < 0:
-            raise _half(len(data) - start < LONGEST_LINE)
+            raise _incomplete_line(len(data) - start)
         kind, line, end = data[start], data[start + 1 : stop], stop + 2
-        if kind == _STRING:  # here, for there is no more frequent call
+        if kind == _STRING:  # inlined: the most frequent kind
             stop = end + int(line)
             if stop < end:
                 return None, end
             if len(data) < stop + 2:
-                raise _half(True)
+                raise _Incomplete
             return bytes(data[end:stop]), stop + 2
         if kind == _NUMBER:
             return int(line), end
@@ -96,7 +95,7 @@ class ReplyParser:
     def _array(self, start: int, count: int, depth: int) -> tuple[list[Any] | None, int]:
         if count < 0:
             return None, start
-        if count > MOST_ITEMS:
+        if count > MAX_ITEMS:
             raise ValueError(f"{count} items")
         items = []
         for _ in range(count):
@@ -105,9 +104,9 @@ class ReplyParser:
         return items, start
 
 
-class _Half(Exception):
-    """The reply is not whole yet."""
+class _Incomplete(Exception):
+    """The end of the reply has not arrived yet."""
 
 
-def _half(may_come: bool) -> Exception:
-    return _Half() if may_come else ValueError("a line that does not end")
+def _incomplete_line(length: int) -> Exception:
+    return _Incomplete() if length < MAX_LINE else ValueError("a line that does not end")

@@ -1,4 +1,4 @@
-"""Connections of our own that hear messages, in RESP2 where those are plain replies."""
+"""Private connections for pub/sub, in RESP2 where messages are plain replies."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.background_client import in_thread
 from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.loop_socket import LoopSocket
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin, task_origin
-from redis_lock_decorators._io.transport.sockets import LoopSocket
 
-#: Tells whether a connection leads to where its client's pool does now.
-LeadsThere = Callable[[Any], bool]
+#: Whether a connection leads to the server to which its client's pool connects now.
+FollowsPool = Callable[[Any], bool]
 
 
 class TaskSubscription:
-    """Over an asyncio connection."""
+    """A subscription over an asyncio connection."""
 
-    def __init__(self, connection: Any, leads_there: LeadsThere = bool) -> None:
+    def __init__(self, connection: Any, follows_pool: FollowsPool = bool) -> None:
         self._connection = connection
-        self._leads_there = leads_there
+        self._follows_pool = follows_pool
         self._is_closed = False
 
     async def send(self, *command: Any) -> None:
-        if not self._is_closed and not self._leads_there(self._connection):
+        if not self._is_closed and not self._follows_pool(self._connection):
             self.abort()
-        if not self._is_closed:  # it would be opened again
+        if not self._is_closed:  # sending would open it again
             await self._connection.send_packed_command([packed(command)], check_health=False)
 
-    async def receive(self, tell: Callable[[Any], None]) -> None:
+    async def receive(self, on_reply: Callable[[Any], None]) -> None:
         while not self._is_closed:
             try:
                 reply = await self._connection.read_response()
@@ -45,7 +45,7 @@ class TaskSubscription:
                 if not is_reply(error):
                     raise
                 reply = error
-            tell(reply)
+            on_reply(reply)
 
     async def close(self) -> None:
         self._is_closed = True
@@ -57,27 +57,27 @@ class TaskSubscription:
 
 
 class ThreadSubscription:
-    """Over a blocking client's connection, on an event loop."""
+    """A subscription over a blocking client's connection, on an event loop."""
 
-    def __init__(self, connection: Any, leads_there: LeadsThere = bool) -> None:
-        self._wire = LoopSocket(connection)
-        self._leads_there = leads_there
+    def __init__(self, connection: Any, follows_pool: FollowsPool = bool) -> None:
+        self._socket = LoopSocket(connection)
+        self._follows_pool = follows_pool
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, *command: Any) -> None:
-        if not self._leads_there(self._wire.connection):
+        if not self._follows_pool(self._socket.connection):
             self.abort()
-        self._wire.send(packed(command))
+        self._socket.send(packed(command))
 
-    async def receive(self, tell: Callable[[Any], None]) -> None:
-        self._wire.start(tell, self._fail)
+    async def receive(self, on_reply: Callable[[Any], None]) -> None:
+        self._socket.start(on_reply, self._fail)
         await self._end
 
     async def close(self) -> None:
         self.abort()
 
     def abort(self) -> None:
-        self._wire.close()
+        self._socket.close()
         if not self._end.done():
             self._end.set_result(None)
 
@@ -87,8 +87,8 @@ class ThreadSubscription:
 
 
 async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
-    """A line from an asyncio client's connection parameters to the node of a key."""
-    leads_there = lookout(client, task_origin)
+    """A subscription with an asyncio client's connection parameters, to the node of a key."""
+    follows_pool = pool_check(client, task_origin)
     kind, parameters = address_of(client, key)
     connection = private_connection.made(kind, parameters)
     connection.socket_timeout = None
@@ -96,18 +96,18 @@ async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
     try:
         async with timeout(private_connection.PATIENCE):
             await connection.connect()
-        if cancellations() > cancels:  # it was swallowed
+        if cancellations() > cancels:  # connect() swallowed it
             raise asyncio.CancelledError
     except BaseException as error:
         await _drop(connection)
         if isinstance(error, asyncio.TimeoutError):
             raise client_errors.no_reply(connection) from None
         raise
-    return TaskSubscription(connection, leads_there)
+    return TaskSubscription(connection, follows_pool)
 
 
 async def find_nodes(client: Any, until: float) -> None:
-    """Have a cluster's client that was not used yet ask which node has which slots."""
+    """Have a cluster client that was not used yet find out which node serves which slots."""
     try:
         async with timeout(until - monotonic()):
             await client.initialize()
@@ -119,43 +119,44 @@ async def find_nodes(client: Any, until: float) -> None:
 
 
 async def thread_subscription(client: Any, key: bytes) -> ThreadSubscription:
-    """A line from a blocking client's connection parameters to the node of a key."""
-    leads_there = lookout(client)
+    """A subscription with a blocking client's connection parameters, to the node of a key."""
+    follows_pool = pool_check(client)
     connect = partial(subscription_connection, client, key)
     try:
-        async with timeout(private_connection.PATIENCE):  # finding the address may take longer
+        # Resolving the address may take longer than the connection's own timeouts.
+        async with timeout(private_connection.PATIENCE):
             connection = await in_thread(connect, lambda late: late.disconnect())
     except asyncio.TimeoutError:
         raise client_errors.no_reply(client) from None
-    return ThreadSubscription(connection, leads_there)
+    return ThreadSubscription(connection, follows_pool)
 
 
-def lookout(client: Any, find: Callable[[Any], Origin] = origin) -> LeadsThere:
-    """Tells later whether a connection that is opened now leads to where the client's pool does.
+def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPool:
+    """A check for a connection that is opened now: does it still lead where the pool does?
 
-    A cluster's client is not asked: its nodes stay where they are, and slots are looked after
-    elsewhere.
+    It is always true for a cluster client, whose nodes keep their addresses; moved slots are
+    noticed elsewhere.
     """
     pool = getattr(client, "connection_pool", None)
     if pool is None or hasattr(client, "nodes_manager") or hasattr(pool, "nodes"):
         return bool
     leads_to = find(pool)
 
-    def leads_there(connection: Any) -> bool:
+    def follows_pool(connection: Any) -> bool:
         now = client.connection_pool
         return leads_to == find(now) and not is_elsewhere(connection, now)
 
-    return leads_there
+    return follows_pool
 
 
 async def _drop(connection: Any) -> None:
-    """Close a connection at once: TLS would wait for the other side to agree."""
+    """Close a connection without waiting: TLS would wait for the other side's close_notify."""
     abort(connection)
     await connection.disconnect(nowait=True)
 
 
 def subscription_connection(client: Any, key: bytes) -> Any:
-    """A new connection to hear on, like a blocking client's to the node of a key."""
+    """A new connection for messages, like a blocking client's to the node of a key."""
     return private_connection.opened(
         *address_of(client, key), monotonic() + private_connection.PATIENCE
     )
