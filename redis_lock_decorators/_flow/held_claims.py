@@ -1,4 +1,4 @@
-"""Which claims are held through a client, so that nobody waits for what he holds himself."""
+"""The claims held through a client, so that none of their holders waits for its own lock."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
 
-#: So many keys are remembered before the first search for claims that are over.
+#: The number of keys before the first search for claims that are over.
 LEAST = 64
 
 
 class HeldClaims(MutableMapping[bytes, Claim]):
-    """The claims held through one client, by key; used by all threads, without a lock.
+    """The claims held through one client, by key. Any thread uses it, without a lock.
 
-    A claim is referred to weakly: nobody can release a lease that nobody has, and what its holder
-    refers to (a task, its result) is not kept alive. Claims that were never released are taken
-    out when the number of keys has doubled since they were searched for last, so each claim costs
-    the same however many there are.
+    It refers to claims weakly: a lease without a reference cannot be released, and what its holder
+    refers to (a task, its result) must not be kept alive. Claims that were never released are
+    removed whenever the number of keys has doubled, which costs each claim the same.
     """
 
     __slots__ = ("_claims", "_limit")
 
     def __init__(self) -> None:
+        #: any thread
         self._claims: dict[bytes, ref[Claim]] = {}
         self._limit = LEAST
 
@@ -33,7 +33,7 @@ class HeldClaims(MutableMapping[bytes, Claim]):
         return claim
 
     def find(self, key: bytes) -> Claim | None:
-        """The claim that holds a key, if there is one: ``get`` without an exception behind it."""
+        """The claim that holds a key; None if there is none. Faster than ``get``."""
         known = self._claims.get(key)
         return None if known is None else known()
 
@@ -50,31 +50,31 @@ class HeldClaims(MutableMapping[bytes, Claim]):
         return len(self._claims)
 
     def note(self, claim: Claim, now: Callable[[], float]) -> None:
-        """Know that a claim is held."""
+        """Add a claim that is held."""
         weak = ref(claim)
         for key in claim.keys:
             self._claims[key] = weak
         if len(self._claims) >= self._limit:
-            self._search(now())
+            self._remove_over(now())
 
     def forget(self, claim: Claim) -> None:
-        """Know that a claim is held no more; from any thread, also twice at once."""
+        """Remove a claim; safe to call from any thread and more than once."""
         for key in claim.keys:
             known = self._claims.get(key)
             if known is not None and known() is claim:
                 self._remove(key, known)
 
     def _remove(self, key: bytes, known: ref[Claim]) -> None:
-        """Take out what was seen there, though another thread may put something else in its place.
+        """Remove the entry that was found under a key, but not one that replaced it since.
 
-        To compare and to delete are two steps, so what was deleted is looked at once more.
+        Comparing and removing are two steps, so an entry that was replaced in between is put back.
         """
         removed = self._claims.pop(key, None)
         if removed is not None and removed != known:
             self._claims.setdefault(key, removed)
 
-    def _search(self, now: float) -> None:
-        """Take out what is over."""
+    def _remove_over(self, now: float) -> None:
+        """Remove the claims that are released or lost, and those without a reference."""
         for key in list(self._claims):
             known = self._claims.get(key)
             claim = None if known is None else known()

@@ -1,4 +1,4 @@
-"""Letting go where one way of it is refused: by the next. What was taken can be let go."""
+"""Fallbacks for a release that the server refuses: what was acquired can be released."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
-#: A way to let go the keys that it is called with.
-Way = Callable[[], Awaitable[Refusal | None]]
+#: A call that releases keys by one method.
+Fallback = Callable[[], Awaitable[Refusal | None]]
 
 
 def refuse_unfit(port: Port, method: ReleaseMethod) -> None:
-    """Refuse a way to let go that the client does not have, before anything is taken."""
+    """Refuse a release method that the client lacks, before anything is acquired.
+
+    Raises:
+        ConfigurationError: it has no transactions.
+    """
     if method == "transaction" and not port.transacts:
         raise ConfigurationError(f"{CANNOT_WATCH}: release by release_method='script'")
 
@@ -32,29 +36,29 @@ async def with_fallbacks(
     until: float,
     work: Awaitable[Refusal | None],
 ) -> Refusal | None:
-    """Let keys go by ``work``, or else in another way.
+    """Release keys by ``work``, or by another method if the server refuses that.
 
-    Each key is let go by itself if their slot is moving, so that no script may touch several.
+    While their slot is moving, no script may touch several keys: they are released one by one.
     """
     try:
         return await work
     except Exception as error:
         if is_torn(port, error):
-            return await unlock(port, claim, part, _rest(port, claim), until)
+            return await unlock(port, claim, part, _min_hold_left(port, claim), until)
         if not _is_barred(port, error):
             raise
         barred = error
-    for way in _others(port, claim, part, method, until):
+    for fallback in _fallbacks(port, claim, part, method, until):
         try:
-            refusal = await way()
-        except ConfigurationError:  # the server does not have it
+            refusal = await fallback()
+        except ConfigurationError:  # the server lacks it
             continue
         except Exception as error:
             if not _is_barred(port, error):
                 raise
             continue
         log.info(
-            "lock %s was let go in another way than usual, which failed (%s: %s)",
+            "lock %s was released by a fallback, as the usual method failed (%s: %s)",
             *(shown(claim.lock_name), type(barred).__name__, barred),
         )
         return refusal
@@ -62,22 +66,22 @@ async def with_fallbacks(
 
 
 def _is_barred(port: Port, error: Exception) -> bool:
-    """Whether the server will not do it in this way, though perhaps in another."""
+    """Whether the server refuses this method, but might accept another."""
     return port.lacks(error) in ("command", "right", "memory")
 
 
-def _others(
+def _fallbacks(
     port: Port, claim: Claim, part: tuple[bytes, ...], method: ReleaseMethod, until: float
-) -> Iterator[Way]:
-    """All other ways, those that leave least behind first.
+) -> Iterator[Fallback]:
+    """All other methods, in the order of how much they leave undone.
 
-    The scripts come first, for what they touch in the end is but what the lock was taken by.
+    Scripts are first: the last of them touches only the keys by which the lock was acquired.
     """
-    rest = _rest(port, claim)
-    if method != "script" and rest == 0:
+    left = _min_hold_left(port, claim)
+    if method != "script" and left == 0:
         yield partial(_one_by_one, by_script, port, claim, part, until)
-    yield partial(unlock, port, claim, part, rest, until)
-    if rest == 0:  # it is not even allowed to delete
+    yield partial(unlock, port, claim, part, left, until)
+    if left == 0:  # where DEL is forbidden: let the key expire after 1 ms
         yield partial(unlock, port, claim, part, 1, until)
     if method != "transaction" and port.transacts:
         yield partial(_one_by_one, transaction, port, claim, part, until)
@@ -86,18 +90,18 @@ def _others(
 
 
 async def _one_by_one(
-    way: Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]],
+    release: Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]],
     port: Port,
     claim: Claim,
     part: tuple[bytes, ...],
     until: float,
 ) -> Refusal | None:
-    found = [await way(port, claim, key, until) for key in part]
+    found = [await release(port, claim, key, until) for key in part]
     refusals = [refusal for refusal in found if refusal is not None]
     return max(refusals, key=lambda refusal: refusal.holder or "", default=None)
 
 
-def _rest(port: Port, claim: Claim) -> int:
-    """For how many milliseconds the lock is to stand though nobody holds it."""
+def _min_hold_left(port: Port, claim: Claim) -> int:
+    """How many milliseconds of ``min_hold`` are left."""
     left = claim.held_until - port.now()
     return durations.milliseconds(left) if left > 0 else 0

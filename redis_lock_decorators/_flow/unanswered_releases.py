@@ -1,4 +1,4 @@
-"""What became of requests to let go that were not answered, and what they can explain."""
+"""Releases without a reply: what they may have done, and which later refusals that explains."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run
 
 
 def note(port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, sent: float) -> None:
-    """Note that these keys may be gone by a request of ours, ``sent`` and not answered."""
-    # What was sent after the deadline explains nothing: the keys may have lapsed before.
+    """Record that a request of ours, ``sent`` and not answered, may have released these keys."""
+    # A request sent after the deadline explains nothing: the keys may have expired before.
     if sent < claim.deadline and may_have_run(port, error):
         claim.maybe_released += part
 
@@ -21,10 +21,10 @@ def note(port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, se
 async def send_checked(
     port: Port, claim: Claim, part: tuple[bytes, ...], send: Send, *command: Any, until: float
 ) -> Any:
-    """Send a repeated request; a server that does not know its script has not run it before.
+    """Repeat a request, and check that the server may have run it before.
 
-    If one did, that was another server, or it was restarted or had its scripts flushed since. Then
-    a key that is gone may as well have been lost: the doubt is no excuse for it.
+    A server that does not know the script has not run it, unless it was restarted or its scripts
+    were flushed. A missing key may then be a loss just as well, so it is reported as one.
     """
     try:
         return await send(*command, until=until)
@@ -35,10 +35,11 @@ async def send_checked(
 
 
 def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
-    """Whether the keys are as our own earlier request left them, as far as anybody can know.
+    """Whether the keys are as an earlier request of ours would have left them.
 
-    Another's key may have been taken before our request or after it: the worse is told. What a
-    client repeats by itself is explained by a note that the first of its requests has left.
+    If another client holds a key, it may have acquired it before our request or after it. This
+    counts as a loss. (Requests that the client itself repeats are told apart by what the first of
+    them recorded in Redis.)
     """
     if refusal.is_taken:
         return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
@@ -46,5 +47,5 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
 
 
 def min_hold_placeholder(claim: Claim) -> str:
-    """What a key holds that its holder let go, and that stands for a while yet."""
+    """The value of a released key until the end of its ``min_hold``."""
     return claim.identifier + REST
