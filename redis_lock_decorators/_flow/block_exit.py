@@ -1,4 +1,4 @@
-"""Letting go at the end of a block, where a failure is told but never keeps its result."""
+"""The release at the end of a block: its failures are reported, but never hide the result."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.losses import reported_loss, why_expired, why_refused
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import (
-    end,
-    release,
-    reported_loss,
-    why_expired,
-    why_refused,
-)
+from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal, is_unknown
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockNotOwnedError, shown
 
-#: What helps against a release that was refused, by what is missing.
+#: The cure for a release that was refused, by what is missing.
 CURES = {
     "right": "; give its user the rights that SECURITY.rst lists",
     "command": "; give its user the rights that SECURITY.rst lists",
@@ -27,7 +22,9 @@ CURES = {
 
 
 async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
-    """Let go at the end of a block; never in place of the exception that ``failed`` it.
+    """Release a lock at the end of its block.
+
+    If the block ``failed``, its own exception goes on: the failure of the release is only logged.
 
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
@@ -36,12 +33,14 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     try:
         await release(port, claim, method)
     except Exception as error:
-        if not await is_told(port, claim, error, was_lost, failed):
+        if not await is_reported(port, claim, error, was_lost, failed):
             raise
 
 
-async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, failed: bool) -> bool:
-    """Whether all is told of a release that ended with an error, which is not to be raised then.
+async def is_reported(
+    port: Port, claim: Claim, error: Exception, was_lost: bool, failed: bool
+) -> bool:
+    """Report the error of a release; whether that is done, so that it must not be raised.
 
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
@@ -55,7 +54,7 @@ async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, fa
     why = why_expired(claim) if was_lost else await _why_lost(port, claim, error)
     end(port, claim)
     log.warning(
-        "lock %s could not be let go (%s: %s); %s",
+        "lock %s could not be released (%s: %s); %s",
         *(shown(claim.lock_name), type(error).__name__, error, _outlook(port, error, why)),
     )
     if why is not None:
@@ -66,12 +65,12 @@ async def is_told(port: Port, claim: Claim, error: Exception, was_lost: bool, fa
 
 
 async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
-    """Why the lease is lost that a server has refused to let go; None if that is not known.
+    """Ask who holds a lock that the server refused to release: why it is lost, or None.
 
-    It may well say who holds the lock: nobody else will, for nobody looks after the lease now.
+    The lease is no longer renewed, so a loss would not be noticed later.
     """
     if is_unknown(port, error):
-        return None  # it was asked again and again
+        return None  # a server that did not answer all this time would not answer now
     keys = tuple([key for key in claim.keys if key not in claim.released])
     try:
         found = await holders(port, keys, ROUND_TRIP)
@@ -87,8 +86,8 @@ async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
 
 
 def _outlook(port: Port, error: Exception, why: str | None) -> str:
-    """What becomes of a lock that could not be let go, and what helps."""
+    """What becomes of a lock that could not be released, and the cure."""
     if why is not None:
         return "it was lost before"
     cure = CURES.get(port.lacks(error), "")
-    return f"it frees itself when its lease ends{cure}"
+    return f"it will expire with its lease{cure}"

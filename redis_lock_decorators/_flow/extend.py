@@ -1,4 +1,4 @@
-"""Giving a held lease more time, and asking who holds a lock."""
+"""Extend a held lease, and ask who holds a lock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from typing import Any
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.error_notes import noted
 from redis_lock_decorators._flow.identifiers import released_by
+from redis_lock_decorators._flow.losses import expired, lost, refuse_fork, refuse_over
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import (
-    expired,
-    lost,
-    refuse_fork,
-    refuse_over,
-    release_keys,
-)
+from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.requests import (
     OUTAGE,
     ROUND_TRIP,
@@ -34,41 +29,41 @@ from redis_lock_decorators.errors import LockLostError
 
 
 async def extend(port: Port, claim: Claim, seconds: float) -> None:
-    """Let the lease last at least ``seconds`` from now.
+    """Extend the lease, so that it lasts at least ``seconds`` from now.
 
     Raises:
-        LockLostError: the keys are not ours any more, or the lease ended before the reply came.
-        LockNotOwnedError: it was let go before, or it belongs to the process that this one was
+        LockLostError: the keys are no longer ours, or the lease ended before the reply arrived.
+        LockNotOwnedError: it was released before, or it belongs to the process that this one was
             forked from.
     """
     refuse_fork(claim)
     _refuse_late(port, claim)
-    sent, ttl = port.now(), durations.milliseconds(seconds)
+    sent, expire_ms = port.now(), durations.milliseconds(seconds)
 
     async def attempt(until: float) -> Refusal | None:
         nonlocal sent
         sent = port.now()
-        return await _attempt(port, claim, ttl, until)
+        return await _attempt(port, claim, expire_ms, until)
 
     with noted(port, claim, "extended"):
         refusal = await persist(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
-        refuse_over(claim)  # it was let go meanwhile, or told lost
+        refuse_over(claim)  # another thread released it, or reported it as lost
         raise lost(port, claim, refusal)
     try:
         _refuse_late(port, claim)
-        claim.prolong(sent, ttl / 1000)
-        refuse_over(claim)  # a keeper may have told the loss on another thread meanwhile
+        claim.prolong(sent, expire_ms / 1000)
+        refuse_over(claim)  # the renewer may have reported the loss on another thread
     except LockLostError:
-        # What was given more time is nobody's any more: others need not wait for its end.
+        # No claim holds the keys that were extended: other clients need not wait for their end.
         await port.shield(partial(release_keys, port, claim, "script", tidying(port, ROUND_TRIP)))
         raise
 
 
 async def owner(port: Port, keys: tuple[bytes, ...], lock_names: tuple[str, ...]) -> str | None:
-    """The identifier of who holds the first key that is not free, or has it kept by ``min_hold``.
+    """The identifier of the holder of the first key that is not free; None if all are free.
 
-    It is "" where something has stored that. None: all keys are free.
+    During ``min_hold`` that is the last holder. It is "" if the key holds an empty string.
     """
     found = await holders(port, keys, lock_names=lock_names)
     first = next((holder for holder in found if holder is not None), None)
@@ -81,10 +76,13 @@ async def holders(
     seconds: float = OUTAGE,
     lock_names: tuple[str, ...] | None = None,
 ) -> list[str | None]:
-    """The identifiers stored in the keys; None where a key is free. ``seconds`` are for each.
+    """The identifiers stored in the keys; None where a key is free.
+
+    Args:
+        seconds: the longest wait for each key.
 
     Raises:
-        OtherData: something else is stored in one.
+        OtherData: a key holds other data.
     """
     found = []
     names = lock_names or [key.decode(errors="surrogateescape") for key in keys]
@@ -96,7 +94,7 @@ async def holders(
 
 async def _value(port: Port, key: bytes, lock_name: str, until: float) -> str | None:
     if port.may_resend:
-        # Over others' connections any text may come: only a script marks its answer.
+        # Over connections shared with others any text may arrive: only a script marks its reply.
         claim = claim_on(key, 1.0)
         claim.lock_names = (lock_name,)
         try:
@@ -114,30 +112,30 @@ def _seen(holder: Any, *left: Any) -> Refusal:
 
 
 def _refuse_late(port: Port, claim: Claim) -> None:
-    """Refuse a claim that is over, or that its holder may not believe in any more."""
+    """Refuse a claim that is over, or whose deadline has passed."""
     refuse_over(claim)
     if port.now() >= claim.deadline:
         raise expired(port, claim)
 
 
-async def _attempt(port: Port, claim: Claim, ttl: int, until: float) -> Refusal | None:
+async def _attempt(port: Port, claim: Claim, expire_ms: int, until: float) -> Refusal | None:
     for group in groups(port, claim):
-        refusal = await _extend(port, claim, group, ttl, until)
+        refusal = await _extend(port, claim, group, expire_ms, until)
         if refusal is not None:
             return refusal
     return None
 
 
 async def _extend(
-    port: Port, claim: Claim, group: tuple[bytes, ...], ttl: int, until: float
+    port: Port, claim: Claim, group: tuple[bytes, ...], expire_ms: int, until: float
 ) -> Refusal | None:
     try:
-        return await ask(port, "extend", claim, group, ttl, until=until)
+        return await ask(port, "extend", claim, group, expire_ms, until=until)
     except Exception as error:
         if len(group) == 1 or not is_torn(port, error):
             raise
-    for key in group:  # no script may touch several while their slot is moving
-        refusal = await _extend(port, claim, (key,), ttl, until)
+    for key in group:  # while their slot is moving, no script may touch several keys
+        refusal = await _extend(port, claim, (key,), expire_ms, until)
         if refusal is not None:
             return refusal
     return None

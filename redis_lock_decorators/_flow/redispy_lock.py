@@ -8,7 +8,8 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from redis_lock_decorators._flow import acquire as lease
-from redis_lock_decorators._flow import release as parting
+from redis_lock_decorators._flow import losses
+from redis_lock_decorators._flow import release as releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
@@ -84,7 +85,7 @@ async def release(port: Port, claim: Claim) -> None:
     if claim.deadline == -math.inf:
         claim.deadline = math.inf  # of a token from elsewhere: its end is not known here
     try:
-        await parting.release(port, claim, "script")
+        await releases.release(port, claim, "script")
     except BaseException as error:
         if not port.is_outcome(error):
             claim.reopen()
@@ -99,8 +100,8 @@ async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> 
         LockNotOwnedError: it belongs to the process that this one was forked from.
         LockError: it has no end.
     """
-    parting.refuse_fork(claim)
-    parting.refuse_over(claim)
+    losses.refuse_fork(claim)
+    losses.refuse_over(claim)
     stop = port.now() + OUTAGE
     while (sent := port.now()) < stop:
         seen = await persist(port, partial(_left, port, claim), stop)
@@ -256,7 +257,7 @@ async def _move(port: Port, claim: Claim, move: _Move) -> bool:
         elif nearer is not None:
             claim.cancel_shortening(nearer)
         return False
-    parting.refuse_over(claim)
+    losses.refuse_over(claim)
     if nearer is not None:
         claim.confirm_shortened(nearer, port.now())
     else:
@@ -274,5 +275,5 @@ def _shorten(port: Port, claim: Claim, move: _Move) -> Shortening:
 
 def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:
     """The error for a lock that Redis says is not ours, if it was not let go meanwhile."""
-    parting.refuse_over(claim)
-    return parting.lost(port, claim, refusal)
+    losses.refuse_over(claim)
+    return losses.lost(port, claim, refusal)

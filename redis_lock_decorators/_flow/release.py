@@ -1,4 +1,4 @@
-"""Letting go: only what is ours, whatever way the server offers."""
+"""Release: delete the keys that hold our identifier, by whatever method the server allows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Awaitable, Iterable
 from functools import partial
 
-from redis_lock_decorators._flow import fork, unanswered_releases
+from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
+from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import note
+from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
@@ -33,44 +34,38 @@ from redis_lock_decorators._flow.requests import (
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
-from redis_lock_decorators.errors import (
-    HOLDS,
-    KEY_GONE,
-    NEVER_SENT,
-    RAN_OUT,
-    LockLostError,
-    LockNotOwnedError,
-    shortened,
-)
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
-    """Let a held claim go; nothing to do if it is gone already.
+    """Release a held claim; do nothing if it has ended already.
 
     Raises:
-        LockLostError: the lease had ended before: another may have been inside.
+        LockLostError: the lease had ended before, so another client may have been inside.
         LockNotOwnedError: the claim belongs to the process that this one was forked from.
     """
     if claim.state is ENDED:
         return
     refuse_fork(claim)
     if claim.cohort is not None and hand_off(port, claim):
-        claim.state = ENDED  # nobody must lead, for it is held
+        claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
         port.held.forget(claim)
         return
     if claim.state is RELEASING:  # an earlier release was interrupted
         claim.maybe_released = claim.keys
-    method = _way(claim, method)
+    send: Send | None = None
+    if claim.has_queued:
+        # The script hands the lock to the next waiter in the same round trip, and records its
+        # release, so that a lost reply is not mistaken for a loss. Waiters come first: it is
+        # sent before the requests of other tasks.
+        method, send = "script", port.send_urgent
     began = port.now()
     try:
-        # Where others wait it may overtake what tasks have asked meanwhile.
-        send = port.send_urgent if claim.has_queued else None
         end_of_lease = claim.deadline
         until = first_until(began, end_of_lease)
         try:
             refusal = await release_keys(port, claim, method, until, send)
         except Exception as error:
-            failed = partial(_note_unanswered, port, claim, method)
+            failed = partial(_note_failure, port, claim, method)
             if not is_to_repeat(port, error, began, failed):
                 raise
             work = partial(release_keys, port, claim, method, send=send)
@@ -87,21 +82,13 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         raise lost(port, claim, refusal)
 
 
-def _way(claim: Claim, method: ReleaseMethod) -> ReleaseMethod:
-    """By what to let go. For who waited in a queue that is the script, which made the queue too.
-
-    It hands the lock on in one trip, and notes who did: a lost reply is not taken for a loss then.
-    """
-    return "script" if claim.has_queued else method
-
-
 async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMethod) -> None:
-    """Let go after an exception from outside, which came at any line."""
-    claim.maybe_released = claim.keys  # it may have been sent
+    """Release after an exception from outside, which may have come at any line."""
+    claim.maybe_released = claim.keys
     try:
         work = partial(release_keys, port, claim, method)
         await port.shield(partial(tidy, port, work, tidying(port, ROUND_TRIP)))
-    except EXHAUSTED:  # it is to be done on another stack
+    except EXHAUSTED:  # another stack repeats it
         raise
     except BaseException:
         end(port, claim)
@@ -112,10 +99,10 @@ async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMeth
 def release_keys(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
-    """Let the claim's keys go where they hold its identifier. None: all were let go."""
+    """Release the claim's keys where they hold its identifier. None: all are released."""
     if claim.state is not ENDED:
         claim.state = RELEASING
-    if method == "script" and not port.slotted:  # as most are
+    if method == "script" and not port.slotted:
         return release_group(port, claim, claim.keys, method, until, send)
     parts = _parts(port, claim, method)
     if len(parts) == 1:
@@ -124,7 +111,7 @@ def release_keys(
 
 
 def _parts(port: Port, claim: Claim, method: ReleaseMethod) -> list[tuple[bytes, ...]]:
-    """The keys, as many together as one request may let go."""
+    """The keys, in groups that one request may release."""
     return groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
 
 
@@ -142,7 +129,7 @@ async def _release_groups(
         sent = port.now()
         try:
             refusal = await release_group(port, claim, part, method, until)
-        except Exception as error:  # one sick node does not keep the keys of a healthy one
+        except Exception as error:  # the failure of a node must not keep the keys of the others
             if not port.is_outcome(error):
                 raise
             unanswered_releases.note(port, claim, part, error, sent)
@@ -165,17 +152,12 @@ def release_group(
     until: float,
     send: Send | None = None,
 ) -> Awaitable[Refusal | None]:
-    """Let those keys of the claim go that one request may touch."""
-    if claim.queue_entry is not None:
-        work: Awaitable[Refusal | None] = cancel(port, claim, claim.queue_entry, until)
-    elif method == "script" and claim.held_until == -math.inf and not claim.maybe_released:
-        work = _free(port, claim, part, until, send)
-    else:
-        work = _release_together(port, claim, part, method, until, send)
+    """Release those keys of the claim, which one request may touch."""
+    work = _request(port, claim, part, method, until, send)
     return with_fallbacks(port, claim, part, method, until, work)
 
 
-def _release_together(
+def _request(
     port: Port,
     claim: Claim,
     part: tuple[bytes, ...],
@@ -183,125 +165,49 @@ def _release_together(
     until: float,
     send: Send | None,
 ) -> Awaitable[Refusal | None]:
+    """Choose the request that releases these keys."""
+    left = claim.held_until - port.now() if claim.held_until > -math.inf else 0.0
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
-    if method == "script":
-        if claim.held_until > -math.inf:
-            return _lay_down(port, claim, part, until, send)
-        return _free(port, claim, part, until, send)
-    one = transaction if method == "transaction" else native
-    return one(port, claim, part[0], until)
+    match method:
+        case _ if claim.queue_entry is not None:
+            return cancel(port, claim, claim.queue_entry, until)
+        case "script" if left > 0:
+            keys, details = with_notes(part), (durations.milliseconds(left), *noted(port, claim))
+            return ask(port, "min_hold", claim, keys, *details, until=until, send=send)
+        case "script":
+            keys = with_notes(part)
+            return ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
+        case "transaction":
+            return transaction(port, claim, part[0], until)
+        case "native":
+            return native(port, claim, part[0], until)
 
 
-async def _lay_down(
-    port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
-) -> Refusal | None:
-    """Let go, but let the lock stand until its least time is over."""
-    left = claim.held_until - port.now()
-    if left <= 0:
-        return await _free(port, claim, part, until, send)
-    details = (durations.milliseconds(left), *noted(port, claim))
-    return await ask(port, "min_hold", claim, with_notes(part), *details, until=until, send=send)
-
-
-def _free(
-    port: Port, claim: Claim, part: tuple[bytes, ...], until: float, send: Send | None
-) -> Awaitable[Refusal | None]:
-    keys = with_notes(part)
-    return ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
-
-
-def _note_unanswered(
+def _note_failure(
     port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float
 ) -> None:
-    """Note that all keys may be gone by one request of ours, ``sent`` and not answered."""
+    """Record what a release, ``sent`` at that time, may have done though it failed."""
     if claim.state is RELEASING:
         claim.state = RELEASE_FAILED
-    if len(_parts(port, claim, method)) == 1:
+    if len(_parts(port, claim, method)) == 1:  # else it is recorded for each part
         unanswered_releases.note(port, claim, claim.keys, error, sent)
 
 
 def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal) -> bool:
-    """Whether what a release found is no loss; of several parts each was judged by itself."""
-    parts = _parts(port, claim, method)
+    """Whether an earlier request of ours explains the refusal, so that it is no loss."""
+    parts = _parts(port, claim, method)  # if there are several, each was checked on its own
     if len(parts) == 1 and unanswered_releases.explains(claim, parts[0], refusal):
         return True
-    if refusal.is_taken and claim.maybe_released:
-        why = f"{refused(refusal)}, and whether it was let go before is not known"
-        if claim.lost_reason is None:
-            claim.lost_reason, claim.lost_holder = why, refusal.holder
+    if refusal.is_taken and claim.maybe_released and claim.lost_reason is None:
+        why = f"{found_instead(refusal)}, and whether it was released before is not known"
+        claim.lost_reason, claim.lost_holder = why, refusal.holder
     return False
 
 
 def end(port: Port, claim: Claim) -> None:
-    """Forget a claim that is over."""
+    """End a claim, and let its cohort compete for the lock."""
     claim.state = ENDED
     port.held.forget(claim)
     if claim.cohort is not None:
-        claim.cohort.wake_next(port.now())
-
-
-def forget(port: Port, claim: Claim) -> None:
-    """Let the claim's keys be taken again by its owner."""
-    port.held.forget(claim)
-
-
-def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
-    """The error for a lease that Redis says is not ours, which is remembered.
-
-    It is not for a token from elsewhere: by that the lock may be taken again.
-    """
-    forget(port, claim)
-    why = claim.lost_reason or why_refused(claim, refusal, port.now())
-    if claim.unique:
-        claim.lost_reason, claim.lost_holder = why, refusal.holder
-    return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
-
-
-def reported_loss(claim: Claim) -> LockLostError:
-    """The error for a lease of which it is known that it is lost."""
-    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=claim.lost_reason or "")
-
-
-def expired(port: Port, claim: Claim) -> LockLostError:
-    """The error for a lease whose deadline has passed, which is remembered."""
-    forget(port, claim)
-    claim.lost_reason = claim.lost_reason or why_expired(claim)
-    return reported_loss(claim)
-
-
-def why_expired(claim: Claim) -> str:
-    """Why a lease is lost whose deadline has passed."""
-    if claim.unrenewed is not None:
-        return claim.unrenewed.why(claim.deadline)
-    return NEVER_SENT if claim.renews else RAN_OUT
-
-
-def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:
-    """Why a lease is lost, by what Redis said ``now``: that it ran out before explains the rest."""
-    if -math.inf < claim.deadline <= now:
-        return f"{why_expired(claim)}, and {refused(refusal)}"
-    return refused(refusal)
-
-
-def refused(refusal: Refusal) -> str:
-    """Why a lease is lost, as Redis says."""
-    if refusal.holder:
-        return f"{shortened(refusal.holder)}{HOLDS}"
-    return refusal.why or KEY_GONE
-
-
-def refuse_over(claim: Claim) -> None:
-    """Refuse a claim that was let go, or that is known to be lost."""
-    if claim.lost_reason is not None:
-        raise reported_loss(claim)
-    if claim.state is not ACTIVE:
-        raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
-
-
-def refuse_fork(claim: Claim) -> None:
-    """Refuse a claim inherited over a fork: the parent holds it, the child does not."""
-    if claim.process != fork.number:
-        raise LockNotOwnedError(
-            claim.lock_name, why=f"it is held by the parent process {claim.process}"
-        )
+        claim.cohort.stir(port.now())

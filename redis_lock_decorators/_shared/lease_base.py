@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.release import refuse_over, why_expired
+from redis_lock_decorators._flow.losses import refuse_over, why_expired
 from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.clock import monotonic

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, cast
 
 from redis_lock_decorators._flow.acquire import acquire, undo
-from redis_lock_decorators._flow.block_exit import is_told, leave
+from redis_lock_decorators._flow.block_exit import is_reported, leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend, holders
@@ -104,7 +104,7 @@ class Lease(LeaseBase):
             try:  # as by ``leave``, whose call each block would wait for
                 await release(port, claim, method)
             except Exception as failure:
-                if not await is_told(port, claim, failure, was_lost, failed):
+                if not await is_reported(port, claim, failure, was_lost, failed):
                     raise
         except BaseException:
             await abandon(self)

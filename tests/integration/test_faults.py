@@ -200,7 +200,7 @@ async def test_a_release_that_cannot_be_sent_is_logged_and_the_result_kept(front
         async with front.held(lock):
             server.kill()
 
-    assert "could not be let go" in caplog.text
+    assert "could not be released" in caplog.text
 
 
 async def test_a_release_that_failed_can_be_called_again(front, name):

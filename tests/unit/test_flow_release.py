@@ -222,7 +222,7 @@ def test_lock_of_another_after_a_release_without_a_reply_may_have_been_lost(
     if is_known:
         run(release(port, claim, method))
     else:
-        with pytest.raises(LockLostError, match="whether it was let go before is not known"):
+        with pytest.raises(LockLostError, match="whether it was released before is not known"):
             run(release(port, claim, method))
 
     assert port.server.value(KEY) == "another"
@@ -1002,7 +1002,7 @@ def test_failed_release_at_the_end_of_a_block_is_logged(
         run(leave(port, claim, "script", failed=failed))
 
     assert str(error) in caplog.text
-    assert "lock 'a' could not be let go" in caplog.text
+    assert "lock 'a' could not be released" in caplog.text
     assert claim.identifier not in caplog.text
     assert not claim.is_live(port.now())
     assert port.held == {}
@@ -1078,7 +1078,7 @@ def test_release_that_was_refused_is_logged_with_what_helps(
 
     run(leave(port, claim, "script", failed=False))
 
-    assert "it frees itself when its lease ends" in caplog.text
+    assert "it will expire with its lease" in caplog.text
     assert cure in caplog.text
     assert claim.lost_reason is None
 

@@ -9,8 +9,8 @@ from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.losses import why_expired
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import why_expired
 from redis_lock_decorators._flow.renewal.batch import Renewal
 from redis_lock_decorators._flow.renewal.outages import Outage
 from redis_lock_decorators._rules import lease_times

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.release import forget, why_refused
+from redis_lock_decorators._flow.losses import why_refused
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
 from redis_lock_decorators._flow.renewal.outages import Outages, note_sent
 from redis_lock_decorators._flow.renewal.renewed_lease import (
@@ -154,7 +154,7 @@ class Renewer(LeaseSchedule):
     def _notify_holder(self, tracked: TrackedLease) -> None:
         """Notify the holder of its loss; the lease stays scheduled until that succeeds."""
         tracked.notify_attempts -= 1
-        forget(tracked.port, tracked.claim)
+        tracked.port.held.forget(tracked.claim)
         lease = tracked.lease()
         if lease is not None:
             tracked.notify(lease)

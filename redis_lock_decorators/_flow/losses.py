@@ -1,0 +1,90 @@
+"""Lost leases: why they are lost, and the errors that say so."""
+
+from __future__ import annotations
+
+import math
+
+from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ACTIVE
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators.errors import (
+    HOLDS,
+    KEY_GONE,
+    RAN_OUT,
+    UNSENT,
+    LockLostError,
+    LockNotOwnedError,
+    shortened,
+)
+
+
+def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
+    """Record that Redis says the lease is not ours; the error for that.
+
+    It is not recorded for an external token: with that the lock may be acquired again.
+    """
+    port.held.forget(claim)
+    why = claim.lost_reason or why_refused(claim, refusal, port.now())
+    if claim.unique:
+        claim.lost_reason, claim.lost_holder = why, refusal.holder
+    return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
+
+
+def expired(port: Port, claim: Claim) -> LockLostError:
+    """Record that the deadline of the lease has passed; the error for that."""
+    port.held.forget(claim)
+    claim.lost_reason = claim.lost_reason or why_expired(claim)
+    return reported_loss(claim)
+
+
+def reported_loss(claim: Claim) -> LockLostError:
+    """The error for a lease that was reported as lost."""
+    return LockLostError(claim.lock_name, holder=claim.lost_holder, why=claim.lost_reason or "")
+
+
+def why_expired(claim: Claim) -> str:
+    """Why a lease is lost whose deadline has passed."""
+    if claim.unrenewed is not None:
+        return claim.unrenewed.why(claim.deadline)
+    return UNSENT if claim.renews else RAN_OUT
+
+
+def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:
+    """Why a lease is lost that Redis refused ``now``: it may have expired before."""
+    if -math.inf < claim.deadline <= now:
+        return f"{why_expired(claim)}, and {found_instead(refusal)}"
+    return found_instead(refusal)
+
+
+def found_instead(refusal: Refusal) -> str:
+    """What Redis has in place of the lease."""
+    if refusal.holder:
+        return f"{shortened(refusal.holder)}{HOLDS}"
+    return refusal.why or KEY_GONE
+
+
+def refuse_over(claim: Claim) -> None:
+    """Refuse a claim that is released, being released, or reported as lost.
+
+    Raises:
+        LockLostError: it was reported as lost.
+        LockNotOwnedError: its release has begun.
+    """
+    if claim.lost_reason is not None:
+        raise reported_loss(claim)
+    if claim.state is not ACTIVE:
+        raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
+
+
+def refuse_fork(claim: Claim) -> None:
+    """Refuse a claim inherited by ``fork``: the parent holds it, the child does not.
+
+    Raises:
+        LockNotOwnedError: another process made it.
+    """
+    if claim.process != fork.number:
+        raise LockNotOwnedError(
+            claim.lock_name, why=f"it is held by the parent process {claim.process}"
+        )
