@@ -1,4 +1,4 @@
-"""Letting go in other ways than by script."""
+"""Release methods other than the usual script."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, 
 CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeline()"
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
-#: To whom a lock was handed on, as it is noted.
+#: The field that records to which waiter a lock was granted.
 GRANTED = "granted"
 
 
 async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
-    """Let a key go by WATCH, MULTI and EXEC."""
+    """Release a key by WATCH, MULTI and EXEC."""
     if not port.transacts:
         raise ConfigurationError(
             f"{CANNOT_WATCH}: release by method='script'",
@@ -54,24 +54,24 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                 return Refusal(None, why=OTHER_DATA)
             if holder != claim.identifier:
                 break
-            _, queue, facts = with_queue((key,))
-            others = (("HDEL", facts, GRANTED), ("EXISTS", queue))
-            done = await watched.execute(_parting_command(port, claim, key), *others)
+            _, queue, records = with_queue((key,))
+            others = (("HDEL", records, GRANTED), ("EXISTS", queue))
+            done = await watched.execute(_release_command(port, claim, key), *others)
     if holder != claim.identifier:
-        return await _found(port, claim, key, holder, until)
+        return await _judge(port, claim, key, holder, until)
     if done is None:
         why = "its key changes faster than it can be read"
         raise LockNotOwnedError(claim.lock_name, why=why)
     if done[-1]:
-        await _nudge(port, claim, key)
+        await _grant_next(port, claim, key)
     return None
 
 
 async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
-    """Let a key go by one command of the server.
+    """Release a key by one command of the server.
 
-    A number may be the reply to anything. Where it may come over another's connection, or come a
-    second time, a script is asked instead.
+    Its reply is a mere number. Over connections that others use, or that repeat requests on their
+    own, this might be the reply to another command: there a script is used if it is allowed.
     """
     if port.may_resend:
         try:
@@ -88,9 +88,9 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
         if isinstance(deleted, Exception) and port.lacks(deleted) == "string":
             return Refusal(None, why=OTHER_DATA)
         for failure in (deleted, awaited):
-            # Who may not ask whether somebody waits may have it handed on all the same.
-            is_known = failure is awaited and is_forbidden(port, failure)
-            if isinstance(failure, Exception) and not is_known:
+            # If EXISTS is forbidden, the recheck below might be allowed all the same.
+            is_tolerated = failure is awaited and is_forbidden(port, failure)
+            if isinstance(failure, Exception) and not is_tolerated:
                 raise failure
         if deleted not in (0, 1) or isinstance(deleted, bytes):
             await port.drop_idle_connections()
@@ -99,12 +99,12 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
             )
         if not deleted:
             holder = text(await port.send("GET", key, until=until))
-            return await _found(port, claim, key, holder, until)
-        await _tidy(port, claim, key, until)
+            return await _judge(port, claim, key, holder, until)
+        await _remove_grant(port, claim, key, until)
         if awaited:
-            await _nudge(port, claim, key)
+            await _grant_next(port, claim, key)
         return None
-    if claim.deadline > -math.inf:  # it was taken, so it must be let go
+    if claim.deadline > -math.inf:  # it was acquired, so it must be released
         return await by_script(port, claim, key, until)
     raise ConfigurationError(
         f"this server has none of {', '.join(NATIVE)} (Valkey 9.0, Redis 8.4): "
@@ -113,37 +113,37 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     )
 
 
-async def _tidy(port: Port, claim: Claim, key: bytes, until: float) -> None:
-    """Forget what was noted of a lock that is let go."""
+async def _remove_grant(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Remove the record of the grant by which a released lock was held."""
     if not claim.has_queued:
         return
     try:
         await port.send("HDEL", with_queue((key,))[2], GRANTED, until=until)
     except Exception as error:
-        if not is_forbidden(port, error):  # it ends by itself
+        if not is_forbidden(port, error):  # it expires on its own
             raise
 
 
-async def _found(
+async def _judge(
     port: Port, claim: Claim, key: bytes, holder: str | None, until: float
 ) -> Refusal | None:
-    """What is told of a key that does not hold the identifier."""
+    """The outcome for a key that does not hold the identifier."""
     refusal: Refusal | None = Refusal(holder)
     if port.may_resend:
         refusal = await _confirmed(port, claim, key, holder, until)
     may_be_ours = key in claim.maybe_released or port.may_resend
     if may_be_ours and holder in (None, min_hold_placeholder(claim)):
-        await _nudge(port, claim, key)  # an earlier request may have come only so far
+        await _grant_next(port, claim, key)  # an earlier request may have failed at this step
     return refusal
 
 
 async def _confirmed(
     port: Port, claim: Claim, key: bytes, holder: str | None, until: float
 ) -> Refusal | None:
-    """What a script says of a key that seems not to hold the identifier.
+    """The outcome by script for a key that seems not to hold the identifier.
 
-    It knows whether that is the reply to this request. Without it nothing can be known of a key
-    that is gone: an earlier copy of this request may have deleted it.
+    A script's reply is known to belong to its request. Without one, nothing is known of a key that
+    is gone: an earlier copy of this request may have deleted it.
     """
     try:
         return await by_script(port, claim, key, until)
@@ -159,21 +159,21 @@ async def _confirmed(
 
 
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
-    """Let a key go by the usual script."""
+    """Release a key by the usual script."""
     return ask(port, "release", claim, with_notes((key,)), *noted(port, claim), until=until)
 
 
-def _parting_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
+def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
     left = claim.held_until - port.now()
     if left <= 0:
         return "DEL", key
     return "SET", key, min_hold_placeholder(claim), "PX", durations.milliseconds(left)
 
 
-async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
-    """Have a lock that was deleted handed to those who wait in its queue.
+async def _grant_next(port: Port, claim: Claim, key: bytes) -> None:
+    """Grant a lock whose key was deleted to the next waiter of its queue.
 
-    They would find it by themselves after seconds only.
+    Otherwise the waiters would notice only at their next recheck, seconds later.
     """
     keys = with_queue((key,))
 
@@ -181,7 +181,7 @@ async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
         try:
             await ask(port, "recheck", claim, keys, until=until, read=lambda *seen: None)
         except Exception as error:
-            if not is_torn(port, error):  # while its slot is moving nobody can be handed it
+            if not is_torn(port, error):  # no lock can be granted while its slot is moving
                 raise
 
     await port.shield(partial(tidy, port, recheck, tidying(port, ROUND_TRIP)))
@@ -190,7 +190,7 @@ async def _nudge(port: Port, claim: Claim, key: bytes) -> None:
 async def _both(
     port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
 ) -> list[Any]:
-    """The replies to two commands, in one trip where the client can; an error is one of them."""
+    """The replies to two commands, in one round trip if possible; an error counts as a reply."""
     if not port.slotted:
         return await port.send_together(one, other, until=until)
     replies: list[Any] = []
