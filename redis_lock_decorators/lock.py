@@ -50,7 +50,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 return self
             raise self._busy_error()
         except BaseException:
-            self._abandon(hold or token_slot.put_since(before, _running()))
+            self._abandon(hold or token_slot.new_hold(before, _running()))
             raise
 
     def _leave(
@@ -61,18 +61,19 @@ class Lock(RedisPyLockBase[BlockingClient]):
         trace: object,
         hold: TokenHold | None = None,
     ) -> None:
-        # ``hold`` is no argument: so it is there at the first line that may be interrupted.
+        # ``hold`` is never passed. As a parameter it is set at the first line that a signal
+        # handler may interrupt.
         try:
             block = owned(of)
             block.begin()
-            hold = self._left(block)
+            hold = self._hold_of(block)
             if self._has_own("release") and self._would_release(block, hold):
                 self.release()
             else:
                 self._release(hold)
         except BaseException as failure:
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
-                self._abandon(hold or self._left(owned(of)))
+                self._abandon(hold or self._hold_of(owned(of)))
                 raise
             if not self._is_suppressed(failure, kind is not None):
                 raise
@@ -97,15 +98,16 @@ class Lock(RedisPyLockBase[BlockingClient]):
         *,
         sleep: float | None = None,
     ) -> bool:
-        """Take the lock; False if it was not free in time.
+        """Acquire the lock; return False if it was not free in time.
 
         Args:
-            blocking: False tries once; None is the lock's own setting, here and below.
-            blocking_timeout: the longest wait in seconds.
-            token: the value that proves who holds the lock; a random one if None.
-            sleep: seconds between two tries, on average.
+            blocking: False tries once. None, here and below, means the lock's own setting.
+            blocking_timeout: the longest wait, in seconds.
+            token: the value to store in the key, unique to this acquisition; None generates one.
+            sleep: the average pause between two tries, in seconds.
 
         Raises:
+            ConfigurationError: an argument is invalid.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
@@ -123,84 +125,58 @@ class Lock(RedisPyLockBase[BlockingClient]):
             raise
 
     def release(self) -> None:
-        """Let the lock go; it can be called again after a broken connection.
+        """Release the lock; after a connection error it can be called again.
 
         Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockNotOwnedError: another client holds it, or its timeout ran out.
             LockError: it is not locked.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         self._release(self.local._slot().hold)
 
     def _release(self, hold: TokenHold | None) -> None:
-        found = self._held(hold)
-        found.release_keys()
-        if is_waiting_refused():  # a finalizer: all locks that are renewed would wait for this one
-            return releases.call(lambda: self._release_and_log(found))
-        return self._send_release(found)
-
-    def _send_release(self, hold: TokenHold) -> None:
-        try:
-            run(flow.release(self._port(), hold.claim))
-        finally:
-            if hold.claim.state is ENDED:
-                hold.forget()
+        if hold is None or hold.is_gone:
+            run(self._refuse_unheld())
+        hold.stop_renewal()
+        if is_waiting_refused():  # a finalizer on the renewer's thread: waiting delays all renewals
+            return releases.call(partial(self._release_and_log, hold))
+        return run(self._send_release(hold))
 
     def _release_and_log(self, hold: TokenHold) -> None:
-        """Let go where nobody can be told what comes of it."""
+        """Release in the background, where no caller receives the error."""
         try:
-            self._send_release(hold)
+            run(self._send_release(hold))
         except Exception as error:
             log.warning("%s", error)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Add seconds to what the lock has left, or let it have so many from now.
+        """Add seconds to the remaining time, or with ``replace_ttl`` set it to that many seconds.
 
         Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockNotOwnedError: another client holds it, or its timeout ran out.
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
         change = self._extension(additional_time, replace_ttl)
-        hold = self._held(self.local._slot().hold)
-        self._refuse_endless()
-        return self._adjust(hold, change)
+        return run(self._adjust(self.local._slot().hold, change))
 
     def reacquire(self) -> Literal[True]:
-        """Let the lock have its timeout again, from now.
+        """Set the remaining time to the full timeout.
 
         Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
+            LockNotOwnedError: another client holds it, or its timeout ran out.
             LockError: it is not locked, or has no timeout.
             redis.exceptions.ConnectionError: the outcome is unknown.
         """
-        hold = self._held(self.local._slot().hold)
-        change = self._extension(self._refuse_endless(), replace_ttl=True)
-        return self._adjust(hold, change)
+        return run(self._adjust(self.local._slot().hold, None))
 
     def locked(self) -> bool:
-        """Ask Redis whether anybody holds the lock."""
+        """Ask Redis whether any client holds the lock."""
         return run(flow.is_locked(self._port(), self._key))
 
     def owned(self) -> bool:
         """Ask Redis whether this thread holds the lock."""
         return run(flow.is_owned(self._port(), self.local._slot().claim))
-
-    def _adjust(self, hold: TokenHold, change: Callable[[float], float]) -> Literal[True]:
-        try:
-            run(flow.adjust(self._port(), hold.claim, change))
-        finally:
-            hold.keep()
-        return True
-
-    def _left(self, block: Block[TokenHold]) -> TokenHold | None:
-        """What is held by the block that is left; by hand, what this thread would release."""
-        entered, hold = block.held, self.local._slot().hold
-        if entered is None:
-            return hold
-        if entered.is_gone and hold is not None and hold.is_again(entered):
-            return hold  # it was let go in the block, and acquired again
-        return entered
 
     def _token_slots(self) -> Callable[[], TokenSlot]:
         own = _ThreadTokenSlot()
@@ -209,14 +185,8 @@ class Lock(RedisPyLockBase[BlockingClient]):
     def _port(self) -> BlockingPort:
         return DEFAULT.port(self.redis, None)
 
-    def _held(self, hold: TokenHold | None) -> TokenHold:
-        """What to release or extend."""
-        if hold is None or hold.is_gone:
-            run(flow.refuse_unheld(self._port(), self._lock_name, self._key))
-        return hold
-
     def _abandon(self, hold: TokenHold | None) -> None:
-        """Let go what was acquired, if it is held, after an exception from outside: a Ctrl-C."""
+        """Release what is still held, after an exception such as KeyboardInterrupt."""
         if hold is None or hold.is_gone:
             return
         try:
@@ -245,7 +215,5 @@ def _running() -> ref[threading.Thread]:
 
 
 class _ThreadTokenSlot(threading.local):
-    """Each thread's cell."""
-
     def __init__(self) -> None:
         self.token_slot = TokenSlot()

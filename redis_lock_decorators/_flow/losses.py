@@ -12,8 +12,8 @@ from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators.errors import (
     HOLDS,
     KEY_GONE,
+    NEVER_SENT,
     RAN_OUT,
-    UNSENT,
     LockLostError,
     LockNotOwnedError,
     shortened,
@@ -48,7 +48,7 @@ def why_expired(claim: Claim) -> str:
     """Why a lease is lost whose deadline has passed."""
     if claim.unrenewed is not None:
         return claim.unrenewed.why(claim.deadline)
-    return UNSENT if claim.renews else RAN_OUT
+    return NEVER_SENT if claim.renews else RAN_OUT
 
 
 def why_refused(claim: Claim, refusal: Refusal, now: float) -> str:

@@ -210,4 +210,4 @@ def end(port: Port, claim: Claim) -> None:
     claim.state = ENDED
     port.held.forget(claim)
     if claim.cohort is not None:
-        claim.cohort.stir(port.now())
+        claim.cohort.wake_next(port.now())

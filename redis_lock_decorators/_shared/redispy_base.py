@@ -1,84 +1,67 @@
-"""What the blocking and the asyncio stand-in for redis-py's ``Lock`` have in common."""
+"""The base of both ``Lock`` classes, which replace redis-py's ``Lock``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 from weakref import ref
 
-import six
-
-from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow import redispy_lock as flow
+from redis_lock_decorators._flow.claim import claim_on
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_checks import refuse_at_door
-from redis_lock_decorators._io.client_state import as_sent
-from redis_lock_decorators._rules import durations
-from redis_lock_decorators._rules.keys import checked_key
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
-from redis_lock_decorators._shared.redispy_tokens import RenewalHandle, TokenHold, TokenSlot
-from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError, shown
+from redis_lock_decorators._shared.redispy_args import (
+    checked_blocking,
+    checked_seconds,
+    checked_sleep,
+    checked_timeout,
+    checked_token,
+    key_of,
+)
+from redis_lock_decorators._shared.redispy_tokens import (
+    Local,
+    RenewalHandle,
+    TokenHold,
+    TokenSlot,
+    shared_token_slot,
+)
+from redis_lock_decorators.errors import LockError, shown
 
 #: The kind of client.
 C = TypeVar("C")
 
 
-class Local:
-    """The token that proves that a lock is held, as ``lock.local.token``.
-
-    It may be set, to release or extend a lock that was acquired elsewhere.
-    """
-
-    def __init__(
-        self, token_slot: Callable[[], TokenSlot], claim_of: Callable[[str], Claim]
-    ) -> None:
-        self._slot = token_slot
-        #: The one to put a token into.
-        self._own_slot: Callable[[], TokenSlot] = getattr(token_slot, "own", token_slot)
-        self._claim_of = claim_of
-
-    @property
-    def token(self) -> bytes | None:
-        """The token of this thread or task (of all, with ``thread_local=False``)."""
-        claim = self._slot().claim
-        if claim is None or not claim.is_of_this_process():
-            return None
-        return claim.identifier.encode()
-
-    @token.setter
-    def token(self, token: str | bytes | None) -> None:
-        hold = None if token is None else TokenHold(self._claim_of(checked_token(token)))
-        self._own_slot().put(hold)
-
-
 class RedisPyLockBase(Generic[C]):
-    """A lock with the words of redis-py's ``Lock``, for ``client.lock(…, lock_class=…)``.
+    """A lock with the interface of redis-py's ``Lock``, for ``client.lock(…, lock_class=…)``.
 
     Args:
         redis: the client.
-        name: the Redis key, as it is.
-        timeout: seconds after which the lock frees itself; None for never.
-        sleep: seconds between two tries, on average.
+        name: the Redis key, without a prefix.
+        timeout: the time to live of the lock, in seconds; None means that it does not expire.
+        sleep: the average pause between two tries, in seconds.
         blocking: whether ``acquire`` waits.
-        blocking_timeout: the longest wait in seconds; None waits for ever.
-        thread_local: whether each thread or task has a token of its own. A task that never acquired
-            the lock itself uses that of the only task that holds it, so a lock may be let go by
-            another task than acquired it, as redis-py's.
-        raise_on_release_error: whether leaving a block raises if the lock was lost meanwhile.
-        auto_renew: renew the lock until it is released or its holder dies. Without a timeout it
-            is then renewed every few seconds instead of having no end.
+        blocking_timeout: the longest wait, in seconds; None waits indefinitely.
+        thread_local: whether each thread or task has a separate token. A task that has not acquired
+            the lock uses the token of the only task that holds it, so a task may release what
+            another one acquired, as with redis-py.
+        raise_on_release_error: whether leaving a block raises an error if the lock was lost.
+        auto_renew: renew the lock until it is released or its process ends. Without a timeout the
+            lock then gets a short one, renewed every few seconds, instead of none.
 
     Raises:
-        ConfigurationError, LockNameError: an argument is not usable.
+        ConfigurationError, LockNameError: an argument is invalid.
     """
 
-    #: Whether its clients are asyncio's.
+    #: Whether the client is an asyncio client.
     _awaited: ClassVar[bool]
 
     def __init__(
@@ -110,13 +93,13 @@ class RedisPyLockBase(Generic[C]):
         self.local = Local(
             self._token_slots() if self.thread_local else shared_token_slot(), claim_of
         )
-        self._acquire_request(None, None, None, None)  # refuses what acquire would
+        self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {shown(self._lock_name)}, timeout={self.timeout}>"
 
     def __copy__(self) -> RedisPyLockBase[Any]:
-        """Another one with the same tokens, as of redis-py's own."""
+        """Return a lock that shares the tokens, as redis-py's does."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -128,20 +111,20 @@ class RedisPyLockBase(Generic[C]):
             TypeError: always.
         """
         raise TypeError(
-            f"cannot pickle {self!r}, as its client and its token belong to their process: make "
-            "one there by the same name, with lock.local.token if it is to let go what is held here"
+            f"cannot pickle {self!r}: its client and its token belong to this process; create a "
+            "Lock with the same name there, and set its local.token to release what is held here"
         )
 
     def _has_own(self, method: str) -> bool:
-        """Whether a subclass, or somebody who wraps it, has another method in place of ours."""
+        """Whether a subclass or an instrumentation library has replaced the method."""
         module = getattr(getattr(type(self), method), "__module__", "")
         return method in vars(self) or not module.startswith("redis_lock_decorators.")
 
     def _would_release(self, block: Block[TokenHold], hold: TokenHold | None) -> bool:
-        """Whether ``release`` would let go what is left, or nothing where that is over.
+        """Whether ``release`` would release the hold of the block that is left, and no other.
 
-        It knows of no block, and lets go what the lock object has found last: with one token for
-        all, what another has acquired meanwhile.
+        ``release`` knows no block: it releases the hold in the slot. With a shared token that may
+        be the hold of another thread or task by now.
         """
         found = self.local._slot().hold
         if found is None:
@@ -149,14 +132,14 @@ class RedisPyLockBase(Generic[C]):
         return hold is None or found is hold
 
     def _start_renewal(self, hold: TokenHold, port: AsyncioPort | BlockingPort) -> TokenHold:
-        """The same, renewed from now on if that is wanted."""
+        """Return the hold, renewed from now on with ``auto_renew``."""
         if self.auto_renew:
             hold.renewal_handle = RenewalHandle(hold.claim, port)
         return hold
 
     def _open(self, hold: TokenHold | None, block: Block[TokenHold], has_exit: bool) -> None:
-        """Let the block's own exit, if it has one, release what it has entered."""
-        if block.held is not None or not has_exit:  # its methods are used again and again
+        """Make the block the owner of the hold, if the block has an exit of its own."""
+        if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
             self._close(block, block.held)
         elif hold is not None:
             block.held = hold
@@ -164,23 +147,64 @@ class RedisPyLockBase(Generic[C]):
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
 
     def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
-        """Know that a block is gone, and was not left; let go if that was cut short."""
+        """End the renewal; release if the block's exit was interrupted before its first line."""
         hold._on_block_gone()
         if has_begun(call):
             self._abandon_in_background(hold)
 
     def _abandon_in_background(self, hold: TokenHold) -> None:
-        """Let go what is held, on another thread."""
+        """Release the hold on another thread."""
         raise NotImplementedError
 
     def _close(self, block: Block[TokenHold], hold: TokenHold | None) -> None:
-        """Know that the block is left."""
+        """Separate the block from its hold."""
         if hold is not None:
             hold._block = None
         block.held = None
 
+    def _found(self, by_hand: bool = False) -> TokenHold | None:
+        """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""
+        return self.local._slot().hold
+
+    def _hold_of(self, block: Block[TokenHold]) -> TokenHold | None:
+        """The hold that leaving the block releases."""
+        entered = block.held
+        if entered is None:
+            return self._found(by_hand=True)
+        hold = self.local._slot().hold if entered.is_gone else None
+        if hold is not None and hold.replaces(entered):
+            return hold  # it was released in the block, and acquired again
+        return entered
+
+    async def _send_release(self, hold: TokenHold) -> None:
+        try:
+            await flow.release(self._port(), hold.claim)
+        finally:
+            if hold.claim.state is ENDED:
+                hold.forget()
+
+    async def _adjust(
+        self, hold: TokenHold | None, change: Callable[[float], float] | None
+    ) -> Literal[True]:
+        """Change the expiry: from the seconds left to those wanted; None sets the timeout."""
+        if hold is None or hold.is_gone:
+            await self._refuse_unheld()
+        timeout = self._refuse_endless()
+        change = change or self._extension(timeout, replace_ttl=True)
+        try:
+            await flow.adjust(self._port(), hold.claim, change)
+        finally:
+            hold.reschedule_renewal()
+        return True
+
+    async def _refuse_unheld(self) -> NoReturn:
+        await flow.refuse_unheld(self._port(), self._lock_name, self._key)
+
+    def _port(self) -> AsyncioPort | BlockingPort:
+        raise NotImplementedError
+
     def _token_slots(self) -> Callable[[], TokenSlot]:
-        """What finds the cell of the running thread or task."""
+        """Return a function that finds the slot of the running thread or task."""
         raise NotImplementedError
 
     def _acquire_request(
@@ -190,7 +214,7 @@ class RedisPyLockBase(Generic[C]):
         token: str | bytes | None,
         sleep: float | None,
     ) -> AcquireRequest:
-        """What an ``acquire`` with these arguments asks for; None is the lock's own setting."""
+        """Return the request of an ``acquire`` call; None means the lock's own setting."""
         blocks = checked_blocking(self.blocking if blocking is None else blocking)
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         longest = math.inf if wait is None else checked_seconds("blocking_timeout", wait)
@@ -205,25 +229,29 @@ class RedisPyLockBase(Generic[C]):
         )
 
     def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:
-        """From the seconds left to those wanted."""
+        """Return a function from the remaining seconds to the wanted ones."""
         seconds = checked_timeout(additional_time, "additional_time")
         return lambda left: seconds if replace_ttl else left + seconds
 
     def _refuse_endless(self) -> float:
         if self.timeout is None:
             raise LockError(
-                f"lock {shown(self._lock_name)} has no timeout, so there is nothing to extend",
+                f"lock {shown(self._lock_name)} has no timeout, so it cannot be extended: give it "
+                "one (timeout=…)",
                 self._lock_name,
             )
         return self.timeout
 
     def _busy_error(self) -> LockError:
-        """The error of a block that was not entered."""
-        tried = f"within {self.blocking_timeout} s" if self.blocking else "at the one try"
-        return LockError(f"lock {shown(self._lock_name)} was not free {tried}", self._lock_name)
+        """The error of a block that could not be entered."""
+        tried = f"within {self.blocking_timeout} s" if self.blocking else "at the only try"
+        return LockError(
+            f"lock {shown(self._lock_name)} was not free {tried}: wait longer (blocking_timeout=…)",
+            self._lock_name,
+        )
 
     def _is_suppressed(self, error: BaseException, failed: bool) -> bool:
-        """Whether a release's error is only logged: the body failed, or the lock is told so."""
+        """Log a release's error instead of raising it, if the body failed or the lock says so."""
         if failed or (isinstance(error, LockError) and not self.raise_on_release_error):
             log.warning(
                 "lock %s was not released on leaving its block: %s: %s",
@@ -231,80 +259,3 @@ class RedisPyLockBase(Generic[C]):
             )
             return True
         return False
-
-
-def shared_token_slot() -> Callable[[], TokenSlot]:
-    """One cell for everybody."""
-    token_slot = TokenSlot()
-    return lambda: token_slot
-
-
-def key_of(client: Any, name: object) -> bytes:
-    """The Redis key of a name, as the client itself would send it."""
-    key = b""
-    if isinstance(name, (bytes, bytearray, memoryview)):
-        key = bytes(name)
-    elif isinstance(name, (int, float)) and not isinstance(name, bool):
-        key = repr(name).encode()
-    elif isinstance(name, str):
-        try:
-            key = as_sent(client, name)
-        except UnicodeEncodeError:
-            raise LockNameError(f"the name {name!a:.80} cannot be written") from None
-    if not key:
-        raise LockNameError(f"a lock's name is text and not empty, not {name!r:.80}")
-    return checked_key(key)
-
-
-def checked_token(token: object) -> str:
-    """A token as text: str, or bytes of UTF-8."""
-    try:
-        if token and isinstance(token, (str, bytes)):
-            return str(six.ensure_str(six.ensure_binary(token)))
-    except UnicodeError:
-        pass
-    raise ConfigurationError(f"token={token!r:.40}: give text, or bytes that are UTF-8")
-
-
-def checked_blocking(blocking: object) -> bool:
-    """True or False; a number here is the place of another argument."""
-    if not isinstance(blocking, bool):
-        raise ConfigurationError(
-            f"blocking={blocking!r}: give True or False (a pause between tries by name: sleep=…)"
-        )
-    return blocking
-
-
-def checked_timeout(seconds: object, word: str = "timeout") -> float:
-    """More than 0 and at most what a lease may last."""
-    number = _number(word, seconds)
-    if not 0 < number <= durations.LONGEST_EXPIRE:
-        raise ConfigurationError(
-            f"{word}={seconds!r}: give more than 0 and at most {durations.LONGEST_EXPIRE:.0f} s"
-        )
-    return number
-
-
-def checked_sleep(seconds: object) -> float:
-    """More than 0 seconds, at most an hour."""
-    number = _number("sleep", seconds)
-    if not 0 < number <= 3600:
-        raise ConfigurationError(f"sleep={seconds!r}: give more than 0 and at most 3600 s")
-    return number
-
-
-def checked_seconds(word: str, seconds: object) -> float:
-    """A number of seconds, 0 or more."""
-    number = _number(word, seconds)
-    if not number >= 0:
-        raise ConfigurationError(f"{word}={seconds!r:.80}: give 0 s or more")
-    return number
-
-
-def _number(word: str, seconds: object) -> float:
-    """A number, which may be infinite or none."""
-    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
-        if abs(seconds) > 1e300:
-            return math.copysign(math.inf, seconds)
-        return float(seconds)
-    raise ConfigurationError(f"{word}={seconds!r:.80}: give a number of seconds")

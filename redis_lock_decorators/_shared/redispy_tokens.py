@@ -1,6 +1,8 @@
-"""What is held through a stand-in for redis-py's ``Lock``, and where the lock object finds it."""
+"""The tokens of redis-py's ``Lock``: what each thread or task holds through a lock object."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
@@ -8,11 +10,12 @@ from redis_lock_decorators._flow.renewal.renewer import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.redispy_args import checked_token
 from redis_lock_decorators.errors import shown
 
 
 class RenewalHandle:
-    """What a renewed claim hangs on: once it is gone, nobody can release the claim."""
+    """The object whose lifetime limits a renewal: once it is gone, the claim has no owner."""
 
     __slots__ = ("__weakref__", "renewer", "tracked")
 
@@ -31,13 +34,13 @@ def _warn(renewal_handle: RenewalHandle) -> None:
 
 
 class TokenHold:
-    """One acquisition: its claim, and what the renewal of that hangs on.
+    """One acquisition: its claim and its renewal.
 
     Attributes:
-        by: a weak reference to the thread or task that acquired it; None for one set by hand.
-        in_block: it is acquired by a ``with`` block, which has an exit of its own to release it.
-        is_gone: its cell has forgotten it. It alone is marked, in one step: whether it is still in
-            its cell need not be asked, which another thread may have filled meanwhile.
+        by: a weak reference to the thread or task that acquired it; None for a token set by hand.
+        in_block: it was acquired by a ``with`` block, whose exit releases it.
+        is_gone: it was removed from its slot. The mark is on the hold, set by one atomic store, as
+            another thread may have put another hold into the slot.
     """
 
     __slots__ = ("__weakref__", "_block", "by", "claim", "in_block", "is_gone", "renewal_handle")
@@ -48,42 +51,42 @@ class TokenHold:
         self.in_block = in_block
         self.renewal_handle: RenewalHandle | None = None
         self.is_gone = False
-        # The ``with`` block that holds it: the renewal ends once that is gone.
+        # The ``with`` block that owns it: the renewal ends once the block is collected.
         self._block: object = None
 
-    def is_again(self, entered: TokenHold) -> bool:
-        """Whether who let go what his block had entered has acquired it again for the block.
+    def replaces(self, entered: TokenHold) -> bool:
+        """Whether the block that entered ``entered`` released it and acquired this one instead.
 
-        What another block of his has entered, that one releases.
+        A hold that belongs to another block of the same thread or task is released by that block.
         """
         return self.by == entered.by and not self.in_block
 
-    def keep(self) -> None:
-        """Go on with the renewal, after the lock's end was moved, or may have been."""
-        renewal_handle = self.renewal_handle  # another thread may end it at any line
+    def reschedule_renewal(self) -> None:
+        """Schedule the next renewal, after the expiry was changed, or may have been."""
+        renewal_handle = self.renewal_handle  # another thread may clear the attribute
         if renewal_handle is not None:
             renewal_handle.renewer.add(renewal_handle.tracked)
 
-    def release_keys(self) -> None:
+    def stop_renewal(self) -> None:
         """End the renewal: it must not outlive the lock."""
         renewal_handle = self.renewal_handle
         if renewal_handle is not None:
             renewal_handle.renewer.remove(renewal_handle.tracked)
 
     def forget(self) -> None:
-        """Be in no cell any more."""
+        """Remove it from its slot."""
         self.is_gone = True
         self.renewal_handle = None
 
     def _on_block_gone(self) -> None:
-        """End the renewal, as the block is gone and was not left."""
+        """End the renewal, as the block was collected without its exit."""
         self._block = None
-        self.release_keys()
+        self.stop_renewal()
         self.renewal_handle = None
 
 
 class TokenSlot:
-    """What one thread or task holds through a lock, or what all of them share."""
+    """The place of one thread's or task's hold, or of the hold that all of them share."""
 
     __slots__ = ("__weakref__", "_hold")
 
@@ -92,21 +95,55 @@ class TokenSlot:
 
     @property
     def hold(self) -> TokenHold | None:
-        """The last acquisition, until it is forgotten."""
+        """The last acquisition, until it is removed."""
         hold = self._hold
         return None if hold is None or hold.is_gone else hold
 
     @property
     def claim(self) -> Claim | None:
-        """The claim of that."""
+        """The claim of ``hold``."""
         hold = self.hold
         return None if hold is None else hold.claim
 
     def put(self, hold: TokenHold | None) -> None:
-        """Hold an acquisition, or none, in place of another."""
+        """Replace the hold."""
         self._hold = hold
 
-    def put_since(self, before: TokenHold | None, by: object) -> TokenHold | None:
-        """What that thread or task has put here since ``before`` was here; None if nothing."""
+    def new_hold(self, before: TokenHold | None, by: object) -> TokenHold | None:
+        """Return the hold that ``by`` has put here since ``before`` was here, or None."""
         hold = self.hold
         return None if hold is None or hold is before or hold.by != by else hold
+
+
+class Local:
+    """The holder of the token, as ``lock.local.token``.
+
+    Set the token to release or extend a lock that was acquired elsewhere.
+    """
+
+    def __init__(
+        self, token_slot: Callable[[], TokenSlot], claim_of: Callable[[str], Claim]
+    ) -> None:
+        self._slot = token_slot
+        #: Returns the slot to put a token into.
+        self._own_slot: Callable[[], TokenSlot] = getattr(token_slot, "own", token_slot)
+        self._claim_of = claim_of
+
+    @property
+    def token(self) -> bytes | None:
+        """The token of this thread or task; with ``thread_local=False``, of all of them."""
+        claim = self._slot().claim
+        if claim is None or not claim.is_of_this_process():
+            return None
+        return claim.identifier.encode()
+
+    @token.setter
+    def token(self, token: str | bytes | None) -> None:
+        hold = None if token is None else TokenHold(self._claim_of(checked_token(token)))
+        self._own_slot().put(hold)
+
+
+def shared_token_slot() -> Callable[[], TokenSlot]:
+    """Return a function that gives every thread and task the same slot."""
+    token_slot = TokenSlot()
+    return lambda: token_slot

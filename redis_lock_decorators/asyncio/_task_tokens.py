@@ -69,10 +69,10 @@ class TaskTokenSlots:
             token_slot = self._own[running] = _TaskTokenSlot(running, self._holding)
         return token_slot
 
-    def released(self, releasing: bool) -> TokenHold | None:
+    def to_release(self, by_hand: bool) -> TokenHold | None:
         """What the running task releases, or as it leaves a block that it has entered by hand."""
         token_slot: TokenSlot | None = self._own.get(current_owner())
-        if token_slot is None or (releasing and token_slot.claim is None):
+        if token_slot is None or (by_hand and token_slot.claim is None):
             token_slot = self._held()
             if token_slot.hold is None:  # it is refused once, not for ever
                 self._tidy()

@@ -28,8 +28,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
     _awaited = True
 
-    # What is called belongs to the task that calls it, whichever runs the coroutine: before
-    # Python 3.12, wait_for(lock.acquire(), 1) runs it in a task of its own.
+    # The token belongs to the task that calls the method, even if another one awaits the coroutine:
+    # before Python 3.12, wait_for(lock.acquire(), 1) runs it in a separate task.
 
     @as_async
     def _begin(self, block: Block[TokenHold]) -> Coroutine[Any, Any, Lock]:
@@ -47,7 +47,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         self, block: Block[TokenHold], kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
         block.begin()
-        hold = self._left(block)
+        hold = self._hold_of(block)
         own = self._has_own("release") and self._would_release(block, hold)
         releasing = self.release() if own else self._release(hold)
         return self._leave(block, hold, releasing, kind is not None)
@@ -73,28 +73,18 @@ class Lock(RedisPyLockBase[AsyncClient]):
         *,
         sleep: float | None = None,
     ) -> Coroutine[Any, Any, bool]:
-        """Take the lock; False if it was not free in time.
+        """Acquire the lock; return False if it was not free in time.
 
-        Args:
-            blocking: False tries once; None is the lock's own setting, here and below.
-            blocking_timeout: the longest wait in seconds.
-            token: the value that proves who holds the lock; a random one if None.
-            sleep: seconds between two tries, on average.
-
-        Raises:
-            redis.exceptions.ConnectionError: the server cannot be reached.
+        The arguments and errors of ``redis_lock_decorators.lock.Lock.acquire``.
         """
         request = self._acquire_request(blocking, blocking_timeout, token, sleep)
         return self._acquire(self.local._own_slot(), TokenHold(request.claim, _running()), request)
 
     @as_async
     def release(self) -> Coroutine[Any, Any, None]:
-        """Let the lock go; it can be called again after a broken connection.
+        """Release the lock; after a connection error it can be called again.
 
-        Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
-            LockError: it is not locked.
-            redis.exceptions.ConnectionError: the outcome is unknown.
+        The errors of ``redis_lock_decorators.lock.Lock.release``.
         """
         return self._release(self._found())
 
@@ -102,29 +92,23 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def extend(
         self, additional_time: float, replace_ttl: bool = False
     ) -> Coroutine[Any, Any, Literal[True]]:
-        """Add seconds to what the lock has left, or let it have so many from now.
+        """Add seconds to the remaining time, or with ``replace_ttl`` set it to that many seconds.
 
-        Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
-            LockError: it is not locked, or has no timeout.
-            redis.exceptions.ConnectionError: the outcome is unknown.
+        The errors of ``redis_lock_decorators.lock.Lock.extend``.
         """
         change = self._extension(additional_time, replace_ttl)
         return self._adjust(self.local._slot().hold, change)
 
     @as_async
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:
-        """Let the lock have its timeout again, from now.
+        """Set the remaining time to the full timeout.
 
-        Raises:
-            LockNotOwnedError: another holds it, or its timeout ran out.
-            LockError: it is not locked, or has no timeout.
-            redis.exceptions.ConnectionError: the outcome is unknown.
+        The errors of ``redis_lock_decorators.lock.Lock.reacquire``.
         """
         return self._adjust(self.local._slot().hold, None)
 
     async def locked(self) -> bool:
-        """Ask Redis whether anybody holds the lock."""
+        """Ask Redis whether any client holds the lock."""
         return await flow.is_locked(self._port(), self._key)
 
     @as_async
@@ -147,7 +131,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
                 return self
             raise self._busy_error()
         except BaseException:
-            await self._abandon(hold or token_slot.put_since(before, _running()))
+            await self._abandon(hold or token_slot.new_hold(before, _running()))
             raise
 
     async def _leave(
@@ -181,40 +165,14 @@ class Lock(RedisPyLockBase[AsyncClient]):
             raise
 
     async def _release(self, hold: TokenHold | None) -> None:
-        found = await self._held(hold)
-        found.release_keys()
-        try:
-            await flow.release(self._port(), found.claim)
-        finally:
-            if found.claim.state is ENDED:
-                found.forget()
+        if hold is None or hold.is_gone:
+            await self._refuse_unheld()
+        hold.stop_renewal()
+        await self._send_release(hold)
 
-    async def _adjust(
-        self, hold: TokenHold | None, change: Callable[[float], float] | None
-    ) -> Literal[True]:
-        found = await self._held(hold)
-        timeout = self._refuse_endless()
-        change = change or self._extension(timeout, replace_ttl=True)
-        try:
-            await flow.adjust(self._port(), found.claim, change)
-        finally:
-            found.keep()
-        return True
-
-    def _found(self, releasing: bool = False) -> TokenHold | None:
-        """What this task would release."""
+    def _found(self, by_hand: bool = False) -> TokenHold | None:
         find = self.local._slot
-        return find.released(releasing) if isinstance(find, TaskTokenSlots) else find().hold
-
-    def _left(self, block: Block[TokenHold]) -> TokenHold | None:
-        """What is held by the block that is left; by hand, what this task would release."""
-        entered = block.held
-        if entered is None:
-            return self._found(releasing=True)
-        hold = self.local._slot().hold if entered.is_gone else None
-        if hold is not None and hold.is_again(entered):
-            return hold  # it was let go in the block, and acquired again
-        return entered
+        return find.to_release(by_hand) if isinstance(find, TaskTokenSlots) else find().hold
 
     async def _owned(self, token_slot: TokenSlot) -> bool:
         return await flow.is_owned(self._port(), token_slot.claim)
@@ -225,14 +183,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
     def _port(self) -> AsyncioPort:
         return DEFAULT.async_port(self.redis, None)
 
-    async def _held(self, hold: TokenHold | None) -> TokenHold:
-        """What to release or extend."""
-        if hold is None or hold.is_gone:
-            await flow.refuse_unheld(self._port(), self._lock_name, self._key)
-        return hold
-
     async def _abandon(self, hold: TokenHold | None) -> None:
-        """Let go what was acquired, if it is held, after an exception from outside."""
+        """Release what is still held, after an exception such as KeyboardInterrupt."""
         if hold is not None and not hold.is_gone:
             hold.forget()
             if hold.claim.state is not ENDED:

@@ -115,5 +115,5 @@ def test_a_drop_in_is_not_pickled(kind):
 
     assert copy.copy(lock).local.token == b"mine"
     for refuse in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match=r"with lock\.local\.token if"):
+        with pytest.raises(TypeError, match=r"set its local\.token to release"):
             refuse(lock)

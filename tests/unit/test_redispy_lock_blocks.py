@@ -251,7 +251,7 @@ def test_block_that_was_let_go_early_lets_no_block_go_that_begins(scene: Scene) 
         opening = scene.world.kind._open
 
         def opened(one: Any, *arguments: Any) -> None:
-            left.append(one._left(SimpleNamespace(held=early)))
+            left.append(one._hold_of(SimpleNamespace(held=early)))
             opening(one, *arguments)
 
         scene.patch(scene.world.kind, "_open", opened)
@@ -465,15 +465,15 @@ def ended_task_holds(token_slots: TaskTokenSlots, deadline: float) -> TokenHold:
     return asyncio.run(acquire())
 
 
-async def released(token_slots: TaskTokenSlots) -> TokenHold | None:
-    return token_slots.released(releasing=True)
+async def to_release(token_slots: TaskTokenSlots) -> TokenHold | None:
+    return token_slots.to_release(by_hand=True)
 
 
 def test_a_task_lets_go_what_the_only_one_that_acquired_holds() -> None:
     token_slots = TaskTokenSlots()
     hold = ended_task_holds(token_slots, monotonic() + 60)
 
-    assert asyncio.run(released(token_slots)) is hold
+    assert asyncio.run(to_release(token_slots)) is hold
 
 
 def test_a_task_lets_nothing_go_where_what_ran_out_may_be_meant() -> None:
@@ -482,7 +482,7 @@ def test_a_task_lets_nothing_go_where_what_ran_out_may_be_meant() -> None:
     ended_task_holds(token_slots, monotonic() + 60)
     gc.collect()
 
-    assert asyncio.run(released(token_slots)) is None
+    assert asyncio.run(to_release(token_slots)) is None
 
 
 def test_what_ran_out_is_in_the_way_of_one_release_only() -> None:
@@ -491,8 +491,8 @@ def test_what_ran_out_is_in_the_way_of_one_release_only() -> None:
     hold = ended_task_holds(token_slots, monotonic() + 60)
     gc.collect()
 
-    assert asyncio.run(released(token_slots)) is None
-    assert asyncio.run(released(token_slots)) is hold
+    assert asyncio.run(to_release(token_slots)) is None
+    assert asyncio.run(to_release(token_slots)) is hold
 
 
 def test_a_cell_knows_its_last_acquisition_only() -> None:

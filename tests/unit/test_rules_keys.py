@@ -21,7 +21,7 @@ from redis_lock_decorators._rules.keys import (
     key_of,
     slot_of,
 )
-from redis_lock_decorators._shared.redispy_base import key_of as stand_in_key_of
+from redis_lock_decorators._shared.redispy_args import key_of as stand_in_key_of
 from redis_lock_decorators.errors import LockNameError
 
 PREFIX = "sys:lock:"

@@ -22,7 +22,7 @@ def claim() -> Claim:
     return claim_on(b"a", 10)
 
 
-def anchored() -> TokenHold:
+def renewed_hold() -> TokenHold:
     hold = TokenHold(claim())
     renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
     renewal_handle: Any = SimpleNamespace(renewer=renewer, tracked=None)
@@ -31,20 +31,20 @@ def anchored() -> TokenHold:
 
 
 @SCENES.add
-def one_goes_on_while_another_ends(switcher: Switcher) -> Scene:
-    hold = anchored()
-    return Scene(hold.keep, hold.forget)
+def one_reschedules_while_another_ends(switcher: Switcher) -> Scene:
+    hold = renewed_hold()
+    return Scene(hold.reschedule_renewal, hold.forget)
 
 
 @SCENES.add
-def one_lets_go_while_another_ends(switcher: Switcher) -> Scene:
-    hold = anchored()
-    return Scene(hold.release_keys, hold.forget)
+def one_stops_the_renewal_while_another_ends(switcher: Switcher) -> Scene:
+    hold = renewed_hold()
+    return Scene(hold.stop_renewal, hold.forget)
 
 
 @SCENES.add
 def one_forgets_while_another_acquires(switcher: Switcher) -> Scene:
-    """It was let go in Redis, so another may hold it before its cell knows."""
+    """It was released in Redis, so another thread may hold it before the slot is cleared."""
     token_slot, mine, theirs = TokenSlot(), TokenHold(claim()), TokenHold(claim())
     token_slot.put(mine)
 
