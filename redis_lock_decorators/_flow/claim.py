@@ -56,8 +56,8 @@ class Claim:
         fencing: the acquisition gets a number.
         replicas: how many replicas must confirm the lock before it counts as held.
         grant_ms: how long a waiter holds it in Redis after a grant, until its first renewal.
-        is_around: tells whether the block of another claim is around the code that acquires this
-            one; None if that is not known.
+        is_around: whether the block of another claim is around the code that acquires this one;
+            None if that cannot be known.
 
         identifier: the value in the keys. "" while no request was made with one, and after the
             keys were handed off: then the claim can release nothing.

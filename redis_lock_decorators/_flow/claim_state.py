@@ -9,10 +9,10 @@ class State(Enum):
     """How far the release of a claim has come. The legal transitions::
 
         ACTIVE          -> RELEASING, HANDED_OFF, ENDED
-        RELEASING       -> RELEASE_FAILED, HANDED_OFF, ENDED
-        RELEASE_FAILED  -> RELEASING, HANDED_OFF, ENDED
+        RELEASING       -> RELEASE_FAILED, ENDED
+        RELEASE_FAILED  -> RELEASING, ENDED
         HANDED_OFF      -> ENDED
-        ENDED           -> RELEASING (``reopen``), ACTIVE (acquired again)
+        ENDED           -> RELEASING (its release was interrupted), ACTIVE (acquired again)
 
     Each transition is one store of an attribute: another thread, a signal handler or a finalizer
     may run between any two lines. Whether the lease is lost is not among the states, as another

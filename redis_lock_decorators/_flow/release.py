@@ -8,7 +8,7 @@ from functools import partial
 
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
@@ -100,7 +100,7 @@ def release_keys(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
     """Release the claim's keys where they hold its identifier. None: all are released."""
-    if claim.state is not ENDED:
+    if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
         claim.state = RELEASING
     if method == "script" and not port.slotted:
         return release_group(port, claim, claim.keys, method, until, send)

@@ -37,9 +37,9 @@ async def send_checked(
 def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     """Whether the keys are as an earlier request of ours would have left them.
 
-    If another client holds a key, it may have acquired it before our request or after it. This
-    counts as a loss. (Requests that the client itself repeats are told apart by what the first of
-    them recorded in Redis.)
+    If another client holds a key, it may have acquired it before our request or after it, which
+    counts as a loss. Requests that the client itself repeats need no explanation here: the script
+    knows them by what the first of them recorded.
     """
     if refusal.is_taken:
         return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
