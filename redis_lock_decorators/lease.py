@@ -1,4 +1,4 @@
-"""A lease: one acquisition held by a thread."""
+"""The lease of a thread: one acquisition of a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.extend import extend, holders
+from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
@@ -34,9 +34,9 @@ from redis_lock_decorators.errors import LockTimeoutError, shown
 
 
 class Lease(LeaseBase):
-    """One held acquisition: the right to be inside until its deadline.
+    """One acquisition of a lock, valid until its deadline.
 
-    Safe to use from any thread of the process that acquired it.
+    Its methods may be called from any thread of the process that acquired it.
     """
 
     __slots__ = ("_mutex", "_port")
@@ -47,12 +47,13 @@ class Lease(LeaseBase):
         self._mutex = threading.RLock()
 
     def extend(self, seconds: float | None = None) -> Literal[True]:
-        """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
+        """Extend the lease to at least ``seconds`` from now; None means its ``expire``.
 
         Raises:
-            LockNotOwnedError: it was released before.
-            LockLostError: Redis says that the lock is not ours any more.
-            redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
+            ConfigurationError: ``seconds`` is invalid.
+            LockNotOwnedError: the lease was released before.
+            LockLostError: the lock is no longer held by this lease.
+            redis.exceptions.ConnectionError: the outcome is unknown; the deadline is unchanged.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds, "seconds")
         try:
@@ -63,14 +64,11 @@ class Lease(LeaseBase):
         return True
 
     def owned(self) -> bool:
-        """Ask Redis whether the lock is still ours."""
-        if not self._claim.is_of_this_process():
-            return False
-        found = run(holders(self._port, self._claim.keys))
-        return all(holder == self._claim.identifier for holder in found)
+        """Ask Redis whether this lease still holds the lock."""
+        return run(self._is_owned())
 
     def release(self) -> None:
-        """Let the lock go; the second time there is nothing to do.
+        """Release the lock; a second call does nothing.
 
         Raises:
             LockLostError: the lease had ended before.
@@ -78,7 +76,7 @@ class Lease(LeaseBase):
         """
         self._untrack()
         self._apply_min_hold()
-        if is_waiting_refused():  # a finalizer: all other leases would wait for this one's server
+        if is_waiting_refused():  # a finalizer on the renewer's thread: waiting delays all renewals
             return releases.call(self._release_and_log)
         return self._release()
 
@@ -90,19 +88,19 @@ class Lease(LeaseBase):
             self._notify_lost()
 
     def _release_and_log(self) -> None:
-        """Let go where nobody can be told what comes of it."""
+        """Release in the background, where no caller receives the error."""
         try:
             self._release()
         except Exception as error:
             log.warning("%s", error)
 
     def _undo(self) -> None:
-        """Let go beside, unless that was done meanwhile."""
+        """Release in the background, unless that has been done."""
         if self._claim.state is not ENDED:
             self._undo_always()
 
     def _undo_always(self) -> None:
-        """Let go beside what may not have been let go, though the claim says so."""
+        """Release in the background, even if the claim is marked as released."""
         self._untrack()
         with self._exclusive():
             run(undo(self._port, self._claim))
@@ -113,7 +111,7 @@ class Lease(LeaseBase):
             releases.call(self._undo)
 
     def _on_exit_gone(self, _: object) -> None:
-        """Know that an exit of its own is gone, which may have been cut short or never called."""
+        """Release if the exit was called, but interrupted before its first line."""
         self._block = None
         if has_begun(self._leaving):
             self._on_block_gone(None)
@@ -131,7 +129,7 @@ class Lease(LeaseBase):
                 self._port.renewer.remove(self._tracked)
             if kind is None and self._options.min_hold is not None:
                 self._apply_min_hold()
-            if is_waiting_refused():  # a generator that is thrown away
+            if is_waiting_refused():  # a generator that is garbage-collected
                 return releases.call(self._release_and_log)
             with self._exclusive():
                 run(leave(self._port, self._claim, self._options.release_method, kind is not None))
@@ -139,7 +137,7 @@ class Lease(LeaseBase):
             abandon(self)
             raise
         finally:
-            self._claim.owner = None  # if it is not over, it is waited for until it is
+            self._claim.owner = None
             if self._claim.lost_reason is not None:
                 self._notify_lost()
 
@@ -151,7 +149,7 @@ class Lease(LeaseBase):
         __exit__ = LeaseExit(_leave)
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
-        """Become held; or the error to raise, if the lock was not free in ``wait`` seconds."""
+        """Acquire within ``wait`` seconds; return the error if the lock was not free in time."""
         port, options = self._port, self._options
         watches = options.auto_renew or options.on_lost is not None
         if watches:
@@ -168,37 +166,33 @@ class Lease(LeaseBase):
             port.renewer.add(self._tracked)
         return None
 
-    def _untrack(self) -> None:
-        """End the renewal: it must not outlive the lease."""
-        if self._tracked is not None:
-            self._port.renewer.remove(self._tracked)
-
     def _exclusive(self) -> AbstractContextManager[object]:
-        """One request of this lease at a time."""
-        # A forked child is refused; its copy of the mutex may be held by a thread it has not.
+        """Return the mutex that allows one request of this lease at a time."""
+        # The flow refuses a forked child. Its copy of the mutex may be locked indefinitely, by a
+        # thread that exists only in the parent.
         return self._mutex if self._claim.process == fork.number else nullcontext()
 
     def _enter(self) -> None:
-        """Be the current lease, of a block that this thread is in."""
+        """Become the current lease, owned by this thread."""
         self._claim.owner = running()
         enter(self)
 
     def _begin_exit(self) -> None:
-        """Be in no context any more, but this thread's, wherever it began, until it is let go."""
+        """Leave the context; until the release ends, the owner is the thread that runs the exit."""
         self._claim.owner, self._claim.in_transition = running(), True
         forget(self)
 
     def _suspend(self) -> None:
-        """Not be the current lease any more, and nobody's, though it is held."""
+        """Leave the context without an owner, while the lease is still held."""
         forget(self)
         self._claim.owner = None
 
     def _notify_lost(self) -> None:
-        """Call ``on_lost`` if it is due."""
+        """Call ``on_lost`` if the lease is lost, once."""
         context = self._pop_on_lost_context()
         if context is not None:
             answer = context.run(self._call_on_lost)
-            if inspect.isawaitable(answer):  # this thread may have an event loop that runs
+            if inspect.isawaitable(answer):  # on another thread, as this one may run an event loop
                 follow = partial(context.run, lambda: asyncio.run(self._follow(answer)))
                 losses.call(follow)
 
@@ -210,13 +204,13 @@ class Lease(LeaseBase):
 
 
 def _report_loss(lease: Lease) -> None:
-    """Tell of a loss on another thread: the one that found it has other leases to renew."""
+    """Call ``on_lost`` on another thread: the renewer's thread has other leases to renew."""
     if lease._options.on_lost is not None:
         losses.call(lease._notify_lost)
 
 
 class Attempt:
-    """A block that holds a lock if it can: its value is None, or why it does not."""
+    """A ``with`` block that gives None if it holds the lock, else the error instead of raising."""
 
     __slots__ = ("_held", "_lease")
 
@@ -226,7 +220,7 @@ class Attempt:
 
     @property
     def lease(self) -> Lease:
-        """The lease, held if the block's value is None."""
+        """The lease; it is held if the block's value is None."""
         return self._lease
 
     def __enter__(self) -> LockTimeoutError | None:
@@ -247,7 +241,7 @@ class Attempt:
 
 
 def abandon(lease: Lease | None) -> None:
-    """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
+    """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
     if lease is None:
         return
     try:
@@ -266,21 +260,20 @@ def abandon(lease: Lease | None) -> None:
 
 
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
-    """A lease of this thread that is yet to be acquired."""
+    """Return a lease of this thread, before its acquisition."""
     options = config.options
     return Lease(claim_for(lock_names, options, running()), config.port(), options)
 
 
 def running() -> ref[threading.Thread]:
-    """The running thread, as claims name their owner."""
+    """Return the running thread, in the form of ``Claim.owner``."""
     return ref(threading.current_thread())
 
 
 def current_lease() -> Lease | None:
-    """The lease of the innermost lock held around this code, None if there is none.
+    """Return the lease of the innermost lock that is held around this code, or None.
 
-    It finds leases of a ``RedisLock`` for threads, and in functions that take one. Those of the
-    other world are found by ``redis_lock_decorators.asyncio.current_lease``: their
-    methods are awaited. Code that runs in both asks both.
+    It finds leases of ``with`` blocks and of decorated plain functions and generators. For async
+    code use ``redis_lock_decorators.asyncio.current_lease``, whose leases have async methods.
     """
     return current(Lease, running())

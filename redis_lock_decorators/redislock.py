@@ -1,20 +1,15 @@
-"""RedisLock for threads: each acquisition of it is a Lease."""
+"""``RedisLock`` for threads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators._flow.extend import owner
-from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
-from redis_lock_decorators._rules.durations import checked_acquire_time
-from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.exits import BlockRef, owned
-from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
@@ -23,7 +18,7 @@ from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What ``call`` can call.
+#: The kinds of functions that ``call`` accepts.
 _CALLED = (Kind.PLAIN,)
 
 
@@ -46,7 +41,7 @@ class RedisLock(LockBase[BlockingClient]):
             try:
                 raise refused
             finally:
-                del refused  # it refers to this frame by its trace
+                del refused  # its traceback refers to this frame: a reference cycle
         except BaseException:
             self._abandon(lease, block)
             raise
@@ -59,7 +54,8 @@ class RedisLock(LockBase[BlockingClient]):
         trace: object,
         lease: Lease | None = None,
     ) -> None:
-        # ``lease`` is no argument: so it is there at the first line that may be interrupted.
+        # ``lease`` is never passed. As a parameter it is set at the first line that a signal
+        # handler may interrupt.
         try:
             block = owned(of)
             block.begin()
@@ -92,24 +88,22 @@ class RedisLock(LockBase[BlockingClient]):
     def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True
     ) -> Lease | None:
-        """Take the lock; None if it was not free within ``acquire_time`` seconds.
+        """Acquire the lock; return None if it was not free within ``acquire_time`` seconds.
 
         Args:
-            acquire_time: the longest wait, instead of the lock's own.
-            blocking: False tries once, whatever ``acquire_time`` says.
+            acquire_time: the longest wait in seconds, None for no limit; by default the lock's.
+            blocking: False tries once and ignores ``acquire_time``.
 
         Raises:
-            LockError: this thread is in a block of the lock and would wait for itself.
+            ConfigurationError: an argument is invalid.
+            LockError: this thread already holds the lock in a block, so it would wait for itself.
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        wait = self._config.options.max_wait
-        if acquire_time is not CONFIGURED:
-            wait = checked_acquire_time(acquire_time)
-        checked_switch("blocking", blocking)
+        wait = self._checked_wait(acquire_time, blocking)
         lease = unheld(self._config, self._own_names())
         try:
-            refused = lease._acquire(wait if blocking else 0.0)
+            refused = lease._acquire(wait)
             lease._claim.owner = None
             return lease if refused is None else None
         except BaseException:
@@ -117,45 +111,46 @@ class RedisLock(LockBase[BlockingClient]):
             raise
 
     def locked(self) -> bool:
-        """Ask Redis whether anybody holds the lock (for several names: any of them)."""
+        """Ask Redis whether any client holds the lock (of several names: any of them)."""
         return self.owner() is not None
 
     def owner(self) -> str | None:
-        """Ask Redis for the identifier of the holder (of the first name that is held).
+        """Ask Redis for the holder's identifier (of several names: of the first that is held).
 
-        While ``min_hold`` keeps the lock, it is that of who released it.
+        While ``min_hold`` blocks a released lock, it is the identifier of the last holder.
 
         Raises:
-            LockNameError: the key holds other data, no lock.
+            LockNameError: the key holds data that is not a lock.
+            redis.exceptions.ConnectionError: the server cannot be reached.
         """
-        return run(owner(self._config.port(), self._own_keys(), self._own_names()))
+        return run(self._owner(self._config.port()))
 
     def force_release(self, identifier: str | None = None) -> bool:
-        """Let the lock go that somebody else holds, such as a process that hangs.
+        """Release the lock of another holder, such as a process that hangs.
 
-        The next waiter is handed it at once. Its holder is told the loss at its next renewal, or
-        when it leaves its block; until then both are inside.
+        The next waiter acquires it immediately. The holder learns of the loss at its next renewal
+        or when it leaves its block; until then both run the protected code.
 
         Args:
-            identifier: let go only what ``owner()`` gave; None for whoever holds it.
+            identifier: release only if this is still the holder's, as returned by ``owner()``;
+                None releases any holder's lock.
 
         Returns:
-            True if the lock was held, by that identifier, and is held by it no more.
+            True if the lock was held, by that identifier, and no longer is.
 
         Raises:
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        seen = None if identifier is None else checked_identifier(identifier)
-        return run(force(self._config.port(), self._own_keys(), seen, self._own_names()))
+        return run(self._force_release(self._config.port(), identifier))
 
     def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function while holding the lock, which is named by the call if not before.
+        """Call the function while holding the lock; the arguments name a lock without a name.
 
         Raises:
             LockTimeoutError: the lock was not free in time; the function was not called.
-            LockUnconfirmedError: it was free, but too few replicas confirmed it; nor was it called.
+            LockUnconfirmedError: too few replicas confirmed the lock; the function was not called.
             LockLostError: the function succeeded, but the lease ended before it did.
-            ConfigurationError: the function's body would run after the call.
+            ConfigurationError: the function's body would run after the call has returned.
         """
         refuse_later(function, _CALLED)
         attempt = Attempt(self._config, self._names_of(args, kwargs))
@@ -166,12 +161,12 @@ class RedisLock(LockBase[BlockingClient]):
                 try:
                     raise refused
                 finally:
-                    del refused  # it refers to this frame by its trace
+                    del refused  # its traceback refers to this frame: a reference cycle
         except BaseException:
             abandon(attempt.lease)
             raise
 
     def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
-        """End a block after an exception from outside at any line."""
+        """End a block after an exception such as KeyboardInterrupt at any line."""
         self._close(lease, block)
         abandon(lease)

@@ -1,4 +1,4 @@
-"""A lock's description: what it is called, and all else about it. It holds nothing."""
+"""The base of both ``RedisLock`` classes: a lock's name and its configuration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from weakref import ref
 
+from redis_lock_decorators._flow.extend import owner
+from redis_lock_decorators._flow.force_release import force
+from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
+from redis_lock_decorators._rules.durations import checked_acquire_time
 from redis_lock_decorators._rules.keys import checked_names, is_name, keys_of
+from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
+from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions, LockOptions
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="LockBase[Any]")
 #: The kind of client.
 C = TypeVar("C")
-#: What users look for on a lock, of which there may be many acquisitions at once.
+#: Attributes of leases that users may look for on a lock.
 _OF_LEASES = frozenset(
     (
         *("release", "extend", "check", "lost", "owned", "remaining", "deadline"),
@@ -31,7 +37,7 @@ _OF_LEASES = frozenset(
 
 
 class _Configured:
-    """Stands for a default that ``configure`` may change."""
+    """The type of the default value that stands for the configured option."""
 
     def __repr__(self) -> str:
         return "<configured>"
@@ -41,49 +47,50 @@ CONFIGURED: Any = _Configured()
 
 
 class LockBase(Generic[C]):
-    """A lock that one holder among all processes has at a time.
+    """A lock that at most one holder has at a time, among all processes.
 
-    The object only describes the lock: threads and tasks may share it, and use it again and again.
-    Each ``with`` block leaves what it has entered, in whichever thread or task it is left.
+    The object holds no acquisition of its own: threads and tasks may share and reuse it. Each
+    ``with`` block releases its own acquisition, even if another thread or task leaves it.
 
     Args:
-        lock_name: what to lock; several names are held all or none.
-        get_lock_name: for ``call``: makes the name from the call's arguments.
-        acquire_time: the longest wait, in seconds (10); 0 tries once, None waits for ever.
-        expire: seconds a lease lives in Redis without being renewed (10).
-        client: the Redis client; without it, ``get_redis_connection`` or the configured hook.
-        get_redis_connection: gives the client; called at first use, once per process.
-        prefix: what stands before the name in the Redis key ("sys:lock:").
-        delta: the first pause between two tries, in seconds, where a waiter cannot be told (0.005).
+        lock_name: the name to lock, or several; all of them are acquired or none.
+        get_lock_name: for ``call``: returns the name for the call's arguments.
+        acquire_time: the longest wait, in seconds (10); 0 tries once, None waits indefinitely.
+        expire: the time to live of a lease in Redis without renewal, in seconds (10).
+        client: the Redis client; by default that of ``get_redis_connection`` or the configured one.
+        get_redis_connection: returns the client; called at first use, once per process.
+        prefix: the text before the name in the Redis key ("sys:lock:").
+        delta: the first pause between two tries, in seconds, where no notification arrives (0.005).
         release_method: "script", "transaction" (WATCH, not on a cluster) or "native" (one command,
-            where the server has it; else by script). After waiting in a queue it is the script.
-        auto_renew: renew the lease every third of ``expire``, until it is released or was thrown
-            away (True).
-        max_hold: seconds from the acquisition after which it is not renewed any more.
-        min_hold: seconds from the acquisition that the lock stands, if the block succeeded.
-        on_lost: called once with the lease and why it was lost, in the context in which the lock
-            was acquired; on a thread of its own. Where it is async, it is run to its end there.
+            where the server has it, else the script). A lock acquired in a queue uses the script.
+        auto_renew: renew the lease every third of ``expire``, until it is released or its object
+            is garbage-collected (True).
+        max_hold: seconds after the acquisition at which the lease ends at the latest.
+        min_hold: seconds after the acquisition before which no other holder acquires the lock, even
+            if it is released earlier; not if the block raised an exception.
+        on_lost: called once with the lost lease and the reason, in the context of the acquisition;
+            for threads on a separate thread. An awaitable that it returns is run to its end.
         cancel_on_lost: asyncio only: a loss cancels the task that is in the block (True).
-        fencing: number the acquisitions, as ``lease.fence`` (False).
-        wait: "queue" (told when it is their turn, in order), "cohort" (the waiters of a process
-            share a place and pass the lock on, if it is renewed) or "poll".
-        replicas: how many replicas must know of the lock before it is held (0).
+        fencing: give each acquisition a fencing token, ``lease.fence`` (False).
+        wait: "queue" (notified in order of arrival), "cohort" (the waiters of a process share a
+            queue entry and hand the lock to each other; needs ``auto_renew``) or "poll".
+        replicas: how many replicas must confirm an acquisition (0).
 
     Raises:
-        LockNameError: a name is empty or no text.
-        ConfigurationError: an option is not usable.
+        LockNameError: a name is empty or not text.
+        ConfigurationError: an option is invalid.
     """
 
     __slots__ = ("__weakref__", "_blocks", "_config", "_get_lock_name", "_names")
 
-    # The leases of blocks that were entered by hand, whose exits do not know them: True once it was
-    # not clear which of them was left, None before. A dict, as putting in and taking out are one
-    # step each, and an interruption may come between any two.
+    # The leases of blocks that were entered by a direct call of ``__enter__``: True once an exit
+    # could not tell which of them it leaves, else None. A dict: adding and removing an item are
+    # one atomic operation each, and any thread may do so.
     _blocks: dict[Any, bool | None]
     _config: LockConfig
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None
-    #: Whether its clients are asyncio's.
+    #: Whether its clients are asyncio clients.
     _awaited: ClassVar[bool]
 
     # Every option is written out once, for editors, which complete no keywords from a TypedDict.
@@ -146,48 +153,62 @@ class LockBase(Generic[C]):
         return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
 
     def __copy__(self: D) -> D:
-        """Another description of the same lock, with blocks of its own."""
+        """Return the same lock, without the open blocks."""
         return described(type(self), self._config, self._names, self._get_lock_name)
 
     def __deepcopy__(self: D, memo: object) -> D:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A lock by name is made anew over what the other process has configured."""
-        told = self._config.given_options()
-        return _made_again, (type(self), told, self._names, self._get_lock_name)
+        """Pickle the name and options; the other process adds what it has configured."""
+        given = self._config.given_options()
+        return _unpickled, (type(self), given, self._names, self._get_lock_name)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Only what there is not comes here: of a lease's, say where it is."""
+            """Raise AttributeError; if leases have the attribute, the message says so."""
             problem = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in _OF_LEASES:
                 problem += (
-                    f": the lease has it, which the block and acquire() give "
+                    ": the lease has it, which the with block and acquire() return "
                     f"(lease = lock.acquire(), then lease.{name})"
                 )
             raise AttributeError(problem)
 
     def _open(self, lease: Any, block: Block[Any], has_exit: bool) -> None:
-        """Let a block hold its lease; the lock does where it has no exit of its own."""
+        """Make the block the owner of its lease; the lock, if the block has no exit of its own."""
         shared = block.held
         if has_exit and shared is None:
             block.held = lease
             lease._leaving = block.call
-            lease._block = ref(block, lease._on_block_gone)  # no __del__: it would swallow a Ctrl-C
+            lease._block = ref(block, lease._on_block_gone)  # a __del__ would swallow a Ctrl-C
             return
         self._blocks[lease] = None
-        if shared is not None:  # the same look-up is used for several blocks
+        if shared is not None:  # the same bound methods are used for several blocks
             self._blocks[shared] = None
             block.held = shared._block = None
 
     def _close(self, lease: Any, block: Block[Any]) -> None:
-        """Let nobody hold the lease any more."""
+        """End the ownership of the lease."""
         if block.held is lease and lease is not None:
             block.held = lease._block = None
         else:
             self._blocks.pop(lease, None)
+
+    def _checked_wait(self, acquire_time: float | None, blocking: bool) -> float:
+        """Return how many seconds an ``acquire`` call waits."""
+        wait = self._config.options.max_wait
+        if acquire_time is not CONFIGURED:
+            wait = checked_acquire_time(acquire_time)
+        return wait if checked_switch("blocking", blocking) else 0.0
+
+    async def _owner(self, port: Port) -> str | None:
+        return await owner(port, self._own_keys(), self._own_names())
+
+    async def _force_release(self, port: Port, identifier: str | None) -> bool:
+        seen = None if identifier is None else checked_identifier(identifier)
+        return await force(port, self._own_keys(), seen, self._own_names())
 
     def _own_names(self) -> tuple[str, ...]:
         return self._names if self._names is not None else naming.first_argument((), {})
@@ -197,7 +218,7 @@ class LockBase(Generic[C]):
         return keys_of(prefix, self._own_names())
 
     def _names_of(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-        """The names of the lock that a call of ``call`` takes."""
+        """Return the names of the lock that ``call`` acquires."""
         if self._names is not None:
             return self._names
         if self._get_lock_name is not None:
@@ -211,18 +232,17 @@ def described(
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None = None,
 ) -> D:
-    """A lock of a kind, by its config and its name."""
+    """Return a lock of a class, by its configuration and its name."""
     return _fill(kind.__new__(kind), config, lock_name, get_lock_name)
 
 
-def _made_again(
+def _unpickled(
     kind: type[D],
-    told: tuple[Callable[[], Any] | None, LockOptions],
+    given: tuple[Callable[[], Any] | None, LockOptions],
     lock_name: naming.LockName | None,
     get_lock_name: naming.GetLockName | None,
 ) -> D:
-    """A lock out of a pickle."""
-    return described(kind, LockConfig(DEFAULT, None, *told), lock_name, get_lock_name)
+    return described(kind, LockConfig(DEFAULT, None, *given), lock_name, get_lock_name)
 
 
 def _fill(

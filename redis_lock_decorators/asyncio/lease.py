@@ -1,4 +1,4 @@
-"""A lease: one acquisition held by a task."""
+"""The lease of a task: one acquisition of a lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import is_reported, leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.extend import extend, holders
+from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
@@ -32,27 +32,24 @@ from redis_lock_decorators.errors import LockTimeoutError, shown
 
 
 class Lease(LeaseBase):
-    """One held acquisition: the right to be inside until its deadline.
+    """One acquisition of a lock, valid until its deadline.
 
-    Safe to use from any task of the event loop that acquired it.
+    Its methods may be called from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_asked", "_holder", "_is_notifying", "_port")
+    __slots__ = ("_holder", "_is_notifying", "_port", "_started")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
         self._holder: BlockTask | None = None
         self._is_notifying = False  # ``on_lost`` is being called
-        self._asked = -math.inf  # when its acquisition began
+        self._started = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
-        """Let the lease last at least ``seconds`` (its ``expire`` if None) from now.
+        """Extend the lease to at least ``seconds`` from now; None means its ``expire``.
 
-        Raises:
-            LockNotOwnedError: it was released before.
-            LockLostError: Redis says that the lock is not ours any more.
-            redis.exceptions.ConnectionError: the outcome is unknown; the old deadline stands.
+        The errors of ``redis_lock_decorators.Lease.extend``.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds, "seconds")
         try:
@@ -63,18 +60,13 @@ class Lease(LeaseBase):
         return True
 
     async def owned(self) -> bool:
-        """Ask Redis whether the lock is still ours."""
-        if not self._claim.is_of_this_process():
-            return False
-        found = await holders(self._port, self._claim.keys)
-        return all(holder == self._claim.identifier for holder in found)
+        """Ask Redis whether this lease still holds the lock."""
+        return await self._is_owned()
 
     async def release(self) -> None:
-        """Let the lock go; the second time there is nothing to do.
+        """Release the lock; a second call does nothing.
 
-        Raises:
-            LockLostError: the lease had ended before.
-            redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
+        The errors of ``redis_lock_decorators.Lease.release``.
         """
         self._untrack()
         self._apply_min_hold()
@@ -101,7 +93,7 @@ class Lease(LeaseBase):
                 return await self._release_in_background()
             port, claim = self._port, self._claim
             was_lost = claim.is_lost(port.now())
-            try:  # as by ``leave``, whose call each block would wait for
+            try:  # the body of ``leave``: a call would cost each block another coroutine
                 await release(port, claim, method)
             except Exception as failure:
                 if not await is_reported(port, claim, failure, was_lost, failed):
@@ -114,7 +106,7 @@ class Lease(LeaseBase):
                 self._notify_lost()
 
     async def _release_in_background(self) -> None:
-        """Let go in a task of its own, as a coroutine that is thrown away cannot wait for it."""
+        """Release in a separate task, as a coroutine that is being closed cannot await."""
         port, claim = self._port, self._claim
         if is_on_own_loop(self):
             await port.shield(
@@ -124,42 +116,37 @@ class Lease(LeaseBase):
             end(port, claim)
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
-        """Become held within ``wait`` seconds, once that is awaited: then ``_begin`` is due."""
+        """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""
         port, options = self._port, self._options
         if options.release_method != "script":
             refuse_unfit(port, options.release_method)
-        self._asked = port.now()
+        self._started = port.now()
         return acquire(port, self._claim, wait, options.delta, options.wait_strategy)
 
     def _begin(self, refusal: Refusal | None) -> LockTimeoutError | None:
-        """Be looked after while it is held; or the error to raise, if the lock was not free."""
+        """Start the renewal; or return the error if the lock was not free in time."""
         port, options = self._port, self._options
         if refusal is not None:
-            return self._refused(refusal, port.now() - self._asked)
+            return self._refused(refusal, port.now() - self._started)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
             self._tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             port.renewer.add(self._tracked)
         return None
 
-    def _untrack(self) -> None:
-        """End the renewal: it must not outlive the lease."""
-        if self._tracked is not None:
-            self._port.renewer.remove(self._tracked)
-
     def _enter(self) -> None:
-        """Be the current lease; from now on a loss cancels the task that owns it."""
+        """Become the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
         owner = cast("TaskRef | None", self._claim.owner)
         self._holder = None if owner is None else BlockTask(owner)
 
     def _leave(self, error: object) -> bool:
-        """Not be the current lease any more; whether ``error`` is the cancellation by a loss."""
+        """Leave the context; return whether ``error`` is the cancellation by a loss."""
         forget(self)
         holder, self._holder = self._holder, None
         return holder is not None and holder.is_due and holder.uncancel(error)
 
     def _suspend(self) -> None:
-        """Not be the current lease any more, and nobody's, though it is held."""
+        """Leave the context without an owner, while the lease is still held."""
         self._leave(None)
         self._claim.owner = None
 
@@ -168,7 +155,7 @@ class Lease(LeaseBase):
         super()._on_block_gone(block)
 
     def _notify_lost(self) -> None:
-        """Call ``on_lost`` if it is due, and let go on what it may return."""
+        """Call ``on_lost`` if the lease is lost, once; run the awaitable that it may return."""
         untold = self._on_lost_context
         if untold and self._claim.lost_reason is not None and not self._is_notifying:
             context = untold[0]
@@ -181,9 +168,9 @@ class Lease(LeaseBase):
                 context.run(start, self._follow(answer))
 
     def _call_on_lost(self) -> object:
-        """What ``on_lost`` returns; its failure is logged.
+        """Call ``on_lost`` and return its result; log its exception.
 
-        It is due until it was reached: an exception from outside may come before that.
+        A signal handler may raise before the call begins. Then the call is still due.
         """
         on_lost, why, answer = self._options.on_lost, self._claim.lost_reason or "", None
         for is_last in (False, True):
@@ -215,7 +202,7 @@ def _report_loss(lease: Lease) -> None:
 
 
 class Attempt:
-    """A block that holds a lock if it can: its value is None, or why it does not."""
+    """An ``async with`` block that gives None if it holds the lock, else the error."""
 
     __slots__ = ("_held", "_lease")
 
@@ -225,7 +212,7 @@ class Attempt:
 
     @property
     def lease(self) -> Lease:
-        """The lease, held if the block's value is None."""
+        """The lease; it is held if the block's value is None."""
         return self._lease
 
     async def __aenter__(self) -> LockTimeoutError | None:
@@ -246,7 +233,7 @@ class Attempt:
 
 
 async def abandon(lease: Lease | None) -> None:
-    """Let go, if it is not over, after an exception from outside at any line: a Ctrl-C."""
+    """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
     if lease is not None:
         lease._leave(None)
         lease._untrack()
@@ -255,15 +242,15 @@ async def abandon(lease: Lease | None) -> None:
 
 
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
-    """A lease of this task that is yet to be acquired."""
+    """Return a lease of this task, before its acquisition."""
     options = config.options
     return Lease(claim_for(lock_names, options, running()), config.async_port(), options)
 
 
 def is_on_own_loop(lease: Lease) -> bool:
-    """Whether the lease's event loop is the one that runs here.
+    """Whether the lease's event loop is running here.
 
-    The garbage collector may close what is left of a task when it is not.
+    It is not if the garbage collector closes the coroutine of an abandoned task.
     """
     try:
         return caller_loop() is lease._port.lease_loop
@@ -272,10 +259,9 @@ def is_on_own_loop(lease: Lease) -> bool:
 
 
 def current_lease() -> Lease | None:
-    """The lease of the innermost lock held around this code, None if there is none.
+    """Return the lease of the innermost lock that is held around this code, or None.
 
-    It finds leases of a ``RedisLock`` for asyncio, and in functions that take one. Those of the
-    other world are found by ``redis_lock_decorators.current_lease``: their methods
-    are not awaited. Code that runs in both asks both.
+    It finds leases of ``async with`` blocks and of decorated async functions and generators. For
+    other code use ``redis_lock_decorators.current_lease``, whose leases have plain methods.
     """
     return current(Lease, running())

@@ -1,19 +1,14 @@
-"""RedisLock for tasks: each acquisition of it is a Lease."""
+"""``RedisLock`` for asyncio tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators._flow.extend import owner
-from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
-from redis_lock_decorators._rules.durations import checked_acquire_time
-from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators.asyncio._cancellation import running
@@ -22,7 +17,7 @@ from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What ``call`` can call; a plain function may return what is to be awaited.
+#: The kinds of functions that ``call`` accepts; a plain function may return an awaitable.
 _CALLED = (Kind.PLAIN, Kind.COROUTINE)
 
 
@@ -48,7 +43,7 @@ class RedisLock(LockBase[AsyncClient]):
             try:
                 raise refused
             finally:
-                del refused  # it refers to this frame by its trace
+                del refused  # its traceback refers to this frame: a reference cycle
         except BaseException:
             await self._abandon(lease, block)
             raise
@@ -61,7 +56,8 @@ class RedisLock(LockBase[AsyncClient]):
         trace: object,
         lease: Lease | None = None,
     ) -> None:
-        # ``lease`` is no argument: so it is there at the first line that may be interrupted.
+        # ``lease`` is never passed. As a parameter it is set at the first line that a signal
+        # handler may interrupt.
         try:
             block.begin()
             lease = block.held or left(self._blocks, running)
@@ -94,24 +90,14 @@ class RedisLock(LockBase[AsyncClient]):
     async def acquire(
         self, acquire_time: float | None = CONFIGURED, blocking: bool = True
     ) -> Lease | None:
-        """Take the lock; None if it was not free within ``acquire_time`` seconds.
+        """Acquire the lock; return None if it was not free within ``acquire_time`` seconds.
 
-        Args:
-            acquire_time: the longest wait, instead of the lock's own.
-            blocking: False tries once, whatever ``acquire_time`` says.
-
-        Raises:
-            LockError: this task is in a block of the lock and would wait for itself.
-            LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
-            redis.exceptions.ConnectionError: the server cannot be reached.
+        The arguments and errors of ``redis_lock_decorators.RedisLock.acquire``.
         """
-        wait = self._config.options.max_wait
-        if acquire_time is not CONFIGURED:
-            wait = checked_acquire_time(acquire_time)
-        checked_switch("blocking", blocking)
+        wait = self._checked_wait(acquire_time, blocking)
         lease = unheld(self._config, self._own_names())
         try:
-            refused = lease._begin(await lease._acquire(wait if blocking else 0.0))
+            refused = lease._begin(await lease._acquire(wait))
             lease._claim.owner = None
             return lease if refused is None else None
         except BaseException:
@@ -119,37 +105,29 @@ class RedisLock(LockBase[AsyncClient]):
             raise
 
     async def locked(self) -> bool:
-        """Ask Redis whether anybody holds the lock (for several names: any of them)."""
+        """Ask Redis whether any client holds the lock (of several names: any of them)."""
         return await self.owner() is not None
 
     async def owner(self) -> str | None:
-        """Ask Redis for the identifier of the holder (of the first name that is held).
+        """Ask Redis for the holder's identifier (of several names: of the first that is held).
 
-        While ``min_hold`` keeps the lock, it is that of who released it.
-
-        Raises:
-            LockNameError: the key holds other data, no lock.
+        The result and errors of ``redis_lock_decorators.RedisLock.owner``.
         """
-        return await owner(self._config.async_port(), self._own_keys(), self._own_names())
+        return await self._owner(self._config.async_port())
 
     async def force_release(self, identifier: str | None = None) -> bool:
-        """Let the lock go that somebody else holds, such as a process that hangs.
+        """Release the lock of another holder, such as a process that hangs.
 
-        The arguments, results and errors of ``redis_lock_decorators.RedisLock.force_release``.
+        The arguments, result and errors of ``redis_lock_decorators.RedisLock.force_release``.
         """
-        seen = None if identifier is None else checked_identifier(identifier)
-        return await force(self._config.async_port(), self._own_keys(), seen, self._own_names())
+        return await self._force_release(self._config.async_port(), identifier)
 
     async def call(
         self, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call the function while holding the lock, which is named by the call if not before.
+        """Call the function while holding the lock; the arguments name a lock without a name.
 
-        Raises:
-            LockTimeoutError: the lock was not free in time; the function was not called.
-            LockUnconfirmedError: it was free, but too few replicas confirmed it; nor was it called.
-            LockLostError: the function succeeded, but the lease ended before it did.
-            ConfigurationError: the function's body would run after the call.
+        The errors of ``redis_lock_decorators.RedisLock.call``.
         """
         refuse_later(function, _CALLED)
         async with Attempt(self._config, self._names_of(args, kwargs)) as refused:
@@ -158,9 +136,9 @@ class RedisLock(LockBase[AsyncClient]):
             try:
                 raise refused
             finally:
-                del refused  # it refers to this frame by its trace
+                del refused  # its traceback refers to this frame: a reference cycle
 
     async def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
-        """End a block after an exception from outside at any line."""
+        """End a block after an exception such as KeyboardInterrupt at any line."""
         self._close(lease, block)
         await abandon(lease)
