@@ -1,10 +1,13 @@
-"""A key that is watched by a pipeline of the client: WATCH and GET, then MULTI and EXEC.
+"""Transactions on a watched key: WATCH and GET, then MULTI and EXEC, by a pipeline of the client.
 
-A pipeline tells a connection that breaks while it watches in the words of a key that has changed,
-though what it had sent may have been run. And it keeps its connection whatever came over it.
+redis-py's pipelines need some care:
 
-It also sends MULTI, the commands and EXEC in one go: where MULTI is refused, they are run one by
-one, whatever became of the key. So MULTI goes ahead alone until it and EXEC were allowed once.
+- If a connection breaks while a key is watched, they raise the error of a changed key, though the
+  transaction may have been executed.
+- They keep their connection after any error.
+- They send MULTI, the commands and EXEC together. If MULTI is refused, the server executes the
+  commands one by one, even if the key has changed. So MULTI is sent alone until it and EXEC were
+  allowed once.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from redis_lock_decorators._io.transport.encoding import encoded
 
 
 class ClientState(Protocol):
-    """What is known of the client.
+    """The state of the client.
 
     Attributes:
-        has_transacted: MULTI and EXEC were allowed when they were last sent.
+        has_transacted: MULTI and EXEC were allowed the last time they were sent.
     """
 
     has_transacted: bool
@@ -54,10 +57,10 @@ class BlockingWatch:
         try:
             self._pipeline.watch(key)
             return self._pipeline.execute_command("GET", key, **self._options)
-        except UnicodeDecodeError as error:  # redis-py 3.5 decodes all the same
+        except UnicodeDecodeError as error:  # redis-py 3.5 decodes it regardless
             return error.object
         except Exception as error:
-            # What only looked at the key has changed nothing.
+            # Only reading commands were sent: nothing has changed.
             failure = client_errors.unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
 
@@ -75,11 +78,11 @@ class BlockingWatch:
         return replies
 
     def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
-        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        """Execute the first transaction, when MULTI and EXEC may be forbidden."""
         try:
             self._pipeline.immediate_execute_command("MULTI")
         except Exception as error:
-            # Nothing was asked for yet that changes anything.
+            # No command that changes anything was sent.
             failure = client_errors.unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
         try:
@@ -96,7 +99,7 @@ class BlockingWatch:
         return _done(replies[-1])
 
     def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """The replies to commands that leave together; an error reply is an item."""
+        """Send commands together and return their replies; an error reply is an item."""
         connection, replies = self._pipeline.connection, []
         connection.send_packed_command(connection.pack_commands(commands))
         for _ in commands:
@@ -109,7 +112,7 @@ class BlockingWatch:
         return replies
 
     def _drop(self) -> None:
-        connection = _given_up(self._pipeline)
+        connection = _abandoned(self._pipeline)
         if connection is not None:
             connection.disconnect()
 
@@ -142,7 +145,7 @@ class TaskWatch:
             await self._pipeline.watch(key)
             return await self._pipeline.execute_command("GET", key, **self._options)
         except Exception as error:
-            # What only looked at the key has changed nothing.
+            # Only reading commands were sent: nothing has changed.
             failure = client_errors.unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
 
@@ -160,11 +163,11 @@ class TaskWatch:
         return replies
 
     async def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
-        """The same, where nobody knows whether MULTI and EXEC are allowed."""
+        """Execute the first transaction, when MULTI and EXEC may be forbidden."""
         try:
             await self._pipeline.immediate_execute_command("MULTI")
         except Exception as error:
-            # Nothing was asked for yet that changes anything.
+            # No command that changes anything was sent.
             failure = client_errors.unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
         try:
@@ -181,7 +184,7 @@ class TaskWatch:
         return _done(replies[-1])
 
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """The replies to commands that leave together; an error reply is an item."""
+        """Send commands together and return their replies; an error reply is an item."""
         connection, replies = self._pipeline.connection, []
         await connection.send_packed_command(connection.pack_commands(commands))
         for _ in commands:
@@ -194,13 +197,13 @@ class TaskWatch:
         return replies
 
     async def _drop(self) -> None:
-        connection = _given_up(self._pipeline)
+        connection = _abandoned(self._pipeline)
         if connection is not None:
             await connection.disconnect(nowait=True)
 
 
 def _meant(client: Any, client_state: ClientState, error: Exception) -> Exception:
-    """What an error means that MULTI, commands and EXEC in one go ended with."""
+    """The meaning of an error after MULTI, the commands and EXEC were sent together."""
     if client_errors.is_no_transaction(error):
         client_state.has_transacted = False
         return client_errors.caused(client_errors.closed(client, "MULTI is refused now"), error)
@@ -210,7 +213,7 @@ def _meant(client: Any, client_state: ClientState, error: Exception) -> Exceptio
 
 
 def _done(replies: list[Any] | None) -> list[Any] | None:
-    """What EXEC replied, None if the key had changed; the error of a command is raised."""
+    """The reply of EXEC, None if the key has changed; raises the error of a command."""
     failure = _first_failure(replies or ())
     if failure is not None:
         raise failure
@@ -228,14 +231,14 @@ def _queue(pipeline: Any, commands: tuple[tuple[Any, ...], ...]) -> None:
 
 
 def _keeps_connection(error: BaseException | None) -> bool:
-    """Whether the pool may have the connection back as it is; not after an interrupt."""
+    """Whether the connection may return to the pool as it is; not after an interrupt."""
     return error is None or (isinstance(error, Exception) and client_errors.keeps_connection(error))
 
 
-def _given_up(pipeline: Any) -> Any:
-    """The connection of a pipeline, to be closed.
+def _abandoned(pipeline: Any) -> Any:
+    """The connection of a pipeline, for the caller to close.
 
-    It watches no more, or the pipeline would open it anew to say so.
+    Clears the pipeline's ``watching``: otherwise it would open the connection again for UNWATCH.
     """
     pipeline.watching = False
     return pipeline.connection
