@@ -407,7 +407,7 @@ async def test_what_min_hold_keeps_is_said_to_be_kept(front, make, client, name)
     lock = make(acquire_time=0)
 
     assert await do(lock.owner()) == identifier
-    with pytest.raises(LockTimeoutError, match=r"kept by the min_hold of .*… for \d+.* s more"):
+    with pytest.raises(LockTimeoutError, match=r"kept by the min_hold of .*… for another \d+.* s"):
         async with front.held(lock):
             pass
     assert not await do(lock.force_release("another"))

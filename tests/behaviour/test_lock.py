@@ -99,7 +99,7 @@ async def test_acquire_returns_a_lease_or_none(front, conn, lock, rival):
 async def test_timeout_error_reports_a_key_without_expiry(front, conn, client, name, lock, rival):
     client.set(f"sys:lock:{name}", "a-holder-that-forgot-its-ttl")
 
-    with pytest.raises(LockTimeoutError, match=r"without an end.*delete the key") as caught:
+    with pytest.raises(LockTimeoutError, match=r"without an expiry.*delete the key") as caught:
         async with front.held(rival):
             raise AssertionError("it must not run")
 

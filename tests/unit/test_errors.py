@@ -204,14 +204,13 @@ class OwnError(LockTimeoutError):
         (
             LockTimeoutError("report", waited=3, holder=IDENTIFIER, free_in=1.5),
             "lock 'report' was not free within 3 s: held by 01234567… for at most 1.5 s unless "
-            "renewed; wait longer (acquire_time=…), or in @redis_lock choose another way "
-            "(on_busy=…)",
+            "renewed; wait longer (acquire_time=…), or in @redis_lock handle it by on_busy=…",
         ),
         (
             LockLostError("report", holder=IDENTIFIER),
             "the lease of lock 'report' ended before the work did: it is held by 01234567… (the "
             "key was deleted, evicted, released by force, or lost by the server, or it expired); "
-            "check what the protected code did meanwhile",
+            "check what the protected code did since then",
         ),
         (
             LockNotOwnedError("report", why="this lease of it was released"),
@@ -226,8 +225,8 @@ def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, senten
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (LockTimeoutError("r", waited=0.0), ["at the one try", "held by another"]),
-        (LockTimeoutError("r", waited=3, free_in=math.inf), ["without an end", "delete the key"]),
+        (LockTimeoutError("r", waited=0.0), ["at the only try", "held by another client"]),
+        (LockTimeoutError("r", waited=3, free_in=math.inf), ["without an expiry", "delete the"]),
         (LockNotOwnedError("r"), ["it is not locked"]),
         (LockNotOwnedError("r", holder="abc"), ["it is held by"]),
         (LockLostError("r"), ["ended before the work did"]),
@@ -301,13 +300,14 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
         (f"{UNRENEWED} (NoPermissionError: no)", "allow the renewal"),
         (f"{UNANSWERED} for 5 s", "server and the network"),
         (f"{UNANSWERED} for 5 s, and ab12…{HOLDS}", "server and the network"),
-        (NEVER_SENT, "standing still"),
+        (NEVER_SENT, "do not block"),
         (f"{AT_MOST} 5 s is over", "max_hold longer"),
         (RAN_OUT, "make the work shorter or expire longer"),
     ],
 )
 def test_cure_fits_the_reason_of_a_loss(why: str, cure: str) -> None:
-    cures = ("deleted", "allow", "the network", "standing", "max_hold longer", "shorter or expire")
+    cures = ["deleted", "allow", "the network", "do not block"]
+    cures += ["max_hold longer", "shorter or expire"]
     told = str(LockLostError("r", why=why)).replace(why, "")
 
     assert cure in told
@@ -317,7 +317,7 @@ def test_cure_fits_the_reason_of_a_loss(why: str, cure: str) -> None:
 def test_no_cure_is_made_up_for_a_lease_of_another_process() -> None:
     sentence = str(LockLostError("r", why="it belongs to the parent process 7"))
 
-    assert sentence.endswith("process 7; check what the protected code did meanwhile")
+    assert sentence.endswith("process 7; check what the protected code did since then")
 
 
 @pytest.mark.parametrize(
