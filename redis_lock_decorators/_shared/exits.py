@@ -1,10 +1,10 @@
-"""Exits that are noticed when an exception from outside ends them before their first line.
+"""Detect an ``__exit__`` that a signal handler interrupts before its first line.
 
-From Python 3.11 a signal handler may run, and raise, when a function was called, before its first
-line, so before any ``try`` in it. The trace of that exception keeps the function's frame, and what
-the frame refers to, for as long as somebody keeps the exception. So the call of an exit refers to
-its block weakly: the block belongs to the exit itself, which a ``with`` statement lets go in any
-case. That the block is gone while the frame is there tells that it was being left.
+From Python 3.11 a signal handler may run, and raise, after a function was called but before its
+first line, so before any ``try`` in it. The traceback of the exception then keeps the function's
+frame and its arguments alive. So the bound exit method owns the block, and passes the call only a
+weak reference (``BlockRef``): the ``with`` statement drops the method in any case. If the block is
+collected while the frame's ``BlockRef`` is alive, the exit was called and interrupted.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ B = TypeVar("B", bound="Owned")
 
 
 class Owned(Protocol):
-    """A block, or what stands for it, that its exit owns.
+    """A block, or a ``LeaseGuard``, that is owned by its bound exit method.
 
     Attributes:
-        call: refers to what a call of its exit has; None if it has no such exit.
+        call: a weak reference to the ``BlockRef`` of its exit; None if it has no such exit.
     """
 
     call: ref[BlockRef[Any]] | None
 
 
 class BlockRef(ref[B]):
-    """What a call of an exit has of its block."""
+    """The weak reference to the block that a call of its exit gets."""
 
     __slots__ = ("__weakref__",)
 
 
 def owning(function: Callable[..., Any], lock: object, block: Owned) -> Callable[..., Any]:
-    """An exit that owns its block, and calls ``function(lock, BlockRef, …)``."""
+    """Return a bound exit that owns its block and calls ``function(lock, BlockRef, …)``."""
     of = BlockRef(block)
     block.call = ref(of)
     bound = partial(function, lock, of)
-    bound.__dict__["block"] = block  # it lets go its arguments before this
+    bound.__dict__["block"] = block  # a partial drops its arguments before its __dict__
     return bound
 
 
 def owned(of: BlockRef[B]) -> B:
-    """The block of a call: the exit that is called has it."""
+    """Return the block of a call; the bound exit keeps it alive."""
     return cast(B, of())
 
 
 def has_begun(call: ref[BlockRef[Any]] | None) -> bool:
-    """Whether an exit whose block is gone was called, and is in the trace of an exception."""
+    """Whether the exit of a collected block was called; an exception's traceback has its frame."""
     return call is not None and call() is not None
 
 
 class LeaseGuard:
-    """Stands for the block of a lease that is entered itself, without a lock."""
+    """The substitute for a block where a lease itself is entered: ``with lease:``."""
 
     __slots__ = ("__weakref__", "call")
 
@@ -62,7 +62,7 @@ class LeaseGuard:
 
 
 class LeaseExit:
-    """The exit of a lease: ``function(lease, BlockRef, kind, error, trace)``."""
+    """The descriptor of ``Lease.__exit__``: ``function(lease, BlockRef, kind, error, trace)``."""
 
     __slots__ = ("_function",)
 
@@ -81,7 +81,7 @@ class LeaseExit:
 
     @property
     def _of_class(self) -> Callable[..., Any]:
-        """What is looked up at the class, and called with the lease."""
+        """The unbound method."""
         function = self._function
 
         def leave(self: object, kind: object, error: object, trace: object) -> None:

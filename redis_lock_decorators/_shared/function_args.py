@@ -1,4 +1,4 @@
-"""The arguments of the functions, checked."""
+"""The arguments of ``acquire_lock`` and the other functions, checked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from redis_lock_decorators.errors import ConfigurationError
 
 
 def refuse_none(conn: object) -> None:
-    """Refuse to take no client for the default one: what gave it has probably failed.
+    """Refuse None as a client: it is probably the result of a failed function.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: ``conn`` is None.
     """
     if conn is None:
         raise ConfigurationError(
-            "conn=None: give a Redis client (RedisLock is what uses the configured one by itself)"
+            "conn=None: give a Redis client (only RedisLock uses the configured one by default)"
         )
 
 
@@ -31,7 +31,7 @@ def acquire_arguments(
     identifier: str | None,
     prefix: str,
 ) -> tuple[Claim, float, float]:
-    """The claim, the longest wait and the pause of an ``acquire_lock``."""
+    """Return the claim, the longest wait and the pause of an ``acquire_lock`` call."""
     wait = durations.checked_acquire_time(acquire_time)
     pause = durations.checked_delta(delta)
     own = None if identifier is None else checked_identifier(identifier)
@@ -39,12 +39,12 @@ def acquire_arguments(
 
 
 def owned(lock_name: str, identifier: str, expire: float, prefix: str) -> Claim:
-    """The claim of who holds the lock by an identifier."""
+    """Return the claim of the holder of an identifier."""
     return _claim(lock_name, prefix, expire, checked_identifier(identifier))
 
 
 def checked_identifier(identifier: object) -> str:
-    """An identifier as text; False, what a failed ``acquire_lock`` returns, is refused."""
+    """Return an identifier as text; False, the result of a failed ``acquire_lock``, is refused."""
     if not isinstance(identifier, (str, bytes)) or not identifier:
         raise ConfigurationError(
             f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
@@ -54,13 +54,13 @@ def checked_identifier(identifier: object) -> str:
         return str(six.ensure_str(six.ensure_binary(identifier)))
     except UnicodeError:
         raise ConfigurationError(
-            f"identifier={identifier!a:.40}: it cannot be written as UTF-8, so that it is none "
-            "that acquire_lock returned"
+            f"identifier={identifier!a:.40} is not valid UTF-8: give the text that acquire_lock "
+            "returned"
         ) from None
 
 
 def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
     names = (checked_name(lock_name),)
     seconds = durations.checked_expire(expire)
-    ttl = durations.milliseconds(seconds)
-    return Claim(names, checked_prefix(prefix), seconds, ttl, identifier=identifier)
+    expire_ms = durations.milliseconds(seconds)
+    return Claim(names, checked_prefix(prefix), seconds, expire_ms, identifier=identifier)

@@ -1,4 +1,4 @@
-"""Everything about a lock but its name: its options and the way to its client."""
+"""The configuration of a lock: its options and the source of its client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LockConfig:
-    """What a lock was told itself, over what its project's settings say at the time of use."""
+    """The options and client given to a lock, over the settings of its project when it is used."""
 
     __slots__ = ("_base", "_client", "_factory", "_given", "_options", "_settings")
 
@@ -45,44 +45,44 @@ class LockConfig:
         self._options = combined(base, given) if given else base
 
     def refuse_client(self, awaited: bool | None) -> None:
-        """Refuse what is no client, or one of the other world than is needed, if that is known.
+        """Refuse a client of the wrong kind. ``awaited``: needs an asyncio client; None if unknown.
 
         Raises:
-            ConfigurationError: it cannot be used, with the cure.
+            ConfigurationError: the client cannot be used.
         """
         if self._client is not None:
             refuse_at_door(self._client, awaited)
 
     @property
     def options(self) -> Options:
-        """The options in force now."""
+        """The options in force, including later changes by ``configure``."""
         if self._base is not self._settings.options:
             self._base = self._settings.options
             self._options = combined(self._base, self._given)
         return self._options
 
     def given_options(self) -> tuple[ConnectionFactory | None, LockOptions]:
-        """All that was said of the lock itself, for another process.
+        """Return the factory and options given to the lock, to pickle them.
 
         Raises:
-            TypeError: there is more to it, that other processes do not have.
+            TypeError: the lock has a client or ``Locks`` object of its own.
         """
         if self._client is not None:
             raise TypeError(
                 "cannot pickle a lock with client=…, as connections belong to their process: give "
-                "it get_redis_connection=… with a function of a module, or configure that"
+                "it get_redis_connection=… with a function of a module, or configure one"
             )
         if self._settings is not DEFAULT:
             raise TypeError(
                 "cannot pickle a lock of a Locks object, whose settings belong to their process: "
-                "send its name, and make the lock there by the Locks object of a module"
+                "send its name, and create the lock there by the Locks object of a module"
             )
         return self._factory, self._given
 
     def port(self) -> BlockingPort:
-        """The port to the client, which is made now if this is the first use."""
+        """Return the port to the client; the first use creates the client."""
         return self._settings.port(self._client, self._factory)
 
     def async_port(self) -> AsyncioPort:
-        """The port to the asyncio client on the running event loop."""
+        """Return the port to the asyncio client on the running event loop."""
         return self._settings.async_port(self._client, self._factory)

@@ -1,4 +1,4 @@
-"""Blocks that are entered and left by hand, whose exits do not know what was entered."""
+"""Blocks entered and left by direct calls, whose exits do not know what was entered."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ L = TypeVar("L", bound=LeaseBase)
 
 
 def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | None:
-    """The lease whose block is being left by hand, of those that were entered so.
+    """Return the lease to release where ``__exit__`` is called by hand; None if it is ambiguous.
 
-    It is the only one, else the only one of this context, which tasks may share: then that of the
-    one that leaves. None if that does not tell: threads of pools leave what others have entered, so
-    the last one that this thread entered may be another's.
+    The only open one; else the only one of this context; else, as tasks may share a context, the
+    only one there of the running thread or task. The last one that this thread has entered is no
+    evidence: threads of a pool leave blocks that others have entered.
     """
     _forget_reported(blocks)
     found = _open(blocks)
@@ -30,12 +30,12 @@ def left(blocks: dict[L, bool | None], running: Callable[[], object]) -> L | Non
 
 
 def refuse_ambiguous(lock: object, blocks: dict[L, bool | None], kind: object) -> None:
-    """Refuse to leave a block of which it is not known which it is; none outlives its lease.
+    """Refuse an ambiguous exit, and end the renewal of all blocks that it may mean.
 
-    Until then they stay in ``blocks``, so that their holders are told.
+    They stay in ``blocks`` until their loss is reported.
 
     Raises:
-        LockError: the body succeeded.
+        LockError: the body succeeded; else the error is logged.
     """
     here = _open(blocks)
     for lease in here:
@@ -45,11 +45,11 @@ def refuse_ambiguous(lock: object, blocks: dict[L, bool | None], kind: object) -
     problem = "which has no open block"
     if here:
         problem = (
-            f"and {len(here)} blocks of it are open: none is renewed any more; leave blocks by "
-            "a with statement or an exit stack, or make a RedisLock for each"
+            f"and {len(here)} blocks of it are open: they are no longer renewed; use a with "
+            "statement or an exit stack, or a RedisLock for each block"
         )
     error = LockError(
-        f"{lock!r} is left by a thread or task that did not enter it, {problem}", names or None
+        f"{lock!r} is exited by a thread or task that did not enter it, {problem}", names or None
     )
     if kind is None:
         raise error
@@ -57,7 +57,7 @@ def refuse_ambiguous(lock: object, blocks: dict[L, bool | None], kind: object) -
 
 
 def _open(blocks: dict[L, bool | None]) -> list[L]:
-    """Those that may be left: in a forked child its own, else those it has from its parent."""
+    """Return the leases whose blocks are open; in a forked child, its own before the parent's."""
     found = [
         lease for lease in list(blocks) if not blocks.get(lease) and lease._claim.state is not ENDED
     ]
@@ -65,7 +65,7 @@ def _open(blocks: dict[L, bool | None]) -> list[L]:
 
 
 def _forget_reported(blocks: dict[L, bool | None]) -> None:
-    """Keep those that cannot be left no longer than until their holders are told."""
+    """Remove the leases that have ended, and the ambiguous ones whose loss is reported."""
     for lease in list(blocks):
         if lease._claim.state is ENDED or (blocks.get(lease) and lease._is_reported()):
             blocks.pop(lease, None)

@@ -1,4 +1,4 @@
-"""The task in a block: a loss cancels it, and the block's end takes that cancellation back."""
+"""The cancellation of a task whose lease is lost; the end of its block takes it back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from weakref import ref
 from redis_lock_decorators._io.background.supervised import works
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 
-#: What the cancellation by a loss says.
+#: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
-#: A task, as claims name their owner: a task that nobody refers to is not kept alive by its lock.
+#: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.
 TaskRef = ref["asyncio.Task[object]"]
 
 
 class BlockTask:
-    """The task that entered a block, until the block is left.
+    """The task that is in a block.
 
     Attributes:
-        is_due: it is to be cancelled.
-        _is_cancelled: ``cancel`` was called on it.
+        is_due: the task is to be cancelled, as its lease is lost.
+        _is_cancelled: ``task.cancel()`` was called.
+        _cancels: ``task.cancelling()`` on entering the block.
     """
 
     __slots__ = ("_cancels", "_is_cancelled", "_task", "is_due")
@@ -34,11 +35,11 @@ class BlockTask:
             self._cancels = found.cancelling()
 
     def cancel(self) -> None:
-        """Cancel the task, once, unless it is over or runs this; called again if it is cut short.
+        """Cancel the task once, unless it has ended or is the running one.
 
-        While a task runs, a moment later: the holder may stand further up, where it began that
-        task at once. Then it is in a step of its own, which Python before 3.13 ends by a
-        cancellation though that was taken back meanwhile.
+        If any task runs now, cancel from the background: the running task may have been started
+        eagerly, in a step of the task to be cancelled. Python before 3.13 would end that step by
+        the cancellation even if it is taken back in time. Can be called again if interrupted.
         """
         if not self._is_cancelled and self._found() is not None:
             self.is_due = True
@@ -48,7 +49,7 @@ class BlockTask:
                 works().call(self._cancel)
 
     def _found(self) -> asyncio.Task[object] | None:
-        """The task, if it is not over and does not run this."""
+        """Return the task, unless it has ended or is the running one."""
         task = self._task()
         return None if task is None or task.done() or self._task == running() else task
 
@@ -58,9 +59,9 @@ class BlockTask:
             self._is_cancelled = task.cancel(LOST) is not False
 
     def uncancel(self, error: object) -> bool:
-        """Take the cancellation back; whether ``error`` is it.
+        """Take the cancellation back; return whether ``error`` is it.
 
-        It is another's if the task was cancelled from elsewhere too.
+        If other code has cancelled the task too, ``error`` counts as that cancellation.
         """
         task = self._task() if self._is_cancelled else None
         self.is_due = self._is_cancelled = False
@@ -74,10 +75,10 @@ class BlockTask:
 
 
 def is_from_loss(error: object) -> bool:
-    """Whether a cancellation is that by a loss, or came of it.
+    """Whether an error is the cancellation by a loss, or was raised because of it.
 
-    Before Python 3.11, what it says is left behind where it passes through an awaited task.
-    One that comes while the first is being handled is another's.
+    Before Python 3.11 a cancellation loses its message where it passes through an awaited task. A
+    cancellation that is raised while the first is being handled comes from other code.
     """
     while isinstance(error, BaseException):
         if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
@@ -90,13 +91,13 @@ def is_from_loss(error: object) -> bool:
 
 
 def _frames(error: BaseException | None) -> set[object]:
-    """The calls that an error has passed through; of an awaited task, those are its own."""
+    """Return the frames of an error's traceback."""
     steps = traceback.walk_tb(None if error is None else error.__traceback__)
     return {frame for frame, _ in steps}
 
 
 def running() -> TaskRef | None:
-    """The running task, as claims name their owner; None outside tasks."""
+    """Return the running task in the form of ``Claim.owner``; None outside tasks."""
     try:
         task = asyncio.current_task()
     except RuntimeError as error:

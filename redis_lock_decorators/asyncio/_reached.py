@@ -1,4 +1,4 @@
-"""Whether what was called was reached, where an exception from outside may come before it."""
+"""Whether a call began before a signal handler raised an exception."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import CodeType
 
 
 def is_from_within(error: BaseException, called: object) -> bool:
-    """Whether an error, where it is caught, came out of what was called there.
+    """Whether a caught error was raised in ``called``, and not before the call began.
 
-    Else a signal handler has raised it: then the next frame is that of the handler, if any. What is
-    not written in Python has no frame, so it counts as reached.
+    A signal handler may raise in between: then the next frame of the traceback is the handler's, or
+    there is none. A callable without a Python frame counts as called.
     """
     trace, code = error.__traceback__, _code_of(called)
     if code is None or trace is None:
@@ -20,7 +20,7 @@ def is_from_within(error: BaseException, called: object) -> bool:
 
 
 def _code_of(called: object) -> CodeType | None:
-    """The code of the frame that a call begins; None if there is none."""
+    """Return the code object that a call runs; None if it is not Python code."""
     while isinstance(called, partial):
         called = called.func
     called = getattr(called, "__func__", called)

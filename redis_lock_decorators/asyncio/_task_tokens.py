@@ -1,4 +1,4 @@
-"""The tokens of tasks: where a lock for redis-py's clients keeps what each task holds."""
+"""The tokens of asyncio tasks, for redis-py's ``Lock``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 
 
 class _TaskTokenSlot(TokenSlot):
-    """A task's cell, which is kept while it holds a claim though its task may have ended."""
+    """The slot of a task. It stays in ``holding`` while it holds a claim, even if its task ends."""
 
     __slots__ = ("_holding", "_owner", "thread")
 
@@ -32,36 +32,37 @@ class _TaskTokenSlot(TokenSlot):
             self._holding[self] = None
 
     def is_empty(self) -> bool:
-        """Whether what it held was let go."""
+        """Whether it holds nothing, or its claim has ended."""
         return self.claim is None or self.claim.state is ENDED
 
     def is_over(self) -> bool:
-        """Whether what it holds is known to have ended."""
+        """Whether it is empty, or its lease has expired."""
         claim = self.claim
         if claim is None or claim.state is ENDED:
             return True
-        if claim.deadline == -math.inf:  # of a token from elsewhere: its end is not known here
+        if claim.deadline == -math.inf:  # a token set by hand, whose expiry is unknown
             return self._owner() is None
         return claim.deadline < monotonic()
 
 
 class TaskTokenSlots:
-    """The cells of a lock's tasks. Called, it finds the one to release or extend.
+    """The slots of a lock's tasks. Calling it returns the slot to release or extend.
 
-    A task that has acquired, or tried to, has its own: what another holds is not let go by mistake.
+    A task that has tried to acquire has its own slot, so it does not release another task's lock by
+    mistake.
     """
 
     def __init__(self) -> None:
         self._own: WeakKeyDictionary[object, _TaskTokenSlot] = WeakKeyDictionary()
         self._holding: dict[_TaskTokenSlot, None] = {}
-        #: Something ran out, was not let go, and was forgotten: it may yet be meant.
+        #: A slot was removed whose lease expired without a release: that release may yet come.
         self._forgot = False
 
     def __call__(self) -> TokenSlot:
         return self._own.get(current_owner()) or self._held()
 
     def own(self) -> TokenSlot:
-        """That of the running task."""
+        """Return the slot of the running task, a new one if it has none."""
         running = current_owner()
         token_slot = self._own.get(running)
         if token_slot is None:
@@ -70,26 +71,27 @@ class TaskTokenSlots:
         return token_slot
 
     def to_release(self, by_hand: bool) -> TokenHold | None:
-        """What the running task releases, or as it leaves a block that it has entered by hand."""
+        """Return the hold that ``release`` releases, or ``__aexit__`` if it is called by hand."""
         token_slot: TokenSlot | None = self._own.get(current_owner())
         if token_slot is None or (by_hand and token_slot.claim is None):
             token_slot = self._held()
-            if token_slot.hold is None:  # it is refused once, not for ever
+            if token_slot.hold is None:  # the release is refused once; later ones may succeed
                 self._tidy()
                 self._forgot = False
         return token_slot.hold
 
     def _tidy(self) -> None:
-        """Forget what ran out; its task keeps it, if that has not ended."""
+        """Remove expired slots; a task that has not ended keeps its own."""
         for token_slot in list(self._holding):
             if token_slot.is_over():
                 self._forgot = self._forgot or not token_slot.is_empty()
                 self._holding.pop(token_slot, None)
 
     def _held(self) -> TokenSlot:
-        """That of the only task of this thread that holds the lock; else one that is empty.
+        """Return the slot of the only task of this thread that holds the lock, else an empty one.
 
-        What ran out counts, for it may be what is meant: another's must not be let go instead.
+        Expired leases count, as the caller may mean one: another task's lock must not be released
+        instead.
         """
         here = threading.get_ident()
         found = [
@@ -103,7 +105,7 @@ class TaskTokenSlots:
 
 
 def current_owner() -> object:
-    """The running task; outside tasks, the thread."""
+    """Return the running task; outside tasks, the thread."""
     try:
         task = asyncio.current_task()
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What @redis_lock makes of async functions and async generators."""
+"""The wrappers of ``@redis_lock`` for async functions and async generators."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon
 
-#: Seconds between two looks at a generator that somebody else is closing.
-LOOK = 0.005
+#: Seconds between two checks whether a generator that is being closed elsewhere has ended.
+CHECK_INTERVAL = 0.005
 
 
 def coroutine(
     function: Callable[..., Any], config: LockConfig, namer: Namer, busy: Callable[..., Any] | None
 ) -> Any:
-    """The async function, run under a lock."""
+    """Wrap an async function: each call runs under a lock."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         attempt = Attempt(config, namer(args, kwargs))
@@ -47,7 +47,7 @@ def coroutine(
 def async_generator(
     function: Callable[..., Any], config: LockConfig, namer: Namer, busy: Callable[..., Any] | None
 ) -> Any:
-    """The async generator, iterated under a lock."""
+    """Wrap an async generator: each iteration runs under a lock, to its end."""
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         attempt = Attempt(config, namer(args, kwargs))
@@ -88,8 +88,8 @@ def async_generator(
 class _Steps:
     """An async generator whose steps, and no other code, run with its lease as the current one.
 
-    Any task may take a step. With ``cancel_on_lost`` none runs once the lease is lost:
-    ``LockLostError`` is raised in the generator instead.
+    Each step may run in another task. With ``cancel_on_lost``, once the lease is lost the next step
+    raises ``LockLostError`` in the generator instead.
     """
 
     def __init__(self, lease: Lease, steps: AsyncGenerator[Any, Any]) -> None:
@@ -110,8 +110,8 @@ class _Steps:
         return await self._step(self._steps.athrow(error))
 
     async def close(self) -> None:
-        while getattr(self._steps, "ag_running", False):  # it was collected, and is being closed
-            await asyncio.sleep(LOOK)
+        while getattr(self._steps, "ag_running", False):  # collected, and being closed
+            await asyncio.sleep(CHECK_INTERVAL)
         await self._step(self._steps.aclose())
 
     async def _step(self, step: Awaitable[Any]) -> Any:
@@ -129,10 +129,10 @@ class _Steps:
 
 
 def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
-    """The first step of a generator that its event loop is not to end by itself.
+    """Return the first step of a generator, hidden from ``loop.shutdown_asyncgens()``.
 
-    At its end a loop closes all generators that it knows of at the same time. This one is closed by
-    the one around it, which holds the lock until that is done.
+    That closes all generators concurrently. This one must be closed by the wrapper, which holds the
+    lock until it has ended.
     """
     hooks = sys.get_asyncgen_hooks()
     try:
@@ -143,7 +143,7 @@ def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
 
 
 async def _items(answer: Any) -> AsyncIterator[Any]:
-    """What a busy call's answer holds: nothing, items, or items to come."""
+    """Iterate over the result of ``on_busy``: None, an iterable or an async iterable."""
     if inspect.isawaitable(answer):
         answer = await answer
     if hasattr(answer, "__aiter__"):

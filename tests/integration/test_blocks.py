@@ -143,7 +143,7 @@ async def test_where_it_is_unclear_which_block_is_left_none_outlives_its_lease(
 
     error = await leave(front, lock)
 
-    assert "none is renewed any more" in str(error)
+    assert "they are no longer renewed" in str(error)
     assert error.lock_name == name
     await until(front, lambda: not direct.exists(held.key))
     await until(front, lambda: len(told) == 2)

@@ -88,7 +88,7 @@ def test_a_lock_with_a_client_is_not_pickled(kind):
 
 @pytest.mark.parametrize("make", [Locks.lock, Locks.async_lock])
 def test_a_lock_of_a_project_is_not_pickled(make):
-    with pytest.raises(TypeError, match="send its name, and make the lock there"):
+    with pytest.raises(TypeError, match="send its name, and create the lock there"):
         pickle.dumps(make(Locks(connect), "a"))
 
 
