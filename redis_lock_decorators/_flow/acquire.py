@@ -19,10 +19,12 @@ from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.claim_entry import Attempt
 from redis_lock_decorators._flow.queue.cohort import settle
 from redis_lock_decorators._flow.queue.cohort_wait import acquire as acquire_in_cohort
+from redis_lock_decorators._flow.queue.entry_requests import leave_queue
 from redis_lock_decorators._flow.queue.port import QueuePort
-from redis_lock_decorators._flow.queue.wait import Attempt, NotificationsUnavailable, leave_queue
+from redis_lock_decorators._flow.queue.wait import NotificationsUnavailable
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
 from redis_lock_decorators._flow.release import end, release_keys
 from redis_lock_decorators._flow.requests import (

@@ -58,7 +58,7 @@ class Port(Protocol):
         """A number from 0 to 1."""
 
     def is_unknown(self, error: Exception) -> bool:
-        """Whether the command that failed with this error may or may not have been run."""
+        """Whether the command that failed with this error has perhaps been run."""
 
     def is_outcome(self, error: BaseException) -> bool:
         """Whether this error is how a request ended.

@@ -268,7 +268,7 @@ async def test_who_may_not_publish_looks_and_says_so_once(front, server, direct,
     direct.acl_deluser("quiet")
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1, said
-    assert "from time to time" in said[0]
+    assert "fall back to polling" in said[0]
 
 
 @pytest.mark.parametrize("denied", [["-info"], ["-pubsub"], ["-info", "-pubsub"]])

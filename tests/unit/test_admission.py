@@ -49,7 +49,7 @@ class Told:
         self.number, self.order = number, order
 
     def notify(self, signal: Signal) -> None:
-        assert signal is Signal.OPEN
+        assert signal is Signal.ADMITTED
         self.order.append(self.number)
 
 
@@ -85,9 +85,9 @@ def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
     admitted.add(newcomer)
     admitted.resume()
 
-    assert newcomer.is_outside
+    assert newcomer.awaits_admission
     lease_loop.waiter()
-    assert not newcomer.is_outside
+    assert not newcomer.awaits_admission
     assert order == [0, 1, 2, 3]
 
 
@@ -112,7 +112,7 @@ def test_exception_from_outside_loses_nobody() -> None:
     admitted.begin(lambda: waiters)
     with pytest.raises(AttributeError):
         admitted.step()
-    waiters[1].is_outside, waiters[1].wakeup = True, told
+    waiters[1].awaits_admission, waiters[1].wakeup = True, told
 
     admitted.resume()
 

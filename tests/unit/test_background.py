@@ -665,13 +665,13 @@ def test_waiters_of_a_listener_whose_tasks_are_all_cancelled_may_follow_to_anoth
             await asyncio.sleep(0)
         for task in others:
             task.cancel()
-        while await turn.wakeup.wait(PATIENCE) is not Signal.AGAIN:
+        while await turn.wakeup.wait(PATIENCE) is not Signal.RETRY:
             pass
         subscriber.leave(turn)
         other = Subscriber(lease_loop, port, "another", b"key", ended.append)
         turn = QueuedWaiter(b"key", "identifier", TaskWakeup())
         other.join(turn)
-        assert await turn.wakeup.wait(PATIENCE) is Signal.OPEN
+        assert await turn.wakeup.wait(PATIENCE) is Signal.ADMITTED
         other.leave(turn)
         return list(ended)
 

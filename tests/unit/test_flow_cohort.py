@@ -659,7 +659,7 @@ def test_late_word_to_one_that_passed_the_lock_on_does_not_let_it_go(world: Worl
     holder.ends()
     world.passes(0.01)
     for waiter in late.process.waiters:
-        waiter.notify(Signal.AGAIN)  # as a look at the lock does that finds it gone
+        waiter.notify(Signal.RETRY)  # as a look at the lock does that finds it gone
     world.passes(0.05)
     late.ends()
     world.passes(0.01)

@@ -14,6 +14,7 @@ from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.queue import entries
+from redis_lock_decorators._flow.queue.entry_records import EnteredClaim
 from redis_lock_decorators._flow.queue.recheck import Awaited
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.release import release
@@ -246,7 +247,7 @@ def test_late_word_of_a_lock_that_is_held_does_not_let_it_go(world: World) -> No
     late.process.lines[-1].late = 0.5
     holder.ends()
     world.passes(0.01)
-    late.process.waiters[-1].notify(Signal.AGAIN)  # as a look at the lock does that finds it gone
+    late.process.waiters[-1].notify(Signal.RETRY)  # as a look at the lock does that finds it gone
     world.passes(0.05)
     entered = late.held
 
@@ -629,7 +630,7 @@ def test_deaf_waiter_polls_by_an_identifier_that_no_late_request_knows(world: Wo
     placed = waiter.claim.identifier
     assert process.subscriber is not None
 
-    process.subscriber._judge(NoPermissionError("no"))
+    process.subscriber._on_failure(NoPermissionError("no"))
     world.passes(0.1)
     copy = next(sent.command for sent in process.port.log if sent.verb == "cancel")
     world.server.drop(KEY)
@@ -650,7 +651,7 @@ def test_waiter_that_moves_takes_a_new_identifier_and_leaves_no_place(world: Wor
     assert old is not None
 
     process.subscriber = None  # as when a slot has moved
-    process.waiters[-1].notify(Signal.AGAIN)
+    process.waiters[-1].notify(Signal.RETRY)
     world.passes(0.1)
     entries = world.server.members(KEYS[1])
     world.server.publish(old.channel, f"turn|{messages.hint(before).decode()}|")
@@ -670,7 +671,7 @@ def test_late_word_for_a_place_that_was_left_takes_nothing_from_who_left_it(worl
     (waiter,) = waiting(world, wait=60)
     process, before = waiter.process, waiter.claim.identifier
     copy = next(sent.command for sent in process.port.log if sent.verb == "enqueue")
-    process.waiters[-1].notify(Signal.AGAIN)
+    process.waiters[-1].notify(Signal.RETRY)
     world.passes(0.1)
     world.server.run(copy)  # it stands in the queue once more, by the identifier that was left
 
@@ -732,7 +733,7 @@ def test_lock_that_is_awaited_while_others_are_looked_at_is_looked_at(world: Wor
         turn = QueuedWaiter(key, "0" * 32 + "~", QueuePort(process).wakeup())
         turn.queue_entry, turn.is_queued = "x", True
         subscriber.join(turn)
-        subscriber.expect(key, Refusal("f" * 32 + "~", 1.0), 2.5)
+        subscriber.schedule_recheck(key, Refusal("f" * 32 + "~", 1.0), 2.5)
         return found
 
     subscriber._entries.waiting = racing  # type: ignore[method-assign]
@@ -779,10 +780,10 @@ def test_nothing_is_kept_of_places_that_were_left_where_nobody_looks(enters: boo
         turn = QueuedWaiter(claim.keys[0], claim.identifier, None)  # type: ignore[arg-type]
         known.join(turn)
         if enters:
-            known.enter(entries.Entered(claim, claim.identifier, "", math.inf))
+            known.enter(EnteredClaim(claim, claim.identifier, "", math.inf))
         known.leave(turn)
 
-    assert len(known._turns) + len(known._by_key) + len(known._joined) <= 2
+    assert len(known._waiters) + len(known._by_key) + len(known._joined) <= 2
     assert known.waiting(b"a") == [stays]
 
 
@@ -899,7 +900,7 @@ def test_waiter_that_joins_a_listener_that_has_ended_goes_to_another(world: Worl
     world.passes(1)
 
     assert world.server.hearers[ended.channel] == []
-    assert list(process.waiters[-1]._news)[:1] == [Signal.AGAIN]
+    assert list(process.waiters[-1]._news)[:1] == [Signal.RETRY]
 
 
 def test_end_of_a_listener_takes_no_other_out_of_the_table(world: World) -> None:
@@ -1017,7 +1018,7 @@ def test_lock_handed_to_a_place_that_was_given_up_in_vain_is_handed_on(world: Wo
     port.usual = lambda request: (
         refused(request) if port.verbs[-1] == "enqueue" else delivered(request)
     )
-    first.process.waiters[-1].notify(Signal.AGAIN)
+    first.process.waiters[-1].notify(Signal.RETRY)
     world.passes(0.1)
 
     assert isinstance(first.error, ResponseError)

@@ -276,7 +276,7 @@ def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
     assert all(waiter.held for waiter in waiters)
     assert process.lease_loop.failures == []
     assert len(caplog.records) == 1
-    assert "may not be handed on" in caplog.text
+    assert "no permission to hand off locks" in caplog.text
 
 
 def test_refusal_to_hand_on_is_met_more_and_more_rarely(
@@ -321,7 +321,7 @@ def unavailable_state() -> tuple[ClientState[Any], Subscriber]:
     port.client = Client()
     client_state: ClientState[Any] = ClientState(port.client, None, lease_loop)
     subscriber = client_state.subscriber(port, b"a")
-    subscriber._judge(REFUSED)
+    subscriber._on_failure(REFUSED)
     subscriber._stop()
     return client_state, subscriber
 

@@ -12,7 +12,12 @@ from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
-from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
+from redis_lock_decorators._flow.queue.entries import (
+    AbandonedEntry,
+    EnteredClaim,
+    QueueEntries,
+    Received,
+)
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest, acquire, adjust
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._rules import lease_times, messages
@@ -166,18 +171,18 @@ def test_stand_in_that_begins_anew_after_a_loss_is_known_to_hold_the_lock(
 # What is known of places
 
 
-def entered(places: QueueEntries, **client_state: Any) -> Entered:
+def entered(places: QueueEntries, **client_state: Any) -> EnteredClaim:
     """A place whose claim holds the lock."""
     claim = new_claim("a")
     claim.mark_held(NOW)
     for name, fact in client_state.items():
         setattr(claim, name, fact)
-    one = Entered(claim, claim.identifier, "a place", NOW + 1)
+    one = EnteredClaim(claim, claim.identifier, "a place", NOW + 1)
     places.enter(one)
     return one
 
 
-def hear(places: QueueEntries, one: Entered, now: float) -> Left | None:
+def hear(places: QueueEntries, one: EnteredClaim, now: float) -> AbandonedEntry | None:
     """What becomes of the right word for a place."""
     hint, proof = messages.hint(one.identifier), messages.proof(RUN_ID, one.identifier, one.key)
     return places.receive(messages.Message(b"turn", hint, proof), Received(0, RUN_ID, now - 1, now))
@@ -209,7 +214,7 @@ def test_place_of_a_claim_that_was_let_go_is_handed_on_once(client_state: Any) -
     places = QueueEntries()
     one = entered(places, **client_state)
 
-    assert isinstance(hear(places, one, NOW + 1), Left)
+    assert isinstance(hear(places, one, NOW + 1), AbandonedEntry)
     assert hear(places, one, NOW + 1) is None
 
 
@@ -228,8 +233,8 @@ def test_what_lapsed_or_was_passed_on_elsewhere_is_forgotten(ends: Callable[[Any
     for one in ones:
         ends(one.claim)
 
-    places.to_note(NOW + 20)
+    places.to_confirm(NOW + 20)
 
-    assert places.next_note() == float("inf")
+    assert places.next_confirmation() == float("inf")
     assert not places._entered
-    assert not places._left
+    assert not places._abandoned

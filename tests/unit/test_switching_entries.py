@@ -12,11 +12,21 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
-from redis_lock_decorators._flow.queue.entries import Entered, Left, QueueEntries, Received
+from redis_lock_decorators._flow.queue.entries import (
+    AbandonedEntry,
+    EnteredClaim,
+    QueueEntries,
+    Received,
+)
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
 
-SCENES = Scenes("_flow/queue/entries", "_flow/queue/cohort", "_flow/queue/cohort_waiter")
+SCENES = Scenes(
+    "_flow/queue/entries",
+    "_flow/queue/entry_records",
+    "_flow/queue/cohort",
+    "_flow/queue/cohort_waiter",
+)
 RUN_ID = b"0123"
 NOW = 1000.0
 
@@ -43,8 +53,8 @@ class Port:
     def subscriber(self, key: bytes) -> Port:
         return self
 
-    def enter(self, identifier: str, claim: Claim) -> Entered:
-        entered = Entered(claim, identifier, "", NOW + 0.5)
+    def enter(self, identifier: str, claim: Claim) -> EnteredClaim:
+        entered = EnteredClaim(claim, identifier, "", NOW + 0.5)
         self._entries.enter(entered)
         return entered
 
@@ -66,7 +76,7 @@ def word_for(identifier: str, key: bytes) -> messages.Message:
     return messages.Message(b"turn", hint, proof)
 
 
-def hear(places: QueueEntries, identifier: str, key: bytes) -> Left | None:
+def hear(places: QueueEntries, identifier: str, key: bytes) -> AbandonedEntry | None:
     """Hear from the server that the place has the lock."""
     return places.receive(word_for(identifier, key), Received(0, RUN_ID, NOW - 1, NOW))
 
@@ -124,7 +134,7 @@ def a_waiter_enters_and_leaves_while_it_is_told(switcher: Switcher) -> Scene:
     places.join(turn)
 
     def come_in() -> None:
-        places.enter(Entered(claim, claim.identifier, "a place", NOW + 0.5))
+        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW + 0.5))
         places.leave(turn)
 
     def check() -> None:
@@ -139,11 +149,11 @@ def two_waiters_enter(switcher: Switcher) -> Scene:
     places, one, other = QueueEntries(), held(), held("b")
 
     def check() -> None:
-        assert {entered.claim for entered in places.to_note(NOW)} == {one, other}
-        assert places.to_note(NOW) == []
+        assert {entered.claim for entered in places.to_confirm(NOW)} == {one, other}
+        assert places.to_confirm(NOW) == []
 
     def enter(claim: Claim) -> None:
-        places.enter(Entered(claim, claim.identifier, "a place", NOW))
+        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW))
 
     return Scene(lambda: enter(one), lambda: enter(other), check)
 
@@ -151,21 +161,21 @@ def two_waiters_enter(switcher: Switcher) -> Scene:
 @SCENES.add
 def a_waiter_enters_while_others_are_noted(switcher: Switcher) -> Scene:
     places, before, claim, over = QueueEntries(), held("b"), held(), held("c")
-    places.enter(Entered(before, before.identifier, "a place", NOW))
-    places.enter(Entered(over, over.identifier, "a place", NOW))
+    places.enter(EnteredClaim(before, before.identifier, "a place", NOW))
+    places.enter(EnteredClaim(over, over.identifier, "a place", NOW))
     noted: list[Claim] = []
 
     def enter() -> None:
         over.state = ENDED
-        places.enter(Entered(claim, claim.identifier, "a place", NOW))
+        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW))
 
     def note() -> None:
-        noted.extend([entered.claim for entered in places.to_note(NOW)])
+        noted.extend([entered.claim for entered in places.to_confirm(NOW)])
 
     def check() -> None:
         note()
         assert sorted(noted.count(one) for one in (before, claim)) == [1, 1]
-        assert isinstance(hear(places, over.identifier, over.keys[0]), Left)
+        assert isinstance(hear(places, over.identifier, over.keys[0]), AbandonedEntry)
 
     return Scene(enter, note, check)
 
@@ -176,10 +186,10 @@ def a_waiter_leaves_while_others_are_noted(switcher: Switcher) -> Scene:
     places.join(turn)
 
     def check() -> None:
-        assert isinstance(hear(places, turn.identifier, turn.key), Left)
+        assert isinstance(hear(places, turn.identifier, turn.key), AbandonedEntry)
         assert hear(places, turn.identifier, turn.key) is None, "handed on twice"
 
-    return Scene(lambda: places.leave(turn), lambda: places.to_note(NOW), check)
+    return Scene(lambda: places.leave(turn), lambda: places.to_confirm(NOW), check)
 
 
 def passing() -> tuple[QueueEntries, Port, Claim, CohortWaiter]:

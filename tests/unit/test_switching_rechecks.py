@@ -8,7 +8,14 @@ from unit.test_switching_subscriber import new_subscriber, new_waiter
 
 from redis_lock_decorators._flow.requests import Refusal
 
-SCENES = Scenes("_flow/queue/subscriber", "_flow/queue/recheck", "_flow/queue/entries")
+SCENES = Scenes(
+    "_flow/queue/subscriber",
+    "_flow/queue/subscriber_connection",
+    "_flow/queue/session",
+    "_flow/queue/recheck",
+    "_flow/queue/entries",
+    "_flow/queue/entry_records",
+)
 HOLDER = "f" * 32 + "~"
 
 
@@ -20,7 +27,7 @@ def a_waiter_lines_up_while_it_ticks(switcher: Switcher) -> Scene:
 
     def line_up() -> None:
         subscriber.join(turn)
-        subscriber.expect(turn.key, Refusal(HOLDER, 5.0), 2.5)
+        subscriber.schedule_recheck(turn.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
         lease_loop.goes_on(1010)
@@ -36,7 +43,7 @@ def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher
     lease_loop, subscriber = new_subscriber()
     old, turn = new_waiter("a"), new_waiter("a", "another")
     subscriber.join(old)
-    subscriber.expect(b"a", Refusal(HOLDER, 5.0), 2.5)
+    subscriber.schedule_recheck(b"a", Refusal(HOLDER, 5.0), 2.5)
     lease_loop.time += 0.5
 
     def leave_and_tick() -> None:
@@ -45,7 +52,7 @@ def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher
 
     def line_up() -> None:
         subscriber.join(turn)
-        subscriber.expect(turn.key, Refusal(HOLDER, 5.0), 2.5)
+        subscriber.schedule_recheck(turn.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
         lease_loop.goes_on(1010)
@@ -67,9 +74,9 @@ def a_waiter_hands_in_while_the_alarm_is_put_off(switcher: Switcher) -> Scene:
         assert looks[0] <= 1000.1
 
     def hand_in() -> None:
-        subscriber.expect(b"a", Refusal(None), 2.5)
+        subscriber.schedule_recheck(b"a", Refusal(None), 2.5)
 
-    return Scene(hand_in, subscriber._wake_at, check)
+    return Scene(hand_in, subscriber._wake_in_time, check)
 
 
 @SCENES.add
@@ -87,8 +94,8 @@ def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
         assert looks[0] <= 1000.6, "not looked at within the shorter grant"
 
     return Scene(
-        lambda: subscriber.expect(b"a", Refusal(HOLDER, 60.0), 0.5),
-        lambda: subscriber.expect(b"a", Refusal(HOLDER, 60.0), 2.5),
+        lambda: subscriber.schedule_recheck(b"a", Refusal(HOLDER, 60.0), 0.5),
+        lambda: subscriber.schedule_recheck(b"a", Refusal(HOLDER, 60.0), 2.5),
         check,
     )
 

@@ -383,10 +383,10 @@ def news_come_twice(switcher: Switcher) -> Scene:
         heard.extend([run(waiter.wait(1e6)), run(waiter.wait(1e6))])  # type: ignore[arg-type]
 
     def tell() -> None:
-        waiter.notify(Signal.AGAIN)
+        waiter.notify(Signal.RETRY)
         waiter.notify(Signal.GRANTED)
 
-    return Scene(wait, tell, lambda: is_heard(heard, Signal.AGAIN, Signal.GRANTED))
+    return Scene(wait, tell, lambda: is_heard(heard, Signal.RETRY, Signal.GRANTED))
 
 
 @WAITER.add
@@ -394,9 +394,9 @@ def two_threads_tell_news(switcher: Switcher) -> Scene:
     waiter = waiter_of(switcher)
 
     def check() -> None:
-        assert {run(waiter.wait(0)), run(waiter.wait(0))} == {Signal.AGAIN, Signal.GRANTED}  # type: ignore[arg-type]
+        assert {run(waiter.wait(0)), run(waiter.wait(0))} == {Signal.RETRY, Signal.GRANTED}  # type: ignore[arg-type]
 
-    return Scene(lambda: waiter.notify(Signal.AGAIN), lambda: waiter.notify(Signal.GRANTED), check)
+    return Scene(lambda: waiter.notify(Signal.RETRY), lambda: waiter.notify(Signal.GRANTED), check)
 
 
 def is_heard(heard: list[Any], *signal: Signal) -> None:

@@ -17,7 +17,14 @@ from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
 
-SCENES = Scenes("_flow/queue/subscriber", "_flow/queue/recheck", "_flow/queue/entries")
+SCENES = Scenes(
+    "_flow/queue/subscriber",
+    "_flow/queue/subscriber_connection",
+    "_flow/queue/session",
+    "_flow/queue/recheck",
+    "_flow/queue/entries",
+    "_flow/queue/entry_records",
+)
 
 
 class Subscription:
@@ -102,15 +109,16 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
     """A listener; an open one has a waiter that stays."""
     lease_loop = FakeLoop()
     subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"z", lambda _: None)  # type: ignore[arg-type]
-    lease_loop.answer = subscriber._hear
+    lease_loop.answer = subscriber._on_message
     if is_open:
         subscriber.join(new_waiter("z"))
         lease_loop._calls.clear()
-        subscriber._is_alive = subscriber._is_introduced = True
+        subscriber._is_alive = subscriber._state._has_info = True
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
         subscriber._alarm = lease_loop.alarm(subscriber.tick)
-        subscriber._left = subscriber._pinged = lease_loop.time
-        subscriber._wake_at()
+        subscriber._last_used = lease_loop.time
+        subscriber._state.begin(lease_loop.time)
+        subscriber._wake_in_time()
     return lease_loop, subscriber
 
 
@@ -130,7 +138,7 @@ def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
         knows.append(subscriber.admits(turn))  # as who waits does before it waits for news
 
     def opens() -> None:
-        """What ``_begin`` does once word can come."""
+        """What ``_begin`` does once messages can arrive."""
         subscriber._is_alive = True
         subscriber._admission.begin(subscriber._entries.waiters)
         subscriber.is_open = True
@@ -150,7 +158,7 @@ def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert [name for _, name, _ in lease_loop.started] == ["_live"]
+        assert [name for _, name, _ in lease_loop.started] == ["_run"]
 
     return Scene(lambda: subscriber.join(one), lambda: subscriber.join(other), check)
 
@@ -163,7 +171,7 @@ def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert [name for _, name, _ in lease_loop.started] == ["_live"]
+        assert [name for _, name, _ in lease_loop.started] == ["_run"]
 
     return Scene(lambda: subscriber.leave(old), lambda: subscriber.join(new), check)
 
@@ -177,7 +185,7 @@ def the_only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        begun = [name for _, name, _ in lease_loop.started] == ["_live"]
+        begun = [name for _, name, _ in lease_loop.started] == ["_run"]
         assert begun or (ended == [subscriber] and subscriber not in lease_loop.wanted)
 
     def come_and_go() -> None:
@@ -210,7 +218,7 @@ def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     def check() -> None:
         goes_on(lease_loop, subscriber)
         assert list(subscriber._entries._entered) == [messages.hint("new")]
-        assert list(subscriber._entries._left) == [messages.hint("over")]
+        assert list(subscriber._entries._abandoned) == [messages.hint("over")]
 
     return Scene(lambda: subscriber.enter("new", claim), subscriber.tick, check)
 
@@ -223,7 +231,7 @@ def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert Signal.AGAIN in turn.wakeup.signal, "nobody tells it to follow"  # type: ignore[attr-defined]
+        assert Signal.RETRY in turn.wakeup.signal, "nobody tells it to follow"  # type: ignore[attr-defined]
         assert subscriber not in lease_loop.wanted
 
     return Scene(lambda: subscriber.join(turn), subscriber._stop, check)
@@ -240,7 +248,7 @@ def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
         assert Signal.UNAVAILABLE in turn.wakeup.signal  # type: ignore[attr-defined]
 
     return Scene(
-        lambda: subscriber.join(turn), lambda: subscriber._judge(ResponseError("no")), check
+        lambda: subscriber.join(turn), lambda: subscriber._on_failure(ResponseError("no")), check
     )
 
 
@@ -253,7 +261,7 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1001)
-        assert len([at for at, name, _ in lease_loop.started if name == "_note"]) == 2
+        assert len([at for at, name, _ in lease_loop.started if name == "_confirm"]) == 2
 
     one, other = [entering(subscriber, claim) for claim in claims]
     return Scene(one, other, check)
@@ -268,7 +276,7 @@ def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1001)
-        noted = [at for at, name, _ in lease_loop.started if name == "_note"]
+        noted = [at for at, name, _ in lease_loop.started if name == "_confirm"]
         assert len(noted) == 1
         assert noted[0] <= 1000.12, "it is noted too late"
 

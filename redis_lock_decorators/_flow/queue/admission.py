@@ -1,4 +1,4 @@
-"""Who may line up once a line is open: all who wait, in the order in which they came."""
+"""The order in which waiters join the queue once their subscriber is open."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Protocol
 
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 
-#: So many are told in one turn of the event loop: it has others to serve meanwhile, such as
-#: holders whose leases are to be renewed.
+#: Waiters admitted per iteration of the event loop, which has other work too, such as renewals.
 MOST = 100
 
 
@@ -22,54 +21,51 @@ class AdmissionLoop(Protocol):
 
 
 class Admission:
-    """Tells waiters that they may line up, a few at a time, and newcomers after all of them.
+    """Admits waiters to the queue in order of arrival, a limited number per loop iteration."""
 
-    Waiters come from any thread; all else belongs to the event loop.
-    """
-
-    __slots__ = ("_goes_on", "_lease_loop", "_steps", "_untold")
+    __slots__ = ("_continues", "_lease_loop", "_steps", "_waiting")
 
     def __init__(self, lease_loop: AdmissionLoop) -> None:
         self._lease_loop = lease_loop
-        self._untold: deque[QueuedWaiter] = deque()
-        self._steps = 0
-        self._goes_on = False
+        self._waiting: deque[QueuedWaiter] = deque()  #: appended by any thread, else loop only
+        self._steps = 0  #: loop only
+        self._continues = False  #: written by the loop
 
     def __bool__(self) -> bool:
-        """Whether somebody who came before is still to line up."""
-        return self._goes_on or bool(self._untold)
+        """Whether earlier waiters are still to join the queue."""
+        return self._continues or bool(self._waiting)
 
     def add(self, waiter: QueuedWaiter) -> None:
-        """Have a waiter be told after all who wait now; from any thread."""
-        waiter.is_outside = True
-        self._untold.append(waiter)
+        """Admit a waiter after all that wait now; from any thread."""
+        waiter.awaits_admission = True
+        self._waiting.append(waiter)
 
     def begin(self, waiters: Callable[[], Iterable[QueuedWaiter]]) -> None:
-        """Have all of these told whom ``waiters`` finds; who comes meanwhile is told too."""
-        self._untold.clear()
+        """Admit all ``waiters()``, and those that are added in the meantime."""
+        self._waiting.clear()
         for waiter in waiters():
             self.add(waiter)
 
     def resume(self) -> None:
-        """Tell some, unless others are just about to take their steps."""
-        if not self._goes_on:
+        """Admit some waiters, unless the next step is already scheduled."""
+        if not self._continues:
             self.step()
 
     def step(self) -> None:
-        """Tell some, and others when those have taken their steps."""
-        self._goes_on, told = False, 0
-        while self._untold and told < MOST:
-            waiter = self._untold[0]
-            if waiter.is_outside:
-                waiter.is_outside = False
-                waiter.wakeup.notify(Signal.OPEN)
-                told += 1
-            self._untold.popleft()  # last: an exception from outside must lose nobody
+        """Admit some waiters, and schedule the next step."""
+        self._continues, admitted = False, 0
+        while self._waiting and admitted < MOST:
+            waiter = self._waiting[0]
+            if waiter.awaits_admission:
+                waiter.awaits_admission = False
+                waiter.wakeup.notify(Signal.ADMITTED)
+                admitted += 1
+            self._waiting.popleft()  # last: an exception from outside must not lose a waiter
         self._steps += 1
-        if told or self._untold:
+        if admitted or self._waiting:
             self._lease_loop.call(partial(self._step_after, self._steps))
-            self._goes_on = True
+            self._continues = True
 
     def _step_after(self, steps: int) -> None:
-        if steps == self._steps:  # else another has gone on
+        if steps == self._steps:  # otherwise a later step has scheduled its own successor
             self.step()

@@ -1,4 +1,4 @@
-"""Who competes for locks in this process, so that nobody overtakes who began before."""
+"""The order in which claims of this process began to compete for a key, so that none overtakes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 
 class ArrivalOrder:
-    """The claims that are tried or waited for through one client, by key, in their order.
+    """The claims that compete for locks through one client, by key, in order of arrival.
 
-    Beside each is whom to tell when it becomes the first; None while that wants to know nothing.
+    Each is stored with the waiter to wake when it becomes the first, or None.
 
-    Used by all threads, without a lock: each step is one operation that cannot be interrupted. Two
-    that race may not see each other; then both try, and the server decides.
+    Used by all threads without a lock: each step is one operation that cannot be interrupted. Two
+    threads that race might not see each other; then both try, and Redis decides.
     """
 
     __slots__ = ("_claims",)
 
     def __init__(self) -> None:
-        self._claims: dict[bytes, dict[Claim, Waiter | None]] = {}
+        self._claims: dict[bytes, dict[Claim, Waiter | None]] = {}  #: any thread
 
     def join(self, key: bytes, claim: Claim) -> bool:
-        """Compete for a key; whether nobody did before."""
+        """Compete for a key; returns whether the claim is the first."""
         own: dict[Claim, Waiter | None] = {claim: None}
         claims = self._claims.setdefault(key, own)
         if claims is own:
@@ -32,7 +32,7 @@ class ArrivalOrder:
         return self.is_first(key, claim)
 
     def leave(self, key: bytes, claim: Claim) -> None:
-        """Compete no more."""
+        """Stop competing; wakes the claim that is the first now."""
         claims = self._claims.get(key)
         if claims is not None:
             claims.pop(claim, None)
@@ -42,33 +42,33 @@ class ArrivalOrder:
                 waiter.notify(Signal.FIRST)
 
     def attend(self, key: bytes, claim: Claim, waiter: Waiter | None) -> None:
-        """Have a waiter be told when its claim becomes the first; None: not any more.
+        """Wake this waiter when the claim becomes the first; None: no longer.
 
-        Whether it is the first already is to be asked afterwards.
+        The caller must check afterwards whether the claim already is the first.
         """
         claims = self._claims.get(key, {})
         if claim in claims:
             claims[claim] = waiter
 
     def is_alone(self, key: bytes, claim: Claim) -> bool:
-        """Whether nobody else competes for the key."""
+        """Whether no other claim competes for the key."""
         claims = self._claims.get(key, {})
         return len(claims) == 1 and claim in claims
 
     def is_first(self, key: bytes, claim: Claim) -> bool:
-        """Whether nobody who competes for the key began before."""
+        """Whether no claim that arrived earlier competes for the key."""
         return _first(self._claims.get(key, {}))[0] in (None, claim)
 
 
 def _first(claims: dict[Claim, Waiter | None]) -> tuple[Claim | None, Waiter | None]:
-    """Who began first, and whom to tell. Forgets those who were interrupted when they left."""
+    """The first claim and its waiter. Removes claims whose exit was interrupted."""
     while claims:
         try:
             found = next(iter(claims.items()), None)
         except RuntimeError as error:
             if not is_from_python(error, CHANGED):
                 raise
-            continue  # another thread came or left this moment
+            continue  # another thread changed the order during the iteration
         if found is None or found[0].state is not ENDED:
             return found or (None, None)
         claims.pop(found[0], None)

@@ -79,7 +79,7 @@ class Cohort:
         self.wake_silent(now)
         first = self._first(now)
         if first is not None:
-            first.wakeup.notify(Signal.AGAIN)
+            first.wakeup.notify(Signal.RETRY)
 
     def wake_silent(self, now: float) -> None:
         """Wake the silent waiters at the head: their timers may be lost."""
@@ -88,7 +88,7 @@ class Cohort:
         except RuntimeError:  # another thread changed the order during the iteration
             return
         for waiter in silent:
-            waiter.wakeup.notify(Signal.AGAIN)
+            waiter.wakeup.notify(Signal.RETRY)
 
     def add(self, waiter: CohortWaiter) -> None:
         """Wait behind the others, unless it waits already."""

@@ -1,4 +1,4 @@
-"""Whether this process can be told at a node whose turn it is, as far as that was tried."""
+"""Whether lock notifications from one server node reach this process, as far as it was tried."""
 
 from __future__ import annotations
 
@@ -7,69 +7,69 @@ import math
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived
 
-#: Seconds until it is tried again, at first and at most: each failure in a row doubles them.
-FIRST_REST, LAST_REST = 5.0, 60.0
-#: So many lines in a row must be heard by nobody: the address may have led elsewhere meanwhile.
-UNHEARD_LINES = 2
+#: Seconds until the next try, at first and at most: each failure in a row doubles them.
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+#: Subscriptions in a row that receive nothing until the node counts as unavailable: the address may
+#: have led to another server once.
+UNRECEIVED_LIMIT = 2
 
 
 class Reachability:
-    """What the listeners at one node of one client found, one after the other.
+    """What the successive subscribers at one node of one client have found. Loop only.
 
-    It belongs to the event loop of the listeners and refers to neither them nor the client.
+    It refers to neither the subscribers nor the client, so it does not keep them alive.
 
     Attributes:
         unavailable_until: when to try again, in monotonic seconds.
     """
 
-    __slots__ = ("_has_warned", "_is_barred", "_rest", "_unheard", "unavailable_until")
+    __slots__ = ("_has_warned", "_is_forbidden", "_pause", "_unreceived", "unavailable_until")
 
     def __init__(self) -> None:
         self.unavailable_until = -math.inf
-        self._rest = FIRST_REST
-        self._unheard = 0
-        self._has_warned = self._is_barred = False
+        self._pause = FIRST_PAUSE
+        self._unreceived = 0
+        self._has_warned = self._is_forbidden = False
 
     def is_unavailable(self, error: Exception, channel: str, now: float) -> bool:
-        """Note why a line was of no use; whether that is enough to try no other for a while."""
+        """Note why a subscription failed; whether to make no other one for a while."""
         if isinstance(error, NotReceived):
-            self._unheard += 1
-            if self._unheard < UNHEARD_LINES:
+            self._unreceived += 1
+            if self._unreceived < UNRECEIVED_LIMIT:
                 return False
         self._become_unavailable(now)
         self.warn(error, channel)
         return True
 
-    def bar(self, error: Exception, now: float) -> None:
-        """Note that locks may not be handed on: nothing is told though the line is in order."""
-        self._is_barred = True
+    def forbid(self, error: Exception, now: float) -> None:
+        """Note that this client has no permission to hand off locks, so no message will arrive."""
+        self._is_forbidden = True
         self._become_unavailable(now)
-        self._warn(error, "locks may not be handed on")
+        self._warn(error, "no permission to hand off locks")
 
-    def tells(self) -> None:
-        """Note that a lock was handed on to a waiter."""
-        self._is_barred = False
+    def note_grant(self) -> None:
+        """Note that a lock was handed to a waiter: permissions have been granted."""
+        self._is_forbidden = False
 
-    def works(self) -> None:
-        """Note that a line is in use, and answered."""
-        self._unheard = 0
-        if not self._is_barred:  # else its answers say nothing of whether anything will be told
-            self._rest, self._has_warned = FIRST_REST, False
+    def note_pong(self) -> None:
+        """Note that a subscribed connection answers."""
+        self._unreceived = 0
+        if not self._is_forbidden:  # else an answer does not show that messages will arrive
+            self._pause, self._has_warned = FIRST_PAUSE, False
 
     def warn(self, error: Exception, channel: str) -> None:
-        """Tell why nothing is heard, once until it works again."""
+        """Log why no messages arrive; once until a connection works again."""
         self._warn(error, f"channel {channel} cannot be used")
 
     def _become_unavailable(self, now: float) -> None:
-        self._unheard = 0
-        self.unavailable_until = now + self._rest
-        self._rest = min(2 * self._rest, LAST_REST)
+        self._unreceived = 0
+        self.unavailable_until = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _warn(self, error: Exception, why: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "waiters of locks look for them from time to time instead of being told: "
-                "%s (%s: %s)",
+                "lock notifications are unavailable; waiters fall back to polling: %s (%s: %s)",
                 *(why, type(error).__name__, error),
             )

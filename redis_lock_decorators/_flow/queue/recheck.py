@@ -1,4 +1,4 @@
-"""When to look at a lock that somebody waits for, as its holder may be dead or tell nobody."""
+"""When to recheck an awaited lock: its holder may have crashed, or may send no message."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from redis_lock_decorators._flow.requests import (
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 
-#: Seconds without an answer after which none is expected any more.
+#: Seconds after which a reply is no longer expected.
 SILENCE = 2.5
-#: Seconds after a lease must have ended, to look whether it did.
+#: Seconds after the end of a lease at which to check that the key has expired.
 AFTER = 0.002
-#: Between two looks at a lock whose holder tells nobody when it lets go: first and most.
-FIRST_LOOK, LAST_LOOK = 0.025, 0.25
-#: The most waiters that one request asks about.
-MOST_PLACES = 500
+#: Seconds between two checks of a lock whose holder sends no message, at first and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.25
+#: Waiters per request.
+MOST_ENTRIES = 500
 
 
 class Awaited(NamedTuple):
-    """A lock that somebody waits for.
+    """When to check a lock that is waited for; times are seconds.
 
     Attributes:
-        due: when to look at it.
-        pause: seconds between two looks where its holder will tell nobody; 0 where it will.
-        most: seconds between two looks at most, the shortest grant of those who wait.
+        due: the time of the next check.
+        pause: between two checks if its holder will send no message; 0 if it will.
+        most: between two checks at most: the shortest grant of its waiters.
     """
 
     due: float
@@ -46,8 +46,8 @@ class Awaited(NamedTuple):
     most: float = LONGEST_GRANT
 
 
-class Seen(NamedTuple):
-    """What a waiter was told of a lock, and when."""
+class Observation(NamedTuple):
+    """What a reply said about a lock, and when it arrived."""
 
     at: float
     refusal: Refusal
@@ -55,45 +55,47 @@ class Seen(NamedTuple):
 
 
 class Rechecks:
-    """Looks at the locks that the waiters of one channel wait for.
+    """Checks the locks that the waiters of one channel wait for.
 
-    Waiters hand in what they see from any thread, each by one assignment; all else belongs to the
-    event loop. What waiters with grants of different length hand in of one lock stands side by
-    side, so that the shortest is heeded.
+    Waiters schedule checks from any thread, each by one assignment; the rest runs on the event
+    loop. Observations of waiters with different grants do not replace each other, so that the
+    shortest grant counts.
     """
 
     def __init__(self, loop: Loop, port: Port, channel: str) -> None:
-        self._awaited: dict[bytes, Awaited] = {}
-        self._seen: dict[tuple[bytes, float], Seen] = {}
+        self._awaited: dict[bytes, Awaited] = {}  #: loop only
+        self._observed: dict[tuple[bytes, float], Observation] = {}  #: any thread
         self._loop = loop
         self._port = port
         self._channel = channel
 
-    def expect(self, key: bytes, refusal: Refusal, grant: float) -> float:
-        """Hand in what was said of an awaited lock; returns when to look at it at the latest.
+    def schedule(self, key: bytes, refusal: Refusal, grant: float) -> float:
+        """Schedule a check of a lock, by what a reply said; returns when it is due at most.
 
-        Somebody waits for it who may be handed it for ``grant`` seconds.
+        Args:
+            grant: for how many seconds the lock may be handed to that waiter.
         """
-        now, most = self._loop.now(), min(max(grant, LAST_LOOK), LONGEST_GRANT)
-        self._seen[key, most] = Seen(now, refusal, most)
-        return _next_look(now, refusal, None, most).due
+        now, most = self._loop.now(), min(max(grant, LONGEST_PAUSE), LONGEST_GRANT)
+        self._observed[key, most] = Observation(now, refusal, most)
+        return _next_check(now, refusal, None, most).due
 
     def absorb(self) -> bool:
-        """Take in what was handed in; whether that was anything."""
-        came = list(self._seen.copy().items())
-        for entry, seen in came:
-            self._note(entry[0], seen, is_look=False)
-            last = self._seen.pop(entry)
-            if last is not seen:  # handed in meanwhile
-                self._note(entry[0], last, is_look=False)
-        return bool(came)
+        """Apply what waiters have scheduled; whether there was anything."""
+        new = list(self._observed.copy().items())
+        for entry, observation in new:
+            self._merge(entry[0], observation, is_recheck=False)
+            last = self._observed.pop(entry)
+            if last is not observation:  # another thread has replaced it
+                self._merge(entry[0], last, is_recheck=False)
+        return bool(new)
 
     def due(
         self, now: float, waiting: Callable[[bytes], list[QueuedWaiter]]
     ) -> list[tuple[bytes, list[QueuedWaiter]]]:
-        """The locks to look at now, each with those who wait for it; the others are forgotten.
+        """The locks to check now, each with its waiters; locks without waiters are dropped.
 
-        Must be called after what was handed in was taken in: ``waiting`` finds who did that.
+        Must be called after ``absorb``: its observations are those of waiters that ``waiting``
+        finds.
         """
         due = []
         for key, awaited in list(self._awaited.items()):
@@ -107,42 +109,48 @@ class Rechecks:
         return due
 
     def first_due(self) -> float:
-        """When to look at the first; infinity if there is none."""
+        """When the first check is due; infinity if there is none."""
         return min([awaited.due for awaited in self._awaited.values()], default=math.inf)
 
     async def recheck(self, key: bytes, waiters: list[QueuedWaiter]) -> bool:
-        """Have a lapsed lock handed on, and tell those who fell out of the queue.
+        """Have an expired lock handed off, and wake waiters that are no longer in the queue.
 
-        Returns whether the server that was asked has a listener on our channel, as far as it says.
+        Returns whether the server counts a subscription to our channel, as far as it may be asked.
         """
-        is_heard = True
-        for start in range(0, len(waiters), MOST_PLACES):
-            refusal, hearers = await self._look_at(key, waiters[start : start + MOST_PLACES])
-            is_heard = is_heard and hearers != 0
+        is_subscribed = True
+        for start in range(0, len(waiters), MOST_ENTRIES):
+            part = waiters[start : start + MOST_ENTRIES]
+            refusal, subscribers = await self._recheck_part(key, part)
+            is_subscribed = is_subscribed and subscribers != 0
             if key in self._awaited:
-                self._note(key, Seen(self._loop.now(), refusal, LONGEST_GRANT), is_look=True)
-        return is_heard
+                observation = Observation(self._loop.now(), refusal, LONGEST_GRANT)
+                self._merge(key, observation, is_recheck=True)
+        return is_subscribed
 
-    def _note(self, key: bytes, seen: Seen, is_look: bool) -> None:
-        """The earliest look stays until it was had: no newcomer may put it off, even if overdue."""
+    def _merge(self, key: bytes, observation: Observation, is_recheck: bool) -> None:
+        """Set the next check. Only a check that was made may move it back: no new waiter may."""
         known = self._awaited.get(key)
-        most = seen.most if known is None else min(known.most, seen.most)
-        look = _next_look(seen.at, seen.refusal, known if is_look else None, most)
+        most = observation.most if known is None else min(known.most, observation.most)
+        following = _next_check(
+            observation.at, observation.refusal, known if is_recheck else None, most
+        )
         if known is not None:
-            is_had = is_look and known.due <= self._loop.now()
-            due = look.due if is_had else min(known.due, look.due)
-            look = Awaited(due, look.pause if is_look else known.pause or look.pause, most)
-        self._awaited[key] = look
+            is_done = is_recheck and known.due <= self._loop.now()
+            due = following.due if is_done else min(known.due, following.due)
+            pause = following.pause if is_recheck else known.pause or following.pause
+            following = Awaited(due, pause, most)
+        self._awaited[key] = following
 
-    async def _look_at(self, key: bytes, waiters: list[QueuedWaiter]) -> tuple[Refusal, int]:
+    async def _recheck_part(self, key: bytes, waiters: list[QueuedWaiter]) -> tuple[Refusal, int]:
+        """Recheck for some waiters; returns the refusal and the number of subscriptions, or -1."""
         port, claim = self._loop.port(self._port), claim_on(key, 1.0, self._channel)
         entries = [waiter.queue_entry or "" for waiter in waiters]
         missing: list[int] = []
-        heard = -1
+        subscribers = -1
 
-        def read(holder: Any, left: int, hearers: int, *numbers: int) -> Refusal:
-            nonlocal heard
-            heard = hearers
+        def read(holder: Any, left: int, count: int, *numbers: int) -> Refusal:
+            nonlocal subscribers
+            subscribers = count
             missing[:] = numbers
             return refusal_of(holder, left)
 
@@ -153,21 +161,21 @@ class Rechecks:
             except Exception as error:
                 if not is_torn(port, error) and not isinstance(error, OtherData):
                     raise
-            missing[:] = range(len(waiters))  # who waits must look by itself
+            missing[:] = range(len(waiters))  # each waiter must try on its own
             return None
 
         refusal = await persist(port, recheck, self._loop.now() + SILENCE)
         for number in missing:
-            waiters[number].wakeup.notify(Signal.AGAIN)
-        return refusal or Refusal(None), heard
+            waiters[number].wakeup.notify(Signal.RETRY)
+        return refusal or Refusal(None), subscribers
 
 
-def _next_look(now: float, refusal: Refusal, known: Awaited | None, most: float) -> Awaited:
-    """When to look at a lock again, by what was said of its holder; never after a whole grant."""
+def _next_check(now: float, refusal: Refusal, known: Awaited | None, most: float) -> Awaited:
+    """When to check a lock again, by what a reply said about its holder."""
     left, pause = refusal.free_in, 0.0
-    if refusal.holder is None or left is None:  # it went to somebody, or is free, since
-        left = FIRST_LOOK
+    if refusal.holder is None or left is None:  # it was free, or has been handed off since
+        left = FIRST_PAUSE
     elif not refusal.holder.endswith((HANDS_OFF, REST)):
-        pause = min(2 * known.pause, LAST_LOOK) if known and known.pause else FIRST_LOOK
+        pause = min(2 * known.pause, LONGEST_PAUSE) if known and known.pause else FIRST_PAUSE
         left = min(left, pause)
     return Awaited(now + min(left + AFTER, most), pause, most)

@@ -1,4 +1,4 @@
-"""Whether what is published to a channel is heard there, and whether that can be known."""
+"""The check that messages published to a subscribed channel are received."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from redis_lock_decorators._flow.requests import is_unknown
 
 
 class NotReceived(Exception):
-    """Something between us and the server hides who hears."""
+    """The server does not know of our subscription; a proxy in between may hide it."""
 
 
-async def refuse_unheard(port: Port, channel: str, until: float) -> None:
-    """Make sure that publishing is allowed, and that the number of hearers is not hidden.
+async def refuse_unreceived(port: Port, channel: str, until: float) -> None:
+    """Check that publishing is allowed and that the server counts our subscription.
 
-    A client of a cluster may publish by a node where nobody listens.
+    In a cluster it is only checked that publishing is allowed: the message may be published by
+    another node than the subscribed one.
 
     Raises:
-        NotReceived: the server counts no hearer on the channel.
+        NotReceived: the server counts no subscriber of the channel.
     """
     name = channel.encode()
-    heard = await port.send("PUBLISH", name, "hello", until=until)
+    receivers = await port.send("PUBLISH", name, "hello", until=until)
     if port.slotted:
         return
-    if heard == 0:
-        raise NotReceived("PUBLISH counts no hearer")
-    if await _hearers(port, name, until) == 0:
-        raise NotReceived("PUBSUB NUMSUB counts no hearer")
+    if receivers == 0:
+        raise NotReceived("PUBLISH counts no receiver")
+    if await _subscribers(port, name, until) == 0:
+        raise NotReceived("PUBSUB NUMSUB counts no subscriber")
 
 
-async def _hearers(port: Port, channel: bytes, until: float) -> int | None:
-    """Who listens to the channel itself and not to a pattern; None if that is not told."""
+async def _subscribers(port: Port, channel: bytes, until: float) -> int | None:
+    """The number of subscriptions to the channel, without patterns; None if not permitted."""
     try:
         found = await port.send("PUBSUB", "NUMSUB", channel, until=until)
     except Exception as error:

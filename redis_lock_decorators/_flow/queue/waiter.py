@@ -1,4 +1,4 @@
-"""One place in the queue of a lock, and the news that who waits there is told."""
+"""A waiter in the queue of a lock, and the signals that wake it."""
 
 from __future__ import annotations
 
@@ -10,45 +10,55 @@ from redis_lock_decorators._rules import messages
 
 
 class Signal(Enum):
-    """What a waiter may hear."""
+    """Why a waiter is woken."""
 
-    OPEN = "from now on it can be told: it may line up"
-    UNAVAILABLE = "it cannot be told: it must look by itself"
-    GRANTED = "the server that it listens to has handed the lock to it"
-    ASK = "somebody says that the lock was handed to it: it must ask"
-    FIRST = "nobody here who began before it competes for the lock any more: it may look for it"
-    AGAIN = "it is not in the queue any more, or cannot be told there: it must line up again"
+    ADMITTED = "it may join the queue: its subscriber is open"
+    UNAVAILABLE = "no message can reach it: it must poll"
+    GRANTED = "the lock was handed to it"
+    VERIFY = "an unproved message says that the lock was handed to it: it must ask Redis"
+    FIRST = "no claim that arrived before it competes here any longer: it may try the lock"
+    RETRY = "it is not in the queue any longer, or unreachable there: it must join again"
+
+
+class Waiter(Protocol):
+    """Wakes a thread or a task; its event loop may be another one than the subscriber's."""
+
+    def notify(self, signal: Signal) -> None:
+        """Wake the waiter, or leave the signal for its next wait; from any thread."""
+
+    async def wait(self, seconds: float) -> Signal | None:
+        """The next signal; None if there is none within ``seconds``."""
 
 
 class QueuedWaiter:
-    """One place: one identifier, one listener, one stand in the queue. Seconds are monotonic.
+    """One identifier with one queue entry at one subscriber. Times are monotonic seconds.
 
     Attributes:
-        hint: what its identifier is called in words.
-        asked: when its first request to line up left: nobody was handed the lock by its identifier
-            before.
-        evidence: the time that the lock was not handed over before, known with the word of it.
-        queue_entry: what stands for the waiter in the queue; None until it has asked for it.
+        hint: the public name of the identifier in messages.
+        first_sent: when its first request to join the queue was sent. The lock cannot have been
+            handed to its identifier before.
+        not_before: a lower bound on when the grant was made, known when its message arrived.
+        queue_entry: its entry in the queue; None until it has asked for one.
         is_queued: it is in the queue, as far as its waiter knows.
-        ticket: its number there; 0 until it has one.
-        session: the connection of its listener that it is told on: on another one no word of it
-            is believed, for others may have heard that before and say it again.
-        is_outside: it is not its time to line up yet: others who wait are told before.
-        is_notified: it was told of a word that proves nothing, and has not heeded that yet.
-        is_proved: it was told that it has the lock. The first word counts: others may repeat it.
-        wakeup: whom the news wakes.
+        ticket: its position in order of arrival; 0 until it has one.
+        session: the connection on which its message must arrive. Others may have read a message of
+            an earlier connection and may repeat it.
+        awaits_admission: other waiters are to join the queue before it.
+        must_verify: it was sent ``VERIFY`` or ``RETRY``, and has not handled that yet.
+        is_proved: it was sent ``GRANTED``. Only the first message counts: others may repeat it.
+        wakeup: wakes its thread or task.
     """
 
     __slots__ = (
-        "asked",
-        "evidence",
+        "awaits_admission",
+        "first_sent",
         "hint",
         "identifier",
-        "is_notified",
-        "is_outside",
         "is_proved",
         "is_queued",
         "key",
+        "must_verify",
+        "not_before",
         "queue_entry",
         "session",
         "ticket",
@@ -60,19 +70,14 @@ class QueuedWaiter:
         self.identifier = identifier
         self.hint = messages.hint(identifier)
         self.wakeup = wakeup
-        self.asked = math.inf
-        self.evidence = -math.inf
+        #: written by the waiter
+        self.first_sent = math.inf
         self.queue_entry: str | None = None
-        self.is_queued = self.is_outside = self.is_notified = self.is_proved = False
         self.session = -1
         self.ticket = 0
-
-
-class Waiter(Protocol):
-    """Carries news from the event loop of a listener to a waiter, which may be a thread."""
-
-    def notify(self, signal: Signal) -> None:
-        """Wake the waiter, or let it find the news when it comes to wait."""
-
-    async def wait(self, seconds: float) -> Signal | None:
-        """The next news; None if there is none in time."""
+        self.is_queued = False
+        #: written by the loop
+        self.not_before = -math.inf
+        self.is_proved = False
+        #: any thread
+        self.awaits_admission = self.must_verify = False
