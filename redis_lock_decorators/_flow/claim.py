@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
@@ -12,7 +12,8 @@ from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
 from redis_lock_decorators._flow.server_clock import Clock
-from redis_lock_decorators._rules import durations, keys, lease_times
+from redis_lock_decorators._rules import durations, lease_times
+from redis_lock_decorators._rules.keys import keys_of
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 
@@ -144,16 +145,17 @@ class Claim:
         expire: float,
         expire_ms: int,
         *,
+        keys: tuple[bytes, ...] | None = None,
         identifier: str | None = None,
         owner: object = None,
         identifies_late: bool = False,
     ) -> None:
-        self.lock_names = lock_names
-        self.keys = keys.keys_of(prefix, lock_names)
-        self.expire = expire
-        self.expire_ms = expire_ms
-        self.unique = identifier is None
-        self.process = fork.number
+        self.lock_names: Final = lock_names
+        self.keys: Final = keys or keys_of(prefix, lock_names)
+        self.expire: Final = expire
+        self.expire_ms: Final = expire_ms
+        self.unique: Final = identifier is None
+        self.process: Final = fork.number
         self.fencing = False
         self.replicas = 0
         self.grant_ms = min(expire_ms, MOST_GRANTED)
@@ -297,10 +299,12 @@ class Claim:
         return self.lost_reason is not None or (self.state is not ENDED and now >= self.deadline)
 
 
-def claim_on(key: bytes, expire: float, identifier: str | None = None) -> Claim:
+def claim_on(
+    key: bytes, expire: float, identifier: str | None = None, lock_name: str | None = None
+) -> Claim:
     """A claim on a key as it is, without prefix or digest."""
-    name = key.decode(errors="surrogateescape")
+    names = (lock_name or key.decode(errors="surrogateescape"),)
     expire_ms = durations.milliseconds(expire)
-    claim = Claim((name,), "", expire, expire_ms, identifier=identifier, owner=object())
-    claim.keys = (key,)
-    return claim
+    return Claim(
+        *(names, "", expire, expire_ms), keys=(key,), identifier=identifier, owner=object()
+    )

@@ -95,8 +95,7 @@ async def holders(
 async def _value(port: Port, key: bytes, lock_name: str, until: float) -> str | None:
     if port.may_resend:
         # Over connections shared with others any text may arrive: only a script marks its reply.
-        claim = claim_on(key, 1.0)
-        claim.lock_names = (lock_name,)
+        claim = claim_on(key, 1.0, lock_name=lock_name)
         try:
             found = await ask(port, "time_left", claim, (key,), until=until, read=_seen)
         except Exception as error:
