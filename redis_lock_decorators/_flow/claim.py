@@ -4,48 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
 from redis_lock_decorators._flow.identifiers import new_identifier
-from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
+from redis_lock_decorators._flow.lease_ends import LeaseEnds
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
 from redis_lock_decorators._flow.server_clock import Clock
+from redis_lock_decorators._flow.term import Term
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import keys_of
 from redis_lock_decorators._rules.options import LONGEST_GRANT
-from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 
 #: The longest grant in milliseconds.
 MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
 
 
-class Unrenewed(NamedTuple):
-    """Renewals of a lease that failed since the last one that succeeded.
-
-    Attributes:
-        since: when the first of them was sent, in monotonic seconds.
-        error: the error of the last one; "" while there is no reply.
-        is_refused: the server refused it, and will refuse it until its configuration changes.
-    """
-
-    since: float
-    error: str = ""
-    is_refused: bool = False
-
-    def why(self, end: float) -> str:
-        """The reason for the loss of a lease that ended at ``end``."""
-        if self.is_refused:
-            return f"{UNRENEWED} ({self.error})"
-        last = f" (last error: {self.error})" if self.error else ""
-        return f"{UNANSWERED} for {max(end - self.since, 0.0):.3g} s{last}"
-
-
-class Claim:
+class Claim(Term):
     """The state of one acquisition; times are monotonic seconds.
 
-    It is one object with slots: parts of their own would cost each acquisition microseconds.
+    Its parts are what is fixed (``Final``), its term (the base class), and its ``state``. They are
+    one object, as more objects would make each acquisition slower.
+
+    Any thread may read it. The flow that acquires, extends or releases it writes it; the renewer
+    writes ``renews``, ``unrenewed``, ``lost_reason``, ``lost_holder`` and, by ``prolong``, the term.
 
     Attributes:
         lock_names: what is locked, in the order in which all clients acquire it.
@@ -69,16 +52,9 @@ class Claim:
         in_transition: its owner is about to enter its block or to leave it, so no context has it:
             a signal handler or a finalizer may run there.
 
-        since: no later than the lock was acquired: when the request for it was sent.
-        entered: when its holder knew that it held the lock.
-        deadline: when the lease ends for its holder; minus infinity if it was never held,
-            infinity if it has no end or an unknown one.
-        duration: how many seconds the last successful request gave it.
         held_until: the end of ``min_hold``: a release leaves a placeholder in the keys until then.
         fence: the number of the acquisition.
         renews: it will be renewed, so that a grant is long enough at first.
-        unrenewed: the renewals that failed since one succeeded; None if there are none.
-        ends: all that is known of its end, once it was prolonged or moved.
         late_ends: ends from which a request without a reply may still move the lock.
         clock: what is known of the server's clock; None if that is not needed.
 
@@ -102,10 +78,6 @@ class Claim:
         "clock",
         "cohort",
         "cohort_waiter",
-        "deadline",
-        "duration",
-        "ends",
-        "entered",
         "expire",
         "expire_ms",
         "fence",
@@ -132,10 +104,8 @@ class Claim:
         "releaser",
         "renews",
         "replicas",
-        "since",
         "state",
         "unique",
-        "unrenewed",
     )
 
     def __init__(
@@ -173,7 +143,7 @@ class Claim:
         self.duration = 0.0
         self.fence: int | None = None
         self.renews = False
-        self.unrenewed: Unrenewed | None = None
+        self.unrenewed = None
         self.ends = LeaseEnds()
         self.late_ends: tuple[int, ...] = ()
         self.clock: Clock | None = None
@@ -202,67 +172,6 @@ class Claim:
         self.since = self.entered = sent
         self.duration = seconds = self.expire_ms / 1000
         self.deadline = lease_times.deadline(sent, seconds)
-
-    def set_term(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, when the request for that was sent."""
-        self.duration = seconds
-        self.deadline = lease_times.deadline(sent, seconds)
-
-    def prolong(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
-        self.unrenewed = None
-        if lease_times.deadline(sent, seconds) > self.deadline:
-            self.add_end(sent, seconds)
-
-    def add_end(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, unless a later request may have shortened that."""
-        self.unrenewed = None
-        self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
-        self._apply_ends()
-
-    def shorten(self, by: float, sent: float, seconds: float) -> Shortening:
-        """Last for ``seconds`` from ``sent`` at most, as a request to shorten it is being sent.
-
-        Args:
-            by: after this time the server runs no copy of the request.
-        """
-        nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
-        self.ends.shortenings[nearer] = None
-        end = self.deadline
-        if not self.ends.given and -math.inf < end < math.inf:
-            self.ends.given[end] = Given(-math.inf, self.duration)
-        self._apply_ends()
-        return nearer
-
-    def confirm_shortened(self, nearer: Shortening, now: float) -> None:
-        """Record that the server shortened the lease."""
-        self.unrenewed = None
-        self.ends.given[nearer.end] = Given(nearer.sent, nearer.duration)
-        self.maybe_shortened(nearer, now)
-
-    def maybe_shortened(self, nearer: Shortening, now: float) -> None:
-        """Record that the server may have shortened the lease, but no longer will."""
-        nearer.run_by, nearer.is_known = min(now, nearer.run_by), True
-        self._apply_ends()
-
-    def cancel_shortening(self, nearer: Shortening) -> None:
-        """Record that the server did not shorten the lease, and will not."""
-        self.ends.shortenings.pop(nearer, None)
-        self._apply_ends()
-
-    def _apply_ends(self) -> None:
-        """Set the term that follows from all that is known of the end.
-
-        Other threads may learn more at the same time. Each records what it learned before it calls
-        this, so the last one to write the term has read all of it.
-        """
-        ends = self.ends
-        while ends.given:  # nothing is known of the end of an external token
-            end, duration = ends.believed()
-            if self.deadline == end and self.duration == duration:
-                ends.tidy()
-                break
-            self.duration, self.deadline = duration, end
 
     def replace_identifier(self) -> None:
         """Make a new identifier, for a claim that holds nothing."""

@@ -28,7 +28,7 @@ from redis_lock_decorators._io.transport.private_pool import MAX_IDLE, PrivatePo
 
 HELD = Scenes("_flow/held_claims")
 COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter")
-CLAIM = Scenes("_flow/claim", "_flow/lease_ends")
+CLAIM = Scenes("_flow/term", "_flow/lease_ends")
 WAITER = Scenes("_io/background/wakeups")
 CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
 #: Also between the lines of the connections here, where a request waits.

@@ -1,0 +1,115 @@
+"""The term of a lease: from when, and until when, its holder may rely on it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
+from redis_lock_decorators._rules import lease_times
+from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
+
+
+class Unrenewed(NamedTuple):
+    """Renewals of a lease that failed since the last one that succeeded.
+
+    Attributes:
+        since: when the first of them was sent, in monotonic seconds.
+        error: the error of the last one; "" while there is no reply.
+        is_refused: the server refused it, and will refuse it until its configuration changes.
+    """
+
+    since: float
+    error: str = ""
+    is_refused: bool = False
+
+    def why(self, end: float) -> str:
+        """The reason for the loss of a lease that ended at ``end``."""
+        if self.is_refused:
+            return f"{UNRENEWED} ({self.error})"
+        last = f" (last error: {self.error})" if self.error else ""
+        return f"{UNANSWERED} for {max(end - self.since, 0.0):.3g} s{last}"
+
+
+class Term:
+    """The term of a lease; times are monotonic seconds. ``Claim`` is one, and initializes it.
+
+    Attributes:
+        since: no later than the lock was acquired: when the request for it was sent.
+        entered: when its holder knew that it held the lock.
+        deadline: when the lease ends for its holder; minus infinity if it was never held,
+            infinity if it has no end or an unknown one.
+        duration: how many seconds the last successful request gave it.
+        unrenewed: the renewals that failed since one succeeded; None if there are none.
+        ends: all that is known of its end, once it was prolonged or moved.
+    """
+
+    __slots__ = ("deadline", "duration", "ends", "entered", "since", "unrenewed")
+
+    since: float
+    entered: float
+    deadline: float
+    duration: float
+    unrenewed: Unrenewed | None
+    ends: LeaseEnds
+
+    def set_term(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, when the request for that was sent."""
+        self.duration = seconds
+        self.deadline = lease_times.deadline(sent, seconds)
+
+    def prolong(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
+        self.unrenewed = None
+        if lease_times.deadline(sent, seconds) > self.deadline:
+            self.add_end(sent, seconds)
+
+    def add_end(self, sent: float, seconds: float) -> None:
+        """Last for ``seconds`` from ``sent``, unless a later request may have shortened that."""
+        self.unrenewed = None
+        self.ends.given[lease_times.deadline(sent, seconds)] = Given(sent, seconds)
+        self._apply_ends()
+
+    def shorten(self, by: float, sent: float, seconds: float) -> Shortening:
+        """Last for ``seconds`` from ``sent`` at most, as a request to shorten it is being sent.
+
+        Args:
+            by: after this time the server runs no copy of the request.
+        """
+        nearer = Shortening(lease_times.deadline(sent, seconds), seconds, sent, by)
+        self.ends.shortenings[nearer] = None
+        end = self.deadline
+        if not self.ends.given and -math.inf < end < math.inf:
+            self.ends.given[end] = Given(-math.inf, self.duration)
+        self._apply_ends()
+        return nearer
+
+    def confirm_shortened(self, nearer: Shortening, now: float) -> None:
+        """Record that the server shortened the lease."""
+        self.unrenewed = None
+        self.ends.given[nearer.end] = Given(nearer.sent, nearer.duration)
+        self.maybe_shortened(nearer, now)
+
+    def maybe_shortened(self, nearer: Shortening, now: float) -> None:
+        """Record that the server may have shortened the lease, but no longer will."""
+        nearer.run_by, nearer.is_known = min(now, nearer.run_by), True
+        self._apply_ends()
+
+    def cancel_shortening(self, nearer: Shortening) -> None:
+        """Record that the server did not shorten the lease, and will not."""
+        self.ends.shortenings.pop(nearer, None)
+        self._apply_ends()
+
+    def _apply_ends(self) -> None:
+        """Set the term that follows from all that is known of the end.
+
+        Other threads may learn more at the same time. Each records what it learned before it calls
+        this, so the last one to write the term has read all of it.
+        """
+        ends = self.ends
+        while ends.given:  # nothing is known of the end of an external token
+            end, duration = ends.believed()
+            if self.deadline == end and self.duration == duration:
+                ends.tidy()
+                break
+            self.duration, self.deadline = duration, end
