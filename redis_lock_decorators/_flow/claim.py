@@ -28,7 +28,8 @@ class Claim(Term):
     one object, as more objects would make each acquisition slower.
 
     Any thread may read it. The flow that acquires, extends or releases it writes it; the renewer
-    writes ``renews``, ``unrenewed``, ``lost_reason``, ``lost_holder`` and, by ``prolong``, the term.
+    writes ``renews``, ``unrenewed``, ``lost_reason``, ``lost_holder`` and, by ``prolong``, the
+    term.
 
     Attributes:
         lock_names: what is locked, in the order in which all clients acquire it.

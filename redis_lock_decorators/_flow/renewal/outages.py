@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from redis_lock_decorators._flow.claim import Claim, Unrenewed
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.term import Unrenewed
 from redis_lock_decorators.errors import shown
 
 #: What a server lacks until an administrator changes something.
