@@ -12,12 +12,8 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
-from redis_lock_decorators._flow.queue.entries import (
-    AbandonedEntry,
-    EnteredClaim,
-    QueueEntries,
-    Received,
-)
+from redis_lock_decorators._flow.queue.entries import QueueEntries, Received
+from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
 
