@@ -1,1 +1,1 @@
-"""Pure decisions: no clock, no network, no Redis."""
+"""Pure functions: no clock, no network, no Redis."""

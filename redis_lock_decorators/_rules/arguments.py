@@ -1,4 +1,4 @@
-"""Reading one argument of a call by its parameter's name, without binding the whole call."""
+"""Read one argument of a call by its parameter's name, without binding the whole call."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from types import MethodType
 from redis_lock_decorators._rules.callables import full_name
 from redis_lock_decorators.errors import LockNameError
 
-#: Gives an argument's value from ``(args, kwargs)``; raises TypeError if the call lacks it.
+#: Returns an argument's value from ``(args, kwargs)``; raises CallError if the call lacks it.
 Reader = Callable[[tuple[object, ...], Mapping[str, object]], object]
 
 _BELOW = "if a decorator below @redis_lock adds or takes away arguments, put @redis_lock below it"
 
 
 class CallError(TypeError):
-    """A call lacks what its name is made of; told again as a TypeError that names the function."""
+    """A call lacks an argument of its lock name; raised again as TypeError with the function."""
 
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature:
-    """The signature of any callable, as a caller sees it.
+    """Return the signature of a callable, as its callers see it.
 
-    What wraps another function and takes any arguments has that one's.
+    A wrapper that takes any arguments has the signature of the function that it wraps.
     """
     try:
         callee = _explicit(function)
         return inspect.signature(callee, follow_wrapped=not hasattr(callee, "__wrapped__"))
     except (TypeError, ValueError):
         raise LockNameError(
-            f"{function!r:.80} tells no signature, so no name can be made from its arguments: "
-            "give get_lock_name=…"
+            f"{function!r:.80} has no signature, so its arguments cannot give a name: give "
+            "get_lock_name=…"
         ) from None
 
 
 def is_borrowed(function: Callable[..., object]) -> bool:
-    """Whether a function takes any arguments, so that its signature is another's."""
+    """Whether a function is a wrapper that takes any arguments, so ``signature_of`` unwraps it."""
     try:
         return hasattr(function, "__wrapped__") and not _is_explicit(function)
     except ValueError:
@@ -47,24 +47,24 @@ def is_borrowed(function: Callable[..., object]) -> bool:
 def shift_check(
     signature: inspect.Signature,
 ) -> Callable[[tuple[object, ...], Mapping[str, object]], None]:
-    """What refuses calls whose arguments by position may be others than the signature says.
+    """Return a check that positional arguments are those that the signature says.
 
-    Between a call and a function that is wrapped, arguments may be added or taken away. So the call
-    itself must give as many as the function needs. Whatever is added by keyword moves none.
+    Decorators between a call and the wrapped function may add or remove arguments. So the call
+    itself must give as many as the function needs. Added keyword arguments shift none.
 
-    It raises CallError if a call gives fewer, or more than the function takes.
+    The check raises CallError if a call gives fewer, or more than the function takes.
     """
-    places = [p for p in signature.parameters.values() if p.kind in _BY_POSITION]
-    most = math.inf if _takes(signature, Parameter.VAR_POSITIONAL) else len(places)
+    positional = [p for p in signature.parameters.values() if p.kind in _BY_POSITION]
+    most = math.inf if _takes(signature, Parameter.VAR_POSITIONAL) else len(positional)
 
     def refuse(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if not args:
             return
         if len(args) > most:
             raise CallError(f"too many arguments ({len(args)}); {_BELOW}")
-        for place in places[len(args) :]:
-            if place.default is Parameter.empty and place.name not in kwargs:
-                raise CallError(f"missing a required argument: {place.name!r}; {_BELOW}")
+        for parameter in positional[len(args) :]:
+            if parameter.default is Parameter.empty and parameter.name not in kwargs:
+                raise CallError(f"missing a required argument: {parameter.name!r}; {_BELOW}")
 
     return refuse
 
@@ -72,10 +72,10 @@ def shift_check(
 def refuse_unfit(
     get_lock_name: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
-    """Refuse arguments with which a function that names locks cannot be called.
+    """Refuse arguments that do not fit the signature of ``get_lock_name``.
 
     Raises:
-        CallError: the function's signature says so.
+        CallError: they do not fit.
     """
     try:
         signature = inspect.signature(get_lock_name)
@@ -91,7 +91,7 @@ def refuse_unfit(
 
 
 def reader(signature: inspect.Signature, name: str) -> Reader:
-    """A function that finds the argument of the parameter called ``name`` in a call."""
+    """Return a function that finds the argument of the parameter ``name`` in a call."""
     parameter = signature.parameters[name]
     positional = [p.name for p in signature.parameters.values() if p.kind in _BY_POSITION]
     if parameter.kind is Parameter.VAR_POSITIONAL:
@@ -99,19 +99,19 @@ def reader(signature: inspect.Signature, name: str) -> Reader:
     if parameter.kind is Parameter.VAR_KEYWORD:
         named = {p.name for p in signature.parameters.values() if p.kind in _BY_KEYWORD}
         return lambda args, kwargs: {k: v for k, v in kwargs.items() if k not in named}
-    place = positional.index(name) if name in positional else None
-    return _single(signature, parameter, place)
+    index = positional.index(name) if name in positional else None
+    return _single(signature, parameter, index)
 
 
 def takes_any_keyword(signature: inspect.Signature) -> bool:
-    """Whether a call may name arguments that the function does not."""
+    """Whether the function has ``**kwargs``."""
     return _takes(signature, Parameter.VAR_KEYWORD)
 
 
 def keyword(name: str, missing: str) -> Reader:
-    """A function that finds a keyword argument for which there is no parameter.
+    """Return a function that finds a keyword argument without a parameter.
 
-    It raises LockNameError with the sentence ``missing`` if the call lacks it.
+    It raises LockNameError with the message ``missing`` if the call lacks it.
     """
 
     def read(args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
@@ -123,13 +123,13 @@ def keyword(name: str, missing: str) -> Reader:
     return read
 
 
-def _single(signature: inspect.Signature, parameter: Parameter, place: int | None) -> Reader:
+def _single(signature: inspect.Signature, parameter: Parameter, index: int | None) -> Reader:
     name, default = parameter.name, parameter.default
     by_keyword = parameter.kind in _BY_KEYWORD
 
     def read(args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
-        if place is not None and place < len(args):
-            return args[place]
+        if index is not None and index < len(args):
+            return args[index]
         if by_keyword and name in kwargs:
             return kwargs[name]
         if default is Parameter.empty:
@@ -142,16 +142,16 @@ def _single(signature: inspect.Signature, parameter: Parameter, place: int | Non
 def _problem(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object], name: str
 ) -> str:
-    """What the call itself would be told."""
+    """Return the message of the TypeError that the call itself would raise."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         return str(error)
-    return f"missing a required argument: {name!r}"  # Python 3.13.0 may not notice
+    return f"missing a required argument: {name!r}"  # Python 3.13.0 does not always notice
 
 
 def _explicit(function: Callable[..., object]) -> Callable[..., object]:
-    """The outermost of a function and those that it wraps that says which arguments it takes."""
+    """Return the outermost of a function and those that it wraps with parameters of its own."""
     if isinstance(function, MethodType):
         return MethodType(_explicit(function.__func__), function.__self__)
     callee: Callable[..., object] = inspect.unwrap(function, stop=_is_explicit)

@@ -1,4 +1,4 @@
-"""Functions that begin when they are called, and are async functions to all who ask."""
+"""Functions that run when they are called, return a coroutine and are known as async."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 async def _any() -> None:
-    """What an async function looks like."""
+    """An example of an async function, for ``inspect``."""
 
 
 class _Begun(partial[Any]):
-    """A function known as async before Python 3.12: ``inspect`` looks into a ``partial``."""
+    """A function known as async before Python 3.12: ``inspect`` unwraps a ``partial``."""
 
     __wrapped__: Callable[..., Any]
 
@@ -29,9 +29,9 @@ class _Begun(partial[Any]):
 
 
 def known_as_async(function: F) -> F:
-    """Have a function that returns a coroutine pass for an async function.
+    """Mark a function that returns a coroutine as an async function.
 
-    Else who asks before calling, as ``unittest`` and web frameworks do, never awaits the result.
+    Code that asks ``inspect`` first, as ``unittest`` and web frameworks do, then awaits the result.
     """
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(function)
@@ -41,7 +41,7 @@ def known_as_async(function: F) -> F:
 
 
 def as_async(function: F) -> F:
-    """The same as a decorator: what it makes has the name and the text of the function."""
+    """Mark a function as async, as a decorator that keeps its name and docstring."""
     known = known_as_async(function)
     if known is not function:
         update_wrapper(known, function)

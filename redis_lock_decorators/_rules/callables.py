@@ -1,4 +1,4 @@
-"""Kinds of callables, and results that would run only after the lock is let go."""
+"""Kinds of callables, and results that would run only after the lock is released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 _UNRUN = frozenset({GeneratorType, AsyncGeneratorType})
 _LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _CURE = (
-    "the lock would be let go before its body runs; put @redis_lock on the function that does "
+    "the lock would be released before its body runs; put @redis_lock on the function that does "
     "the work, or yield from it"
 )
 
@@ -38,12 +38,12 @@ _TESTS: dict[Kind, Callable[[object], bool]] = {
 
 
 def kind_of(function: Callable[..., object]) -> Kind:
-    """The kind of a function, method, ``functools.partial`` or object with ``__call__``."""
+    """Return the kind of a function, method, ``functools.partial`` or object with ``__call__``."""
     while isinstance(function, partial):
         function = function.func
     if type(function) is FunctionType and _is_unmarked(function):
         return Kind.PLAIN
-    call = getattr(type(function), "__call__", None)  # noqa: B004  # its kind, not whether it is there
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # needs the method itself
     for kind, is_of in _TESTS.items():
         if is_of(function) or is_of(call):
             return kind
@@ -51,12 +51,12 @@ def kind_of(function: Callable[..., object]) -> Kind:
 
 
 def _is_unmarked(function: FunctionType) -> bool:
-    """Whether nothing says that this is another kind than plain; most functions are."""
+    """Whether a function is plain beyond doubt: the common case, fast."""
     return not (function.__code__.co_flags & _LATER or function.__dict__)
 
 
 def full_name(function: Callable[..., object]) -> str:
-    """Module and qualified name of a function, or of what an object with ``__call__`` is."""
+    """Return the module and qualified name of a function, or of the class of a callable object."""
     while isinstance(function, partial):
         function = function.func
     owner = function if hasattr(function, "__qualname__") else type(function)
@@ -65,13 +65,13 @@ def full_name(function: Callable[..., object]) -> str:
 
 
 def refuse_unrun(function: Callable[..., object], result: R) -> R:
-    """The result, unless it is work that has not been done yet.
+    """Return the result, unless it is work that has not run yet.
 
-    Other objects that can be awaited, such as clients and pools of connections, are results.
+    Other awaitable objects, such as clients and connection pools, are results.
 
     Raises:
         ConfigurationError: it is a coroutine, a generator or a pending future, whose body would
-            run after the lock is let go.
+            run after the lock is released.
     """
     kind = type(result)
     if kind not in _UNRUN and not hasattr(kind, "__await__"):
@@ -85,10 +85,10 @@ def refuse_unrun(function: Callable[..., object], result: R) -> R:
 
 
 def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> None:
-    """Refuse, before it is called, a function whose body runs after the call.
+    """Refuse a function whose body runs after the call.
 
     Raises:
-        ConfigurationError: the function is of another than the fitting kinds.
+        ConfigurationError: the function is not of one of the ``fitting`` kinds.
     """
     kind = kind_of(function)
     if kind not in fitting:
@@ -96,7 +96,7 @@ def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> 
 
 
 def is_pending(answer: object) -> bool:
-    """Whether this is work to be awaited, and not a result that happens to be awaitable."""
+    """Whether this must be awaited, and is not a result that happens to be awaitable."""
     return inspect.isawaitable(answer) and (
         isinstance(answer, (GeneratorType, Coroutine)) or _is_future(answer)
     )
@@ -109,12 +109,12 @@ def _is_unrun(result: object) -> bool:
 
 
 def _is_future(thing: object) -> bool:
-    """How asyncio.isfuture() knows futures, of other event loops too."""
+    """Whether this is a future of any event loop; the test of ``asyncio.isfuture()``."""
     return getattr(type(thing), "_asyncio_future_blocking", None) is not None
 
 
 def _drop(result: object) -> None:
-    """Have Python not warn of a coroutine that never began; what others may use is left alone."""
+    """Close a result that has not started, so that Python does not warn; others may be in use."""
     if isinstance(result, CoroutineType):
         is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
     elif isinstance(result, GeneratorType):

@@ -1,4 +1,4 @@
-"""How long to pause between two tries. Seconds; the randomness is the caller's."""
+"""The pauses between two tries, in seconds. ``random`` returns numbers in [0, 1)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ LONGEST_POLL = 0.25
 
 
 def waiting(delta: float, random: Callable[[], float]) -> Iterator[float]:
-    """Pauses of a waiter: ``delta`` on average, spread by a half so that no herd forms."""
+    """Yield pauses of ``delta`` on average, with a jitter of a half, so that waiters spread out."""
     while True:
         yield delta * (0.5 + random())
 
 
 def growing(delta: float, random: Callable[[], float]) -> Iterator[float]:
-    """Pauses of a waiter whom nobody can wake: from ``delta`` they double up to 0.25 s."""
+    """Yield pauses that double from ``delta`` up to 0.25 s, for waiters without notifications."""
     while True:
         yield delta * (0.5 + random())
         delta = max(delta, min(2 * delta, LONGEST_POLL))
 
 
 def recovering(random: Callable[[], float]) -> Iterator[float]:
-    """Pauses after failed requests: none, then doubling from 20 to 640 ms, each spread."""
+    """Yield pauses after failed requests: 0, then doubling from 20 to 640 ms, with jitter."""
     yield 0.0
     pause = FIRST_PAUSE
     while True:

@@ -1,4 +1,4 @@
-"""The durations users give, checked at the door. All in seconds."""
+"""The checks of durations that users give, in seconds."""
 
 from __future__ import annotations
 
@@ -6,58 +6,60 @@ import math
 
 from redis_lock_decorators.errors import ConfigurationError
 
-#: The longest lease: one leap year. A lock that nobody can wait for is a mistake of units.
+#: The longest lease: one leap year. A longer one is probably given in the wrong unit.
 LONGEST_EXPIRE = 366 * 86_400.0
 #: Redis counts in milliseconds; a shorter lease is rounded up.
 SHORTEST_EXPIRE = 0.001
-#: The holder's deadline comes 2 ms and 1 % before the end, and a reply takes its time.
+#: The shortest lease: its deadline is 2 ms and 1 % earlier, and a round trip takes time, too.
 SHORTEST_LEASE = 0.01
 
 
 def checked_expire(expire: object, option: str = "expire") -> float:
-    """How long a lease lives: a number of seconds, more than 0 and at most a year."""
+    """Return the time to live of a lease: more than 0 s, at most ``LONGEST_EXPIRE``."""
     seconds = _number(option, expire)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
-            f"{option}={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s "
-            "(is this in milliseconds, by mistake?)"
+            f"{option}={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s; "
+            "give seconds (is this milliseconds, by mistake?)"
         )
     return max(seconds, SHORTEST_EXPIRE)
 
 
 def checked_lease(expire: object) -> float:
-    """How long a lease lives that its holder relies on: not too short for that."""
+    """Return the time to live of a lease with a deadline: at least ``SHORTEST_LEASE``."""
     seconds = checked_expire(expire)
     if seconds < SHORTEST_LEASE:
         raise ConfigurationError(
-            f"expire={expire!r}: such a lease is over before the reply to its request is read; "
-            f"give at least {SHORTEST_LEASE} s"
+            f"expire={expire!r}: such a lease would end before the server's reply is read; give at "
+            f"least {SHORTEST_LEASE} s"
         )
     return seconds
 
 
 def checked_acquire_time(acquire_time: object) -> float:
-    """The longest wait: 0 means one try; None means for ever and becomes infinity."""
+    """Return the longest wait: 0 means one try, None becomes infinity."""
     if acquire_time is None:
         return math.inf
     seconds = _number("acquire_time", acquire_time)
     if not seconds >= 0:
         raise ConfigurationError(
-            f"acquire_time={acquire_time!r}: give seconds, 0 for one try, None to wait for ever"
+            f"acquire_time={acquire_time!r}: give seconds, 0 for one try, None to wait indefinitely"
         )
     return seconds
 
 
 def checked_delta(delta: object) -> float:
-    """The pause between two tries: more than 0, at most an hour."""
+    """Return the pause between two tries: more than 0 s, at most an hour."""
     seconds = _number("delta", delta)
     if not 0 < seconds <= 3600:
-        raise ConfigurationError(f"delta={delta!r}: give seconds between two tries, more than 0")
+        raise ConfigurationError(
+            f"delta={delta!r}: give the seconds between two tries, more than 0 and at most 3600"
+        )
     return seconds
 
 
 def checked_hold(option: str, hold: object) -> float | None:
-    """The most or the least that a lock is held: more than 0, at most a year; None for no limit."""
+    """Return ``max_hold`` or ``min_hold``: more than 0 s, at most a year; None for no limit."""
     if hold is None:
         return None
     seconds = _number(option, hold)
@@ -69,8 +71,8 @@ def checked_hold(option: str, hold: object) -> float | None:
 
 
 def milliseconds(seconds: float) -> int:
-    """Whole milliseconds for PX, rounded up: 0.0005 s gives 1, never 0."""
-    # A float such as 0.003 is a hair above 3 ms; that hair must not cost a millisecond.
+    """Return whole milliseconds for PX, rounded up: 0.0005 s gives 1, never 0."""
+    # Without round(), a float such as 0.003 would give 4 ms, as 0.003 * 1000 > 3.
     return max(1, math.ceil(round(seconds * 1000, 6)))
 
 

@@ -1,4 +1,4 @@
-"""Members of enums as all Pythons write them: 3.10 by itself writes some in another way."""
+"""The text of enum members, the same in every Python version; 3.10 differs for some."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _OWN_TEXTS = (Enum.__str__, Flag.__str__)
 
 
 def settled(value: object) -> object:
-    """What ``str`` writes alike for a member in every Python; other objects themselves.
+    """Return an object whose ``str()`` is the same in every Python version.
 
-    A number of those that are to be used as numbers, such as IntEnum; else the member's name.
+    Of a member of IntEnum or IntFlag its number; of other enums its name; else the value itself.
     """
     if not _IS_OLD or not isinstance(value, Enum):
         return value
-    if type(value).__str__ not in _OWN_TEXTS:  # it has a text of its own
+    if type(value).__str__ not in _OWN_TEXTS:  # its class defines __str__
         return value
     if isinstance(value, (IntEnum, IntFlag)):
         return int(value)
@@ -24,16 +24,16 @@ def settled(value: object) -> object:
 
 
 def settled_for_format(value: object) -> object:
-    """What ``format`` writes alike for a member in every Python; other objects themselves."""
+    """Return an object whose ``format()`` is the same in every Python version."""
     if not _IS_OLD or not isinstance(value, Enum):
         return value
-    if type(value).__format__ is not Enum.__format__:  # it has a format of its own
+    if type(value).__format__ is not Enum.__format__:  # its class defines __format__
         return value
     return int(value) if isinstance(value, (IntEnum, IntFlag)) else str(settled(value))
 
 
 def flag_text(value: Flag) -> str:
-    """A flag as Python writes it from 3.11 on: its parts in the order of their definition."""
+    """Return a flag as Python 3.11 and later write it: its members in order of definition."""
     kind, bits = type(value), int(value.value)
     if value.name is not None and "|" not in value.name:
         return f"{kind.__name__}.{value.name}"

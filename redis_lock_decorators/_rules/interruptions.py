@@ -1,4 +1,4 @@
-"""Tell errors that the interpreter raises from those that a signal handler raises in its place."""
+"""Distinguish errors of the interpreter from those that a signal handler raises in its place."""
 
 from __future__ import annotations
 

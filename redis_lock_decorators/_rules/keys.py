@@ -1,4 +1,4 @@
-"""Lock names and the Redis keys made of them."""
+"""Lock names and their Redis keys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import six
 
 from redis_lock_decorators.errors import LockNameError
 
-#: Longer names (bytes of UTF-8) become their beginning and a digest.
+#: In bytes of UTF-8. The key of a longer name has its beginning and a digest.
 LONGEST_NAME = 512
 SLOTS = 16_384
-#: What stands before the kind of a companion, the key of further facts about a lock.
+#: The separator before the kind of a companion key, which has further data of a lock.
 MARK = b"~:"
 COMPANION = re.compile(MARK + rb"[a-z]+\Z")
 _LETTERS = (string.ascii_letters + string.digits).encode()
@@ -26,21 +26,21 @@ _PAIRS = tuple([bytes(pair) for pair in itertools.product(_LETTERS, repeat=2)])
 
 
 def is_name(lock_name: object) -> bool:
-    """Whether this is of a type that names a lock: text, or several texts."""
+    """Whether this has the type of a lock name: text or a collection of texts."""
     return isinstance(lock_name, (str, bytes, list, tuple, set, frozenset))
 
 
 def checked_names(lock_name: object) -> tuple[str, ...]:
-    """One name or several, each checked, without doubles, in one order for everybody."""
+    """Return one or several checked names, without duplicates, sorted alike in every process."""
     if type(lock_name) is str and lock_name and lock_name.isascii():
-        return (lock_name,)  # as most are
+        return (lock_name,)  # the common case, fast
     if isinstance(lock_name, (str, bytes)):
         return (checked_name(lock_name),)
     if isinstance(lock_name, (list, tuple, set, frozenset)):
         names = tuple(sorted({checked_name(name) for name in lock_name}))
         if names:
             return names
-        raise LockNameError("a lock needs at least one name: the list of names is empty")
+        raise LockNameError("the list of lock names is empty: give at least one name")
     raise LockNameError(
         f"a lock's name is text or a list of texts, not {lock_name!r:.80} "
         f"({type(lock_name).__name__}): convert it, for example with an f-string"
@@ -48,36 +48,36 @@ def checked_names(lock_name: object) -> tuple[str, ...]:
 
 
 def checked_name(lock_name: object) -> str:
-    """A name as text in Unicode's composed form (NFC), so that look-alike spellings agree."""
+    """Return a name as text, normalized to Unicode NFC, so that equivalent spellings agree."""
     if not isinstance(lock_name, (str, bytes)):
         raise LockNameError(
-            f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__})"
+            f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__}): convert it"
         )
     if isinstance(lock_name, bytes):
         lock_name = six.ensure_str(lock_name, errors="surrogateescape")
-    lock_name = str.__str__(lock_name)  # markup, members of an enum and the like are texts, too
+    lock_name = str.__str__(lock_name)  # the plain text of subclasses such as markup or str enums
     if not lock_name:
-        raise LockNameError("a lock's name is empty: one lock would stand for everything")
+        raise LockNameError("a lock's name is empty, so all calls would share a lock: give a name")
     return lock_name if lock_name.isascii() else _composed(lock_name)
 
 
 def _composed(name: str) -> str:
     try:
-        # Surrogates that stand for bytes of valid UTF-8 are written as what they stand for.
+        # Surrogate escapes that form valid UTF-8 are replaced by the characters they encode.
         name = name.encode(errors="surrogateescape").decode(errors="surrogateescape")
     except UnicodeEncodeError:
-        return name  # told when the key is made
+        return name  # ``key_of`` raises
     return unicodedata.normalize("NFC", name)
 
 
 @lru_cache(maxsize=1024)
 def keys_of(prefix: str, lock_names: tuple[str, ...]) -> tuple[bytes, ...]:
-    """The Redis keys of checked names."""
+    """Return the Redis keys of checked names."""
     return tuple([key_of(prefix, name) for name in lock_names])
 
 
 def key_of(prefix: str, lock_name: str) -> bytes:
-    """The Redis key of a checked name: prefix + name, a very long name cut and digested."""
+    """Return the Redis key of a checked name: prefix + name; a very long name is hashed."""
     try:
         name = six.ensure_binary(lock_name, errors="surrogateescape")
         if len(name) > LONGEST_NAME:
@@ -86,59 +86,59 @@ def key_of(prefix: str, lock_name: str) -> bytes:
         return checked_key(six.ensure_binary(prefix) + name)
     except UnicodeEncodeError:
         name_shown = ascii(lock_name)[:80]
-        raise LockNameError(f"a lock's name cannot be written as UTF-8: {name_shown}") from None
+        raise LockNameError(f"a lock's name is not valid UTF-8: {name_shown}") from None
 
 
 def checked_key(key: bytes) -> bytes:
-    """A key that may be a lock's: none of those that are kept for further facts about locks."""
+    """Return the key of a lock; the form of companion keys is refused."""
     if is_companion(key):
         shown = ascii(key.decode(errors="surrogateescape"))
         raise LockNameError(
-            f"a lock's key does not end like {shown[-40:]}: keys that end in ~: and a word are "
-            "kept for what is noted of locks"
+            f"a lock's key must not end like {shown[-40:]}: keys that end in ~: and a word are "
+            "reserved for the data of locks; choose another name"
         )
     return key
 
 
 def slot_of(key: bytes) -> int:
-    """The cluster slot of a key, from the Redis cluster specification (CRC16, hash tags)."""
+    """Return the cluster slot of a key, by the Redis cluster specification (CRC16, hash tags)."""
     return binascii.crc_hqx(_hashed(key), 0) % SLOTS
 
 
 def companion(key: bytes, kind: bytes) -> bytes:
-    """The key of further facts about a lock: it begins with the lock's key and is in its slot.
+    """Return the companion key of a lock: it begins with the lock's key and is in its slot.
 
-    So a pattern that allows a lock's key, or its prefix, allows this too. It depends on nothing
-    else, so that all agree on it who come to the key by different prefixes. ``kind`` is a word of
-    lower-case letters. No lock is ever given a key of this form, see ``is_companion``.
+    So an ACL pattern that allows the lock's key or prefix allows it too. It depends only on the
+    key, so that clients with different prefixes agree on it. ``kind`` is lower-case letters. No
+    lock has a key of this form, see ``is_companion``.
     """
     part = _hashed(key)
     if part is not key or not (b"{" in key or b"}" in key):
         return b"%b{%b}%b%b" % (key, part, MARK, kind)
-    # Its braces make no hash tag, and whatever follows them would not either.
+    # The key has a brace, but no hash tag; a tag appended to it would not count.
     return _in_slot(slot_of(key), key + b"~", MARK + kind)
 
 
 def is_companion(key: bytes) -> bool:
-    """Whether a key has the form of those that ``companion`` makes."""
+    """Whether a key has the form of a companion key."""
     return MARK in key and COMPANION.search(key) is not None
 
 
 @lru_cache(maxsize=1024)
 def with_queue(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Lock keys, then the keys of their queues, then those of what is noted of their waiters."""
+    """Return the lock keys, then the keys of their queues, then those of their waiters' data."""
     queues = tuple([companion(key, b"queue") for key in keys])
     return keys + queues + tuple([companion(key, b"waiters") for key in keys])
 
 
 @lru_cache(maxsize=1024)
 def with_notes(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The keys of ``with_queue``, then those of the notes of who released the locks."""
+    """Return the keys of ``with_queue``, then the keys with the notes of releases."""
     return with_queue(keys) + tuple([companion(key, b"released") for key in keys])
 
 
 def _hashed(key: bytes) -> bytes:
-    """The part of a key that chooses its slot: its hash tag, or the key itself."""
+    """Return the part of a key that determines its slot: its hash tag, or the whole key."""
     start = key.find(b"{")
     if start >= 0:
         end = key.find(b"}", start + 1)
@@ -148,9 +148,9 @@ def _hashed(key: bytes) -> bytes:
 
 
 def _in_slot(slot: int, begin: bytes, end: bytes) -> bytes:
-    """A key without hash tag that begins and ends so, with four letters between for its slot.
+    """Return a key in a slot, by inserting four letters between ``begin`` and ``end``.
 
-    CRC16 is linear: what two letters change of it does not depend on the rest.
+    CRC16 is linear: the change that two letters cause does not depend on the other bytes.
     """
     seconds = _changes(len(end))
     for first in _PAIRS:
@@ -158,18 +158,18 @@ def _in_slot(slot: int, begin: bytes, end: bytes) -> bytes:
         second = seconds.get(rest ^ slot)
         if second is not None:
             return b"%b%b%b%b" % (begin, first, second, end)
-    raise AssertionError("no letters lead to this slot")  # they do to each, as is tested
+    raise AssertionError("no letters lead to this slot")  # tested for every slot
 
 
 @cache
 def _changes(following: int) -> dict[int, bytes]:
-    """Two letters by what they change of a slot, in place of zeros, before so many bytes."""
+    """Map changes of a slot to the two letters that cause them, before ``following`` bytes."""
     after = bytes(following)
     return {binascii.crc_hqx(pair + after, 0) % SLOTS: pair for pair in _PAIRS}
 
 
 def by_slot(keys: Iterable[bytes]) -> list[tuple[bytes, ...]]:
-    """Keys grouped by slot, slots in rising order: the one order in which everybody takes them."""
+    """Group keys by slot, in ascending order: the order in which every process acquires them."""
     groups: dict[int, list[bytes]] = {}
     for key in keys:
         groups.setdefault(slot_of(key), []).append(key)

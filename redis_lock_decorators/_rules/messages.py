@@ -1,4 +1,4 @@
-"""What is said on the channel of a listener, where others may speak and hear."""
+"""The pub/sub messages on the channel of a subscriber, where any client may publish."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _RUN_ID = re.compile(rb"run_id:([0-9a-fA-F]+)")
 
 
 class Message(NamedTuple):
-    """One word as it was heard: whoever may publish can have said it.
+    """A parsed message; any client that may publish can have sent it.
 
     Attributes:
-        kind: ``b"turn"`` or ``b"again"``.
-        hint: which place it is for.
-        proof: that a server handed the lock to that place; empty without one.
+        kind: ``b"turn"`` (the lock is granted) or ``b"again"`` (join the queue again).
+        hint: the queue entry that it is for, see ``hint()``.
+        proof: the proof that the server granted the lock to that entry; may be empty.
     """
 
     kind: bytes
@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 def parsed(data: object) -> Message | None:
-    """A word, None for anything else."""
+    """Parse a message; return None for anything else."""
     parts = data.split(b"|") if isinstance(data, bytes) else []
     if len(parts) == 3 and parts[0] == b"turn":
         return Message(parts[0], parts[1], parts[2])
@@ -34,19 +34,19 @@ def parsed(data: object) -> Message | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # asked for whenever somebody joins, enters or leaves
+@lru_cache(maxsize=1024)  # needed whenever a waiter joins, enters or leaves the queue
 def hint(identifier: str) -> bytes:
-    """The public name of the place of an identifier, which it does not disclose."""
+    """Return the public name of a queue entry: a hash that does not disclose the identifier."""
     return _digest(identifier.encode())
 
 
 def proof(run_id: bytes, identifier: str, key: bytes) -> bytes:
-    """What the process of the server with this ``run_id`` says when it hands the lock over."""
+    """Return the proof that the server with this ``run_id`` granted the lock to the identifier."""
     return _digest(b"%b|%b|%b" % (run_id, identifier.encode(), key))
 
 
 def run_id(info: object) -> bytes | None:
-    """The random name of a process of the server, from its reply to INFO."""
+    """Return the ``run_id`` of the server's process, from its reply to INFO."""
     found = _RUN_ID.search(info) if isinstance(info, bytes) else None
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""Options that do not exist, and what was meant by them."""
+"""Unknown options, and those that were probably meant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redis_lock_decorators.errors import ConfigurationError
 
 _LEASE = "expire= (how long the lease lives)"
 _WAIT = "acquire_time= (the longest wait)"
-#: Others' words for what has another name here.
+#: The names that other libraries use, and the options here.
 _MEANT = {
     "timeout": f"{_LEASE} or {_WAIT}",
     **dict.fromkeys(("ttl", "ex", "px", "lease", "lease_time", "lock_timeout"), _LEASE),
@@ -25,28 +25,28 @@ _MEANT = {
     "namespace": "prefix=",
     "strict": "lease.release(), which always refuses a lock that is not its own",
 }
-#: What is given beside the options, to most of what takes them.
-_BESIDE = ("lock_name", "get_lock_name", "client", "get_redis_connection", "on_busy")
+#: The arguments that most functions take in addition to the options.
+_OTHER_ARGUMENTS = ("lock_name", "get_lock_name", "client", "get_redis_connection", "on_busy")
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse options that there are not, and say which may be meant.
+    """Refuse unknown options.
 
     Raises:
-        ConfigurationError: there are such.
+        ConfigurationError: there is one; the message says which was probably meant.
     """
     names = sorted(known)
     unknown = sorted(set(given).difference(names))
     if unknown:
-        hints = [_hint(name, (*names, *_BESIDE)) for name in unknown]
+        hints = [_hint(name, (*names, *_OTHER_ARGUMENTS)) for name in unknown]
         raise ConfigurationError(f"{'; '.join(hints)}; the options are {', '.join(names)}")
 
 
 def _hint(unknown: str, known: tuple[str, ...]) -> str:
     problem = f"unknown option {unknown}"
     if unknown == "on_busy":
-        return f"{problem} here: only @redis_lock takes it, as it has a call to answer"
-    if unknown in _BESIDE:
+        return f"{problem} here: only @redis_lock takes it"
+    if unknown in _OTHER_ARGUMENTS:
         return f"{problem}: it cannot be given here"
     close = difflib.get_close_matches(unknown, known, 1)
     meant = _MEANT.get(unknown) or (close and f"{close[0]}=")

@@ -1,4 +1,4 @@
-"""From a function and what it was given to a rule that names the lock of each call."""
+"""The rules that name the lock of each call of a decorated function."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from redis_lock_decorators.errors import ConfigurationError, LockError, LockName
 
 LockName = str | bytes | Sequence[str | bytes]
 GetLockName = Callable[..., LockName]
-#: The checked names of the lock that a call takes.
+#: Returns the checked lock names for ``(args, kwargs)``.
 Namer = Callable[[tuple[object, ...], Mapping[str, object]], tuple[str, ...]]
 
-#: What is said where the first argument cannot name the lock, as nobody chose it to.
+#: The cure if the first argument, which is the name by default, cannot name the lock.
 _BY_FIRST = (
     '. Without a name the first argument is the name: @redis_lock("{function}") is one lock for '
     "all calls"
@@ -32,35 +32,35 @@ def namer(
     lock_name: LockName | None,
     get_lock_name: GetLockName | None,
 ) -> Namer:
-    """The rule that names the lock of each call of ``function``; all that can be is checked here.
+    """Return the rule that names the lock of each call of ``function``, checked at decoration.
 
     Raises:
-        LockNameError: a template is wrong, or the function's arguments cannot give a name.
-        ConfigurationError: both ways to give a name were used.
+        LockNameError: a template is invalid, or the function's arguments cannot give a name.
+        ConfigurationError: ``lock_name`` and ``get_lock_name`` are both given.
     """
     refuse_two_ways(lock_name, get_lock_name)
     if isinstance(function, partial):
         return _of_partial(function, namer(function.func, lock_name, get_lock_name))
     if get_lock_name is not None:
-        return _told_by(called(get_lock_name), function)
+        return _naming_function(called(get_lock_name), function)
     signature = arguments.signature_of(function)
     if lock_name is not None:
-        return _told_by(_from_templates(lock_name, signature, function), function)
-    return _told_by(_from_first_argument(function, signature), function, _cure_of_first)
+        return _naming_function(_from_templates(lock_name, signature, function), function)
+    return _naming_function(_from_first_argument(function, signature), function, _cure_of_first)
 
 
 @contextmanager
 def errors_naming(function: Callable[..., object]) -> Iterator[None]:
-    """Have errors of this block name the function that is decorated."""
+    """Add the name of the decorated function to errors of this block."""
     try:
         yield
     except (ConfigurationError, LockNameError) as error:
-        _tell(error, function)
+        _add_function(error, function)
         raise
 
 
 def _cure_of_first(function: Callable[..., object], args: tuple[object, ...]) -> str:
-    """What to do where the first argument cannot name the lock."""
+    """Return what to do if the first argument cannot name the lock."""
     if not (args and isinstance(args[0], FunctionType)):
         return _BY_FIRST
     return (
@@ -69,33 +69,33 @@ def _cure_of_first(function: Callable[..., object], args: tuple[object, ...]) ->
     )
 
 
-def _told_by(
+def _naming_function(
     name: Namer,
     function: Callable[..., object],
     cure: Callable[[Callable[..., object], tuple[object, ...]], str] = lambda function, args: "",
 ) -> Namer:
-    """The rule, whose errors name the function that is called."""
+    """Return the rule with errors that name the function."""
 
-    def told(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
+    def named(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
         try:
             return name(args, kwargs)
         except LockNameError as error:
-            _tell(error, function, cure(function, args))
+            _add_function(error, function, cure(function, args))
             raise
         except arguments.CallError as error:
             raise TypeError(f"@redis_lock on {full_name(function)}: {error}") from None
 
-    return told
+    return named
 
 
-def _tell(error: LockError, function: Callable[..., object], cure: str = "") -> None:
-    place, sentence = f"@redis_lock on {full_name(function)}: ", str(error)
-    if not sentence.startswith("@redis_lock on "):  # it names another decorated function already
-        error.args = (f"{place}{sentence}{cure}",)
+def _add_function(error: LockError, function: Callable[..., object], cure: str = "") -> None:
+    place, message = f"@redis_lock on {full_name(function)}: ", str(error)
+    if not message.startswith("@redis_lock on "):  # it names another decorated function already
+        error.args = (f"{place}{message}{cure}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:
-    """Refuse a lock that is named twice, or by something that cannot be called."""
+    """Refuse two names for a lock, or a ``get_lock_name`` that is no plain function."""
     if lock_name is not None and get_lock_name is not None:
         raise ConfigurationError("give lock_name or get_lock_name, not both")
     if get_lock_name is not None and not callable(get_lock_name):
@@ -110,7 +110,7 @@ def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> Non
 
 
 def called(get_lock_name: GetLockName) -> Namer:
-    """Names by the user's own function, called with the call's arguments."""
+    """Return the rule that calls the user's function with the call's arguments."""
 
     def name(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
         try:
@@ -124,7 +124,7 @@ def called(get_lock_name: GetLockName) -> Namer:
 
 
 def first_argument(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:
-    """The name a call has without any rule: its first argument as text."""
+    """Return the default name of a call: its first argument as text."""
     if args:
         return (checked_name(as_text(args[0])),)
     raise LockNameError("the lock has no name: give lock_name, get_lock_name or a first argument")
@@ -149,7 +149,7 @@ def _written_by(writers: list[templates.Writer]) -> Namer:
 
 
 def _unshifted(name: Namer, signature: inspect.Signature) -> Namer:
-    """The rule, for calls alone whose arguments fit the signature."""
+    """Return the rule, which refuses calls whose arguments do not fit the signature."""
     refuse_shifted = arguments.shift_check(signature)
 
     def checked(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, ...]:

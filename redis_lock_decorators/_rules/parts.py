@@ -1,4 +1,4 @@
-"""What an object holds, of which its text may be made."""
+"""The parts of an object that may appear in its text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 from uuid import UUID
 
-#: The text of these says their value and nothing else.
+#: The types whose text shows their value and nothing else.
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), UUID, Decimal, date, timedelta})
-#: A class or module may be shown, but never with what is in it.
+#: The text of a class or module never shows its contents.
 _OPAQUE = (type, ModuleType)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _SERIES = (list, tuple, deque, set, frozenset, *_VIEWS)
@@ -20,21 +20,21 @@ _MAPPINGS = (dict, MappingProxyType)
 
 
 def parts_of(value: object) -> list[object]:
-    """The contents and attributes of an object.
+    """Return the contents and attributes of an object; none if it cannot be inspected.
 
-    Nothing if it cannot be looked into. Its class is told by ``type``: ``isinstance`` would have
-    a proxy, such as Django's of a user, get what it stands for.
+    Its class is taken from ``type()``: ``isinstance`` would make a proxy, such as Django's lazy
+    user, load its object.
     """
     try:
         if type(value) in PLAIN or issubclass(type(value), _OPAQUE):
             return []
         return [*_contents(value), *_fields(value)]
-    except Exception:  # whatever the object's own code raises
+    except Exception:  # the object's own code may raise anything
         return []
 
 
 def _contents(value: Any) -> list[object]:
-    """What an object of a class of Python's own holds other than in attributes."""
+    """Return what an object of a built-in class holds other than in attributes."""
     kind = type(value)
     if issubclass(kind, _SERIES):
         return list(value)
@@ -50,7 +50,7 @@ def _contents(value: Any) -> list[object]:
 
 
 def _fields(value: object) -> list[object]:
-    """What an object keeps in its attributes, and its class for all of its objects."""
+    """Return the values of an object's attributes, and of the containers of its class."""
     kind: Any = type(value)
     kept = getattr(value, "__dict__", {})
     return [*dict(kept).values(), *(getattr(value, name, None) for name in _names(kind))]
@@ -58,13 +58,13 @@ def _fields(value: object) -> list[object]:
 
 @lru_cache(maxsize=256)
 def _names(kind: type) -> tuple[str, ...]:
-    """The attributes of a class, and of those above it, that are no items of a ``__dict__``."""
+    """Return the slots and shared containers of a class and its bases."""
     names = {name for base in kind.__mro__ for name in (*_slots(base), *_shared(base))}
     return tuple(sorted(names - {"__dict__", "__weakref__"}))
 
 
 def _slots(kind: type) -> list[str]:
-    """The slots of a class, as Python calls them."""
+    """Return the attribute names of a class's slots, mangled as Python does."""
     found = kind.__dict__.get("__slots__", ())
     names = (found,) if isinstance(found, str) else tuple(found)
     own = kind.__name__.lstrip("_")
@@ -75,7 +75,7 @@ def _slots(kind: type) -> list[str]:
 
 
 def _shared(kind: type) -> list[str]:
-    """The containers among the attributes of a class, but for those of Python and of enums."""
+    """Return the class attributes that are containers, except those of Python and of enums."""
     return [
         name
         for name, kept in kind.__dict__.items()

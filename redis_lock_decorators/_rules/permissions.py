@@ -1,4 +1,4 @@
-"""What a server must allow its user, by what is used of the package."""
+"""The permissions that the Redis user needs, by the features that are used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from redis_lock_decorators.errors import ConfigurationError
 
-#: What the channels of listeners begin with.
+#: The prefix of the pub/sub channels.
 CHANNEL = "redis-lock:"
 
-#: What notes of releases need besides ZADD, without which there are none.
+#: The commands for notes of releases, in addition to ZADD.
 NOTES = ("TIME", "ZRANGE", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK")
-#: The commands of each use. Those of "every lock" are needed by the others too.
+#: The commands of each use, in addition to those of "every lock".
 RIGHTS: Mapping[str, tuple[str, ...]] = {
     "every lock": (
         *("EVALSHA", "EVAL", "SET", "GET", "DEL", "EXISTS", "PTTL", "PEXPIRE", "ZSCORE"),
@@ -36,10 +36,10 @@ _SPECIAL = re.compile(r"([\\*?\[\]])")
 
 
 def commands(uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
-    """The commands of some uses and of every lock, each once.
+    """Return the commands of some uses and of every lock, without duplicates.
 
     Raises:
-        ConfigurationError: there is no such use, or a text was given where a list belongs.
+        ConfigurationError: a use is unknown, or ``uses`` is a text instead of a list.
     """
     known = ", ".join(map(repr, RIGHTS))
     if isinstance(uses, str):
@@ -52,11 +52,11 @@ def commands(uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
 
 
 def key_pattern(prefix: str) -> str:
-    """The keys of all locks with a prefix, and of what lies beside them."""
+    """Return the ACL key pattern of all locks with a prefix, and of their companion keys."""
     return _SPECIAL.sub(r"\\\1", prefix) + "*"
 
 
 def rules(prefix: str, uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
-    """What ``ACL SETUSER`` is to be told. A server refuses commands that it does not know."""
+    """Return the rules for ``ACL SETUSER``. A server refuses commands that it does not know."""
     allowed = [f"+{command.lower()}" for command in commands(uses)]
     return [f"~{key_pattern(prefix)}", f"&{CHANNEL}*", *allowed]

@@ -15,21 +15,21 @@ from redis_lock_decorators._rules.enums import settled, settled_for_format
 from redis_lock_decorators._rules.texts import as_text, escaped, stable_text, written
 from redis_lock_decorators.errors import LockNameError
 
-#: Makes a piece of a name from a call's ``(args, kwargs)``.
+#: Returns a piece of a name for ``(args, kwargs)``.
 Writer = Callable[[tuple[object, ...], Mapping[str, object]], str]
 
 _ROOT = re.compile(r"[^.\[]*")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\[\]]+)\]")
-#: A field in single braces: those before it are doubled.
+#: The field ``{function}``, with the escaped braces before it.
 _FUNCTION = re.compile(r"(?<!\{)((?:\{\{)*)\{function\}")
 _CONVERSIONS: Mapping[str, Callable[[object], str]] = {"r": repr, "s": written, "a": ascii}
 
 
 def compiled(template: str, signature: inspect.Signature, function: str = "") -> Writer:
-    """A function that writes the template for a call.
+    """Return a function that formats the template for a call.
 
     Args:
-        function: what ``{function}`` stands for, unless the function takes such an argument.
+        function: the value of ``{function}``, unless the function has such a parameter.
 
     Raises:
         LockNameError: the template is malformed or names a parameter the function lacks.
@@ -43,7 +43,7 @@ def compiled(template: str, signature: inspect.Signature, function: str = "") ->
 
 
 def roots(template: str) -> list[str]:
-    """What the fields of a template begin with."""
+    """Return the first names of the fields of a template."""
     return [_ROOT.match(field)[0] for _, field, _, _ in _pieces(template) if field is not None]  # type: ignore[index]
 
 
@@ -84,8 +84,8 @@ def _field(
     root = _ROOT.match(field)[0]  # type: ignore[index]  # the pattern matches the empty text
     if "{" in spec or (conversion is not None and conversion not in _CONVERSIONS):
         raise LockNameError(
-            f"the name template {_shown(template)} writes {{{field}}} in a way that is not known: "
-            "!r, !s or !a and a plain format are"
+            f"the name template {_shown(template)} has an unknown format in {{{field}}}: use !r, "
+            "!s or !a and a format specification without fields"
         )
     read = _reader(template, signature, field, root)
     steps = _steps(template, field[len(root) :])
@@ -112,12 +112,12 @@ def _why(error: Exception) -> str:
 
 
 def _reader(template: str, signature: inspect.Signature, field: str, root: str) -> arguments.Reader:
-    """What reads the argument that a field begins with."""
+    """Return what reads the argument that a field begins with."""
     if root in signature.parameters:
         return arguments.reader(signature, root)
     if root == "function" and not arguments.takes_any_keyword(signature):
         raise LockNameError(
-            f"the name template {_shown(template)} uses {{function}} with more than its name: it "
+            f"the name template {_shown(template)} uses an attribute or item of {{function}}: it "
             "is a text, written {function} alone"
         )
     unknown = (
@@ -125,8 +125,8 @@ def _reader(template: str, signature: inspect.Signature, field: str, root: str) 
         f"({', '.join(signature.parameters)})"
     )
     if not (root.isidentifier() and arguments.takes_any_keyword(signature)):
-        raise LockNameError(f"{unknown}; for a brace itself write it twice")
-    # What stands in for other functions, as in frameworks, tells none of their parameters.
+        raise LockNameError(f"{unknown}; to write a brace itself, write it twice")
+    # A wrapper of a framework has only **kwargs, so the argument can be checked only in the call.
     return arguments.keyword(root, f"{unknown} and the call gives no {root}=…")
 
 
@@ -156,4 +156,4 @@ def _formatted(template: str, spec: str, conversion: str | None, value: object) 
         raise LockNameError(
             f"the name template {_shown(template)} cannot write a value: {error}"
         ) from error
-    return escaped(stable_text(value, text))  # a format of its class may show other things
+    return escaped(stable_text(value, text))  # __format__ may show other parts than __str__

@@ -1,4 +1,4 @@
-"""Arguments of a call as text for a lock's name: the same text in every process, or an error."""
+"""Arguments as text for a lock's name: the same text in every process, or an error."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from redis_lock_decorators._rules.enums import settled
 from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
 
-#: An address in memory, as a default repr shows it. Longer numbers are digests and the like.
+#: A memory address, as a default repr shows it. Longer numbers are digests and the like.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|<[^<>]*0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])[^<>]*>")
 _OF_BYTES = (bytes.__str__, bytearray.__str__)
 _UNORDERED = (Set, Mapping, ValuesView)
-#: What holds other objects, and shows them in its text.
+#: The types whose text shows the objects that they contain.
 _CONTAINERS = (list, tuple, deque, *_UNORDERED)
-#: One of these is in the text of every set, dict or view that is not empty.
+#: The text of every set, dict or view that is not empty contains one of these.
 _SIGNS = ("{", "([")
-#: The text of these holds that of each thing in them.
+#: The types whose text contains the text of each item.
 _WHOLE: tuple[object, ...] = (set.__repr__, frozenset.__repr__, dict.__repr__)
-#: What may be an address in memory without saying so.
+#: A number that may be a memory address.
 _LONG_NUMBER = re.compile(r"[0-9a-fA-F]{6}")
-#: Not more of an object is looked at; one that has more, and shows them, is refused.
+#: The most parts of an object that are checked; one that shows more is refused.
 MOST_PARTS = 5000
-#: Not more is looked at where the text of an object's own class shows no set and no dict.
+#: The most parts that are checked if the text of a class with __str__ shows no set or dict.
 NEAR_PARTS = 16
 
 
 def as_text(value: object) -> str:
-    """An argument as text; braces are escaped, so that no argument picks a cluster slot.
+    """Return an argument as text; braces are escaped, so that no argument forms a hash tag.
 
     Raises:
         LockNameError: the text may differ between processes (a default repr, a set).
@@ -44,15 +44,15 @@ def as_text(value: object) -> str:
 
 
 def written(value: object) -> str:
-    """``str(value)``, of bytes too where Python was told to refuse that (``-bb``)."""
+    """Return ``str(value)``, also of bytes under ``python -bb``."""
     return repr(value) if type(value).__str__ in _OF_BYTES else str(value)
 
 
 def stable_text(value: object, text: str) -> str:
-    """``text``, made from ``value``, if every process would make the same.
+    """Return ``text``, made from ``value``, if it is the same in every process.
 
     Raises:
-        LockNameError: it would not, or nobody can tell.
+        LockNameError: it is not, or that cannot be determined.
     """
     if type(value) in PLAIN:
         return text
@@ -61,17 +61,17 @@ def stable_text(value: object, text: str) -> str:
     if text.startswith("<") and text.endswith(">") and _is_described(value):
         raise LockNameError(
             f"a lock's name would hold {text:.80}, which describes a {type(value).__name__} and "
-            'may not tell it from others: name a field of it ("page:{request.path}") or give its '
-            "class a __str__"
+            'might not be unique: name a field of it ("page:{request.path}") or give its class a '
+            "__str__"
         )
     _refuse_changing(value, text)
     return text
 
 
 def escaped(text: str) -> str:
-    """Braces written as %7B and %7D: in a cluster they would choose the slot.
+    """Escape braces as %7B and %7D: in a cluster they would form a hash tag.
 
-    The result is plain: markup, of a class of its own, would change the text it is joined to.
+    The result is a plain str: a subclass such as markup would change the text it is joined to.
     """
     text = plain(text)
     if "{" in text or "}" in text:
@@ -80,17 +80,17 @@ def escaped(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The characters of a text, without the behaviour of its class."""
+    """Return a text as str, without the behaviour of a subclass."""
     return text if type(text) is str else str.__str__(text)
 
 
 def _is_described(value: object) -> bool:
-    """Whether an object's text is what its repr says of it, other than of a class."""
+    """Whether an object, other than a class, has no ``__str__`` of its own."""
     return value.__class__.__str__ is object.__str__ and not isinstance(value, type)
 
 
 def _refuse_changing(value: object, text: str) -> None:
-    """Refuse an object whose text, or that of one it shows, another process would not make."""
+    """Refuse an object whose text shows a set, a dict or a memory address."""
     is_own = not (isinstance(value, _CONTAINERS) or _is_described(value))
     has_number = _LONG_NUMBER.search(text) is not None
     for part in _reachable(value, text):
@@ -101,21 +101,21 @@ def _refuse_changing(value: object, text: str) -> None:
 
 
 def _is_shown(part: Any, text: str) -> bool:
-    """Whether a text holds that of a set, a dict or the like."""
+    """Whether a text contains the text of this part, which is a set, a dict or a view."""
     try:
-        # A proxy of a set is shown as one; isinstance has others get what they stand for.
+        # issubclass first: isinstance would make a lazy proxy load its object.
         is_one = issubclass(type(part), _UNORDERED) or (_has_sign(text) and _is_unordered(part))
         if not is_one:
             return False
         if type(part).__repr__ in _WHOLE and not all(_holds(text, repr(key)) for key in _one(part)):
-            return False  # without writing the whole, which may take long
+            return False  # without formatting the whole, which may take long
         return any(_holds(text, write(part)) for write in (repr, str))
-    except Exception:  # whatever the object's own code raises
+    except Exception:  # the object's own code may raise anything
         return False
 
 
 def _is_empty(part: object) -> bool:
-    """Whether this is a set or dict of nothing, whose text may be in any text by chance."""
+    """Whether this is an empty set or dict, whose text may be in any text by chance."""
     return next(iter(part), part) is part  # type: ignore[call-overload]
 
 
@@ -136,12 +136,12 @@ def _has_sign(text: str) -> bool:
 
 
 def _one(part: Iterable[object]) -> list[object]:
-    """The first of what is in a container, if that is quickly written."""
+    """Return the first item of a container, if it is quickly formatted."""
     return [thing for thing in islice(part, 1) if type(thing) in PLAIN]
 
 
 def _holds(text: str, form: str) -> bool:
-    """Whether a form is in a text, as it is or as ``ascii()`` writes it."""
+    """Whether a form is in a text, as it is or as ``ascii()`` formats it."""
     if form.isascii():
         return form in text
     return form in text or form.encode("ascii", "backslashreplace").decode() in text
@@ -153,13 +153,13 @@ def _addresses(value: object) -> tuple[str, str, str]:
 
 
 def _reachable(value: object, text: str) -> Iterator[object]:
-    """An object and what its text may be made of, each once, the nearest first.
+    """Yield an object and the parts that its text may show, breadth first, without duplicates.
 
-    Attributes lead from many an object to everything that a program has. A text of the class's
-    own that shows neither a set nor a dict is believed after a look at what is near.
+    Attributes may lead to all objects of a program. So of an object whose class has a ``__str__``
+    only ``NEAR_PARTS`` are checked, unless its text shows a set or dict.
 
     Raises:
-        LockNameError: they are too many, and the text shows some of them.
+        LockNameError: there are more than ``MOST_PARTS``, and the text shows some of them.
     """
     shows = isinstance(value, _CONTAINERS) or _has_sign(text)
     most = MOST_PARTS if shows or _is_described(value) else NEAR_PARTS
@@ -173,8 +173,8 @@ def _reachable(value: object, text: str) -> Iterator[object]:
                 waiting.append(part)
     if waiting and shows:
         raise LockNameError(
-            f"a lock's name would hold a {type(value).__name__} of very many parts, of which "
-            'nobody knows that they are the same in every process: name a field of it ("{x.id}")'
+            f"a lock's name would hold a {type(value).__name__} of very many parts, which might "
+            'differ between processes: name a field of it ("{x.id}")'
         )
 
 

@@ -1,4 +1,4 @@
-"""A wheel of times at which something falls due; its cost does not grow with their number."""
+"""A timer wheel: its cost does not grow with the number of timers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class TimerWheel(Generic[T]):
-    """Things by the time at which they are due; what is due at about the same time is due together.
+    """Items by the time at which they are due, rounded so that many are due together.
 
-    An exception from outside (a Ctrl-C) may come between any two lines: a time is in the heap
-    before anything is due at it, and may be there without anything. What is taken is there until
-    its taker has it.
+    An exception such as KeyboardInterrupt may be raised between any two lines. So a time is pushed
+    to the heap before items are added to it, a time may have no items, and items are removed only
+    after the caller has them.
 
     Args:
-        phase: from where times are rounded, so that not all processes of a machine act at once.
+        phase: the offset of the rounding, so that processes do not act simultaneously.
     """
 
     __slots__ = ("_heap", "_phase", "_rims")
@@ -31,7 +31,7 @@ class TimerWheel(Generic[T]):
         return sum([len(rim) for rim in self._rims.values()])
 
     def put(self, thing: T, when: float, grain: float) -> float:
-        """Add a thing; returns the time by which it is kept, up to a ``grain`` before ``when``."""
+        """Add an item; return its rounded time, at most a ``grain`` before ``when``."""
         due = when - (when - self._phase) % grain
         rim = self._rims.get(due)
         if rim is None:
@@ -41,13 +41,13 @@ class TimerWheel(Generic[T]):
         return due
 
     def drop(self, thing: T, due: float) -> None:
-        """Take a thing away, if it is still there."""
+        """Remove an item, if it is still there."""
         rim = self._rims.get(due)
         if rim is not None:
             rim.discard(thing)
 
     def take(self, now: float, taken: list[T]) -> list[T]:
-        """Take away what is due, and add it to what was taken; twice, if this is interrupted."""
+        """Move the items that are due to ``taken``; after an interruption, some are there twice."""
         while self._heap and self._heap[0] <= now:
             taken += self._rims.get(self._heap[0], ())
             self._rims.pop(self._heap[0], None)
@@ -55,7 +55,7 @@ class TimerWheel(Generic[T]):
         return taken
 
     def next(self) -> float:
-        """When something is due next; infinity if the wheel is empty."""
+        """Return the time of the first item; infinity if the wheel is empty."""
         while self._heap and not self._rims.get(self._heap[0]):
             self._rims.pop(self._heap[0], None)
             heapq.heappop(self._heap)

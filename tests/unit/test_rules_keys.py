@@ -347,9 +347,9 @@ def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: in
     assume(found[:cut].isascii() and cut < len(found))
     prefix, name = found[:cut].decode(), found[cut:].decode(errors="surrogateescape")
 
-    with pytest.raises(LockNameError, match="noted of locks"):
+    with pytest.raises(LockNameError, match="the data of locks"):
         key_of(prefix, name)
-    with pytest.raises(LockNameError, match="noted of locks"):
+    with pytest.raises(LockNameError, match="the data of locks"):
         stand_in_key_of(None, found)
 
 
