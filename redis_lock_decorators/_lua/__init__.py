@@ -1,4 +1,4 @@
-"""The scripts that run inside the server: one verb a file."""
+"""The scripts that run inside the server, one verb per file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Script(NamedTuple):
     sha: bytes
 
 
-#: How long what lies beside a lock is kept at most when nobody waits for it any more, in
-#: milliseconds: its queue, what is noted of waiters, its last number.
+#: The time to live of a lock's other keys without waiters, in milliseconds: its queue, the state
+#: of its waiters, its last fence.
 KEPT = 60_000
-#: How long it is noted who released a lock, in milliseconds: a request is not repeated later.
+#: How long a release is recorded, in milliseconds: no request is repeated later.
 NOTED = 30_000
-#: Of how many releases of a lock that is noted at most: the last.
+#: The most releases of a lock that are recorded.
 MOST_NOTED = 1_000
-#: What stands before the scripts of some verbs: "promote" before those that may hand a lock on.
-BEFORE = {
+#: The file that is included before a verb's script: "promote" if it may hand off a lock.
+INCLUDED = {
     **dict.fromkeys(("cancel", "enqueue", "force", "recheck", "release", "min_hold"), "promote"),
     **dict.fromkeys(("adjust", "time_left", "settle"), "end_of_key"),
 }
@@ -32,8 +32,8 @@ BEFORE = {
 @cache
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
-    parts = (BEFORE[verb], verb) if verb in BEFORE else (verb,)
-    folder = files(__package__)  # there may be no files: a program may be one archive
+    parts = (INCLUDED[verb], verb) if verb in INCLUDED else (verb,)
+    folder = files(__package__)  # not a path: the program may be one zip archive
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
     begin = limits if parts[0] == "promote" else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
@@ -42,6 +42,6 @@ def script(verb: str) -> Script:
 
 @cache
 def load() -> None:
-    """Read what ends a lease before one is acquired: at the interpreter's end it cannot be read."""
+    """Read the scripts that end a lease, as no file can be read when the interpreter shuts down."""
     for verb in ("release", "min_hold", "unlock", "cancel", "time_left"):
         script(verb)

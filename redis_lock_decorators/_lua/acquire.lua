@@ -1,11 +1,11 @@
--- Take every key or none. A key that already holds this identifier counts as free: the request was sent twice. (Not where
--- others may use the identifier too, as they say.)
+-- Acquire all keys or none. A key that already holds this identifier counts as free: the request was sent twice. (Not if
+-- others may use the same identifier, see ARGV.)
 -- KEYS  the lock keys
--- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to be told the time, 2 if others may use
+-- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to return the server's time, 2 if others may use
 --       the identifier too (else nothing)
--- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier, its PTTL}, and of several keys
---       which of them that is, from 1 on.
---       To who is told the time, always a list, at whose end it stands (Unix milliseconds)
+-- reply "identifier:serial" when acquired; else {"identifier:serial", holder's identifier, its PTTL}, and of several keys
+--       also the number of the one that is held, from 1.
+--       If the time is requested, always a list with the time at its end (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local function timed(...)
   if ARGV[4] ~= '1' then
@@ -16,7 +16,7 @@ local function timed(...)
   return reply
 end
 if ARGV[4] == '1' then
-  redis.call('TIME') -- where that may not be asked, this ends here and not when the lock is taken
+  redis.call('TIME') -- a user without the right to call it gets the error before the lock is acquired
 end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return timed()
@@ -31,8 +31,8 @@ for i, key in ipairs(KEYS) do
   end
 end
 for _, key in ipairs(KEYS) do
-  -- A copy of the request that arrives late must not shorten a lease that was extended since, nor end an endless one.
-  -- It is written all the same: where replicas are waited for, that is for the last write of this connection.
+  -- A late copy of the request must not shorten a lease that was extended since, nor give an endless lock an end.
+  -- The key is written in any case: WAIT waits for replicas to receive the last write of this connection.
   local left = redis.call('PTTL', key)
   if left == -1 or left > tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'KEEPTTL')

@@ -1,9 +1,9 @@
--- Take every key or none, and number the acquisition: by one more than the last, or by the server's clock if that is more,
--- so that the numbers grow though the counters were lost. A key that already holds this identifier counts as free.
--- KEYS  the lock keys, then for each of them the hash with its last number and whose it is
--- ARGV  identifier, serial number of the request, lease in milliseconds, how long numbers are kept in milliseconds
--- reply {"identifier:serial", number} when held; else {"identifier:serial", holder's identifier, its PTTL, which of
---       the lock keys that is, from 1 on}
+-- Acquire all keys or none, and number the acquisition: one more than the last number, or the server's clock if that is
+-- greater, so that numbers grow even if the counters were lost. A key that already holds this identifier counts as free.
+-- KEYS  the lock keys, then for each of them the hash with its last number and the identifier that has it
+-- ARGV  identifier, serial number of the request, lease in milliseconds, time to live of the numbers in milliseconds
+-- reply {"identifier:serial", number} when acquired; else {"identifier:serial", holder's identifier, its PTTL, number of
+--       the lock key that is held, from 1}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 2
 local fresh, fence = false, 0
 for i = 1, count do
@@ -11,7 +11,7 @@ for i = 1, count do
   if holder and holder ~= ARGV[1] then
     return {mark, holder, redis.call('PTTL', KEYS[i]), i}
   end
-  -- A lock that was handed over in a queue is ours already, but has no number yet.
+  -- A lock that was granted in a queue holds this identifier already, but has no number yet.
   fresh = fresh or not holder or redis.call('HGET', KEYS[count + i], 'of') ~= ARGV[1]
   fence = math.max(fence, tonumber(redis.call('HGET', KEYS[count + i], 'fence') or 0))
 end
@@ -19,7 +19,7 @@ if fresh then
   local time = redis.call('TIME')
   fence = math.max(fence + 1, time[1] * 1000000 + time[2])
 end
--- The numbers first: scripts are not rolled back, and a lock without its number must not be.
+-- The numbers first: scripts are not rolled back, and there must be no lock without a number.
 for i = 1, count do
   redis.call('HSET', KEYS[count + i], 'fence', string.format('%.0f', fence), 'of', ARGV[1])
   redis.call('PEXPIRE', KEYS[count + i], ARGV[4])

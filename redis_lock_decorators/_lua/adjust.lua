@@ -1,9 +1,9 @@
--- Move the end of a lock from where it was seen to where it is wanted. It may shorten, so it changes nothing once
--- the end is elsewhere, nor after its time: sent twice it moves the end once, and arriving late it undoes no later change.
+-- Move the end of a lock from where it was found to where it is wanted. As this may shorten the lease, nothing changes if
+-- the end was moved since, nor after a time limit: a second copy does nothing, a late one undoes no later change.
 -- KEYS  the lock key
--- ARGV  identifier, serial number of the request, end as seen, wanted end, last time to be run (Unix milliseconds)
--- reply "identifier:serial" when moved; {"identifier:serial", identifier, 0} if the end is where it is wanted already,
---       {"identifier:serial", identifier, 1} if it is elsewhere; {"identifier:serial", identifier found instead or ''}
+-- ARGV  identifier, serial number of the request, end as found, wanted end, time limit of this request (Unix milliseconds)
+-- reply "identifier:serial" when moved; {"identifier:serial", identifier, 0} if the end is already the wanted one,
+--       {"identifier:serial", identifier, 1} if it is another; else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then

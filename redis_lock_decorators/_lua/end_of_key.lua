@@ -1,12 +1,12 @@
--- Not a script by itself: what stands before those that compare ends.
--- When a key ends, to the millisecond of Unix time; -1 if it has no end. As nobody else sets that very end by chance, it
--- tells one state of a lock from all others, where its identifier came back by a request that arrived late.
+-- Included before the scripts that compare ends.
+-- When a key expires, in Unix milliseconds; -1 if never. It distinguishes two states of a lock: no other client sets
+-- exactly this end by chance, even if a late request brought the identifier back.
 local function ends_at(key)
   local found = redis.pcall('PEXPIRETIME', key)
   if type(found) == 'number' then
     return found
   end
-  -- Before Redis 7.0 it is a sum of two clocks, which holds if no millisecond passed between them.
+  -- Before Redis 7.0 it is TIME plus PTTL, which is exact if both were read in the same millisecond.
   local function now()
     local time = redis.call('TIME')
     return time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,10 +1,10 @@
--- Learn whether a lock was handed over, and note that its holder knows it. Sent twice, or arriving late, it changes nothing
--- for a lock that is held by another identifier, and never shortens a lease.
--- KEYS  the lock key, its queue, its facts
--- ARGV  identifier, serial number of the request, lease in milliseconds (0 to leave it as it is), place in the queue
+-- Check whether a lock was granted to a waiter, and note that its holder knows. Sent twice or late, this changes nothing for
+-- a lock that holds another identifier, and never shortens a lease.
+-- KEYS  the lock key, its queue, its waiters' state
+-- ARGV  identifier, serial number of the request, lease in milliseconds (0 to leave it unchanged), queue entry
 -- reply "identifier:serial" when held; else {"identifier:serial", holder's identifier or '', PTTL of the lock,
---       1 if the place is in the queue, else 0}
-local key, queue, facts = KEYS[1], KEYS[2], KEYS[3]
+--       1 if the entry is in the queue, else 0}
+local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', key)
 if holder ~= ARGV[1] then
@@ -15,7 +15,7 @@ if left ~= -1 and left < tonumber(ARGV[3]) then
   redis.call('PEXPIRE', key, ARGV[3])
 end
 redis.pcall('ZREM', queue, ARGV[4])
-if redis.pcall('HGET', facts, 'granted') == ARGV[4] then
-  redis.pcall('HDEL', facts, 'granted')
+if redis.pcall('HGET', waiters, 'granted') == ARGV[4] then
+  redis.pcall('HDEL', waiters, 'granted')
 end
 return mark

@@ -1,8 +1,8 @@
--- Let every key live at least so long from now, if all of them hold this identifier. Never adds, never shortens:
--- sent twice, or arriving late, it changes nothing.
+-- Extend every key to at least this lease from now, if all of them hold this identifier. Never adds and never shortens:
+-- sent twice or late, it changes nothing.
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, lease in milliseconds
--- reply "identifier:serial" when extended; else {"identifier:serial", identifier found instead or '' (0: other data)}
+-- reply "identifier:serial" when extended; else {"identifier:serial", identifier found or '' (0: other data)}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 for _, key in ipairs(KEYS) do
   local holder = redis.pcall('GET', key)

@@ -1,13 +1,12 @@
--- Let every key that holds this identifier stand for so long under a value that nobody holds it by.
--- A copy of the request finds that value and changes nothing; or, if others waited, the note of who released it.
--- KEYS  the lock keys, then their queues, then their facts, then their notes of releases
--- ARGV  identifier, serial number of the request, milliseconds, what the releaser is noted by (nothing: the identifier), 1
---       if it is to be noted though nobody waits: a client may send copies that nobody knows of
--- reply "identifier:serial" when all stand so; else {"identifier:serial", identifier found instead or '' (0: other
---       data)}
+-- Release every key that holds this identifier, but keep it unavailable for some time by a min-hold placeholder.
+-- A copy of the request finds the placeholder and changes nothing; or, if others waited, the record of the release.
+-- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
+-- ARGV  identifier, serial number of the request, milliseconds, what the release is recorded as (nothing: the identifier),
+--       1 to record it even without waiters: the client may send copies on its own
+-- reply "identifier:serial" when all are released; else {"identifier:serial", identifier found or '' (0: other data)}
 local mark, resting, count = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest', #KEYS / 4
 local releaser = ARGV[4] or ARGV[1]
-local stranger
+local other
 for i = 1, count do
   local released, holder = KEYS[3 * count + i], value(KEYS[i])
   if holder == ARGV[1] then
@@ -15,13 +14,13 @@ for i = 1, count do
       redis.call('PEXPIRE', KEYS[i], ARGV[3])
     end
     redis.pcall('HDEL', KEYS[2 * count + i], 'granted')
-    local places = redis.pcall('ZRANGE', KEYS[count + i], 0, 99)
-    if #places > 0 or ARGV[5] then
-      note_release(released, releaser, #places > 0, true)
+    local entries = redis.pcall('ZRANGE', KEYS[count + i], 0, 99)
+    if #entries > 0 or ARGV[5] then
+      note_release(released, releaser, #entries > 0, true)
     end
-    stir(places)
+    wake_one(entries)
   elseif holder ~= resting and not was_released(released, releaser) then
-    stranger = holder or stranger or ''
+    other = holder or other or ''
   end
 end
-return stranger and {mark, stranger} or mark
+return other and {mark, other} or mark

@@ -1,9 +1,9 @@
--- Let the keys of many leases live at least so long from now, each if it holds its own identifier. Never adds, never
--- shortens, and one that is lost does not keep the others from being renewed.
+-- Extend the keys of many leases, each to at least its lease from now if it holds its own identifier. Never adds and never
+-- shortens; a lost lease does not prevent the renewal of the others.
 -- KEYS  the lock keys
 -- ARGV  identifier, serial number of the request, then for each key: its identifier, its lease in milliseconds
 -- reply "identifier:serial" when all were renewed; else {"identifier:serial", then for each key that was not:
---       its place from 0, the identifier found instead or '' (0: other data lie in the key)}
+--       its number from 0, the identifier found or '' (0: other data)}
 local lost = {ARGV[1] .. ':' .. ARGV[2]}
 for i, key in ipairs(KEYS) do
   local holder, lease, left = redis.pcall('GET', key), ARGV[2 * i + 2], redis.call('PTTL', key)

@@ -1,13 +1,12 @@
--- Give a lock that was just taken its last form: the identifier it is known by, and no end if it is to have none.
--- A copy of the request that arrives late finds another identifier; or, if a late copy of the acquisition brought that
--- back, a later end than the lock had when it was taken: it changes nothing then.
--- If the lock was handed over, it is noted by which identifier: that it was entered is noted too, as nobody will let it
--- go by that one.
--- KEYS  the lock key; where it was waited for, its queue and its facts too
--- ARGV  identifier, serial number of the request, last identifier, 1 to take the end away (else 0), the end that the
---       lock has at the latest (Unix milliseconds)
+-- Give a lock that was just acquired its final form: its final identifier, and no expiry if it is to have none.
+-- A late copy of the request finds another identifier. Or, if a late copy of the acquisition restored the first one, it
+-- finds a later end than the lock had when it was acquired. It changes nothing then.
+-- If the lock was granted in a queue, this also clears the note of the grant, which names the first identifier.
+-- KEYS  the lock key; after waiting in the queue, also its queue and its waiters' state
+-- ARGV  identifier, serial number of the request, final identifier, 1 to remove the expiry (else 0), the latest end that
+--       the lock has (Unix milliseconds)
 -- reply "identifier:serial" when done; {"identifier:serial", identifier, its end} if it ends later;
---       else {"identifier:serial", identifier found instead or ''}
+--       else {"identifier:serial", identifier found or ''}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[3] and holder ~= ARGV[1] then

@@ -1,8 +1,8 @@
--- Tell when a lock ends, and how long it has left until then.
+-- Return when a lock expires, and how long it has left.
 -- KEYS  the lock key
 -- ARGV  identifier, serial number of the request
 -- reply {"identifier:serial", end in Unix milliseconds or -1, PTTL} if the key holds this identifier;
---       else {"identifier:serial", identifier found instead or nil}
+--       else {"identifier:serial", identifier found or nil}
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then

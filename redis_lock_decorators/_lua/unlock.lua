@@ -1,8 +1,8 @@
--- Let one key go if it holds this identifier, and tell nobody: for a slot that is on its way from node to node, where no
--- script may touch several keys. Waiters look by themselves then. Sent twice, it changes nothing for another's lock.
+-- Release one key if it holds this identifier, without a message to waiters: for a slot that is being migrated, where no
+-- script may use several keys. Waiters poll then. Sent twice, it changes nothing for the next holder.
 -- KEYS  the lock key
--- ARGV  identifier, serial number of the request, milliseconds for which it is to stand though nobody holds it (0: none)
--- reply "identifier:serial" when let go; else {"identifier:serial", identifier found instead or '' (0: other data)}
+-- ARGV  identifier, serial number of the request, milliseconds of a min-hold placeholder (0: none)
+-- reply "identifier:serial" when released; else {"identifier:serial", identifier found or '' (0: other data)}
 local mark, resting = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest'
 local holder = redis.pcall('GET', KEYS[1])
 if type(holder) == 'table' then

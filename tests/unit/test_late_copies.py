@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.functions import acquire_lock, extend_lock, release_lock
-from redis_lock_decorators._lua import BEFORE
+from redis_lock_decorators._lua import INCLUDED
 from redis_lock_decorators._rules.keys import keys_of
 
 #: Seconds that the shortest lock here lasts.
@@ -316,7 +316,7 @@ def test_copies_of_any_two_requests_change_nothing_that_somebody_believes(story:
 
 def test_every_script_and_command_is_met_by_some_story() -> None:
     folder = Path(redis_lock_decorators._lua.__file__).parent
-    scripts = {file.stem for file in folder.glob("*.lua")} - set(BEFORE.values())
+    scripts = {file.stem for file in folder.glob("*.lua")} - set(INCLUDED.values())
     commands = {"SET", "GET", "WATCH", "EXEC", "DELIFEQ", "WAIT"}
 
     sent = {verb for story in STORIES for verbs in told(story, {}).server.verbs for verb in verbs}
