@@ -1,4 +1,4 @@
-"""Taking a lock: try, wait, try again; leave nothing behind on any way out."""
+"""Acquire a lock: try, wait, try again; leave nothing behind however that ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from redis_lock_decorators._flow.attempt import (
     LATE,
     Unconfirmed,
-    refuse_unnumberable,
+    refuse_several_slots,
     try_once,
     unconfirmed,
 )
@@ -47,49 +47,49 @@ from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators.errors import shown
 
-#: How a busy lock is waited for.
-Way = Literal["steady", "poll", "queue", "cohort"]
+#: How to wait for a busy lock.
+WaitStrategy = Literal["steady", "poll", "queue", "cohort"]
 
-#: Seconds to try to tidy up on a server that has just failed to answer.
-PARTING = 0.25
-#: A lock that others wait for here already.
+#: Seconds to try to undo an acquisition on a server that has just failed to answer.
+UNDO_TIME = 0.25
+#: A lock that was not tried, as this process waits for it already.
 AWAITED = Refusal(None)
 
 
 async def acquire(
-    port: QueuePort, claim: Claim, wait: float, delta: float, way: Way = "steady"
+    port: QueuePort, claim: Claim, wait: float, delta: float, strategy: WaitStrategy = "steady"
 ) -> Refusal | None:
-    """Take all keys of the claim or none, within ``wait`` seconds. None: they are held.
+    """Acquire all keys of the claim or none, within ``wait`` seconds. None: they are held.
 
-    A busy lock is waited for in its "queue", or there together with others of this process (its
-    "cohort"), or looked at about every ``delta`` seconds, at a "steady" pace or ("poll") less and
-    less often. Several names are never waited for in a queue.
+    A waiter joins the "queue" of a busy lock, or joins it together with others of this process
+    (the "cohort"), or tries again about every ``delta`` seconds, at a "steady" pace or ("poll")
+    less and less often. Several names are always polled.
 
     Raises:
-        LockError: this thread or task is in a block of the lock, or takes it or lets it go beneath
-            a signal handler that runs here, and would wait for itself.
-        LockUnconfirmedError: at the last try it was free, but too few replicas knew of it in time.
+        LockError: this thread or task would wait for itself: it is in a block of the lock, or this
+            code is a signal handler that interrupted the acquisition or release of it.
+        LockUnconfirmedError: the last try found it free, but too few replicas confirmed in time.
     """
     if claim.fencing:
-        refuse_unnumberable(port, claim)
+        refuse_several_slots(port, claim)
     if wait > 0 and port.held:
         refuse_own_block(port, claim)
     began = port.now()
     stop = began + wait
-    queues = way in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
+    queues = strategy in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
     try:
-        if way == "cohort" and queues and not claim.is_special():
-            compete = partial(_compete, port, claim, stop, delta, way, queues)
+        if strategy == "cohort" and queues and not claim.is_special():
+            compete = partial(_compete, port, claim, stop, delta, strategy, queues)
             refusal = await acquire_in_cohort(port, claim, compete, stop)
         else:
-            refusal = await _compete(port, claim, stop, delta, way, queues)
+            refusal = await _compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:
             claim.entered = port.now()
             port.held.note(claim, port.now)
         elif type(refusal) is Unconfirmed:
             raise unconfirmed(claim, refusal)
     except NeverSent as error:
-        if len(groups(port, claim)) > 1:  # others of its keys may have been taken
+        if len(groups(port, claim)) > 1:  # it may hold keys of another slot
             await undo(port, claim)
         refusal = Refusal(None, why=str(error))
     except BaseException as error:
@@ -97,33 +97,33 @@ async def acquire(
         await undo(port, claim, error)
         raise
     if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):
-        await undo(port, claim)  # it may be handed over, or was granted too late to be believed
+        await undo(port, claim)  # it may be granted later, or was granted too late
     claim.state = ACTIVE if refusal is None else ENDED
     return refusal
 
 
 async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
-    """Let go what a failed acquisition may hold: a request may be run though no reply came."""
+    """Release what a failed acquisition may hold: a request without a reply may be run."""
     if not claim.is_of_this_process():
         return
     settle(claim)
-    if not claim.identifier:  # it was passed on, or Redis was not asked for it
+    if not claim.identifier:  # it was handed off, or no request was sent
         end(port, claim)
         return
-    cut = isinstance(cause, Exception) and is_unknown(port, cause)
-    until = tidying(port, PARTING if cut else ROUND_TRIP)
+    is_outage = isinstance(cause, Exception) and is_unknown(port, cause)
+    until = tidying(port, UNDO_TIME if is_outage else ROUND_TRIP)
     once = partial(release_keys, port, claim, "script")
-    leave = once if cut else partial(tidy, port, once)  # if cut it was asked again and again
-    await port.shield(partial(_end_and_let_go, port, claim, leave, until))
+    undo_keys = once if is_outage else partial(tidy, port, once)  # an outage was waited out already
+    await port.shield(partial(_end_and_undo, port, claim, undo_keys, until))
 
 
-async def _end_and_let_go(
-    port: Port, claim: Claim, leave: Callable[[Until], Awaitable[object]], until: Until
+async def _end_and_undo(
+    port: Port, claim: Claim, undo_keys: Callable[[Until], Awaitable[object]], until: Until
 ) -> None:
-    """Be over; unless an exception from outside cuts that short, so that it is done again."""
+    """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
         end(port, claim)
-        await leave(until)
+        await undo_keys(until)
     except BaseException as error:
         if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
             claim.reopen()
@@ -131,7 +131,7 @@ async def _end_and_let_go(
 
 
 async def _compete(
-    port: QueuePort, claim: Claim, stop: float, delta: float, way: Way, queues: bool
+    port: QueuePort, claim: Claim, stop: float, delta: float, strategy: WaitStrategy, queues: bool
 ) -> Refusal | None:
     if not claim.identifier:
         claim.replace_identifier()
@@ -139,12 +139,12 @@ async def _compete(
     if not queues:
         refusal = await persist(port, attempt, stop)
         return refusal and await _poll(
-            port, claim, attempt, refusal, stop, _pauses(port, way, delta)
+            port, claim, attempt, refusal, stop, _pauses(port, strategy, delta)
         )
     key, refusal = claim.keys[0], AWAITED
     try:
-        if port.arrivals.join(key, claim) and not _lines_up_first(port, key, claim):
-            started = port.now()  # as by ``persist``, whose call each free lock would wait for
+        if port.arrivals.join(key, claim) and not _queues_first(port, key, claim):
+            started = port.now()  # like ``persist``, inlined as free locks are acquired here
             until = first_until(started, stop)
             try:
                 refusal = await try_once(port, claim, until, stop)
@@ -152,24 +152,24 @@ async def _compete(
                 if not is_to_repeat(port, error, started):
                     raise
                 refusal = await repeat(port, attempt, until, stop, error)
-            if refusal is LATE:  # ours yet, maybe: to line up now would be behind all others
+            if refusal is LATE:  # the key may still be ours; in the queue, others would be first
                 refusal = await persist(port, attempt, stop)
         if refusal is None:
             return None
-        return await _queue(port, claim, attempt, refusal, stop, _pauses(port, way, delta))
+        return await _queue(port, claim, attempt, refusal, stop, _pauses(port, strategy, delta))
     finally:
         port.arrivals.leave(key, claim)
 
 
-def _pauses(port: Port, way: Way, delta: float) -> Iterator[float]:
-    return (delays.waiting if way == "steady" else delays.growing)(delta, port.random)
+def _pauses(port: Port, strategy: WaitStrategy, delta: float) -> Iterator[float]:
+    return (delays.waiting if strategy == "steady" else delays.growing)(delta, port.random)
 
 
-def _lines_up_first(port: QueuePort, key: bytes, claim: Claim) -> bool:
-    """Whether the first to come lines up at once too, as those behind it do.
+def _queues_first(port: QueuePort, key: bytes, claim: Claim) -> bool:
+    """Whether the first waiter of this process joins the queue without trying the lock before.
 
-    To line up takes a free lock by as many requests. If it tried the lock before, those behind it
-    would all have their places by the time it is refused.
+    That acquires a free lock by one request too. If it tried before, waiters that arrived later
+    would be ahead of it in the queue by the time it is refused.
     """
     return port.is_subscribed(key) and not claim.is_special()
 
@@ -182,20 +182,20 @@ async def _queue(
     stop: float,
     pauses: Iterator[float],
 ) -> Refusal | None:
-    """Wait in the queue; look from time to time while no word can come."""
+    """Wait in the queue; poll while no messages can be received."""
     last: Refusal | None = refusal
     while last is not None:
         try:
             return await wait_in_queue(port, claim, attempt, last, stop, pauses)
-        except NotificationsUnavailable as deaf:
-            await _stop_waiting(port, claim, stop)
-            last = await _poll(port, claim, attempt, last, min(stop, deaf.until), pauses)
+        except NotificationsUnavailable as error:
+            await _leave_queue(port, claim, stop)
+            last = await _poll(port, claim, attempt, last, min(stop, error.until), pauses)
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
-            _tell_unqueued(claim, error)
-            await _stop_waiting(port, claim, stop)
-            if last is AWAITED:  # it was not tried yet
+            _log_polling(claim, error)
+            await _leave_queue(port, claim, stop)
+            if last is AWAITED:
                 last = await persist(port, attempt, stop)
             last = last and await _poll(port, claim, attempt, last, stop, pauses)
         if port.now() >= stop:
@@ -203,21 +203,21 @@ async def _queue(
     return last
 
 
-def _tell_unqueued(claim: Claim, error: Exception) -> None:
+def _log_polling(claim: Claim, error: Exception) -> None:
     log.info(
-        "lock %s is looked for from time to time, as its queue may not be used (%s: %s)",
+        "polling for lock %s, as its queue is forbidden (%s: %s)",
         *(shown(claim.lock_name), type(error).__name__, error),
     )
 
 
-async def _stop_waiting(port: Port, claim: Claim, stop: float) -> None:
-    """Wait outside the queue, also where this user may not even leave it."""
+async def _leave_queue(port: Port, claim: Claim, stop: float) -> None:
+    """Leave the queue, or forget the queue entry if the user has no right to remove it."""
     try:
         await persist(port, partial(leave_queue, port, claim), stop)
     except Exception as failure:
         if not is_forbidden(port, failure):
             raise
-        claim.queue_entry = None  # what is handed over there will be found to be held
+        claim.queue_entry = None  # polling finds a lock that is granted to the entry
 
 
 async def _poll(
@@ -228,7 +228,7 @@ async def _poll(
     stop: float,
     pauses: Iterator[float],
 ) -> Refusal | None:
-    """Try again until ``stop``; the last refusal, or None once held."""
+    """Try again until ``stop``; the last refusal, or None when held."""
     last: Refusal | None = refusal
     while last is not None and (left := stop - port.now()) > 0:
         refuse_interrupted(port, claim, last.holder)

@@ -1,4 +1,4 @@
-"""What flows need of the event loop that works for them in the background."""
+"""What flows need of the event loop that runs their background work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ P = TypeVar("P", bound=Port)
 
 
 class Loop(Protocol):
-    """An event loop, as all who work on it see it."""
+    """An event loop for background work."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -22,36 +22,36 @@ class Loop(Protocol):
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> object:
-        """Do work in the background; ``ended`` is called after it, also if it never began."""
+        """Run work in the background; ``ended`` is called after it, even if it never started."""
 
     def port(self, port: P) -> P:
-        """The port on this event loop to the client of a port."""
+        """The port of this event loop for the client of another port."""
 
 
 class Alarm(Protocol):
-    """Rings at the earliest of the times it was set to."""
+    """A timer that calls a function at the earliest of the times it was set to."""
 
     def set(self, when: float) -> None:
-        """Ring by this time."""
+        """Call the function by this time."""
 
 
 class Subscription(Protocol):
-    """A connection of its own to a node, that hears a channel.
+    """A separate connection to a node that is subscribed to a channel.
 
-    Whatever the other side does, closing it takes no time, and ends what else is under way.
+    Closing it never waits for the server, and ends all other calls on it.
     """
 
     async def send(self, *command: Any) -> None:
         """Send a command."""
 
-    async def receive(self, tell: Callable[[Any], None]) -> None:
-        """Tell every message and reply, an error that the server replies with too.
+    async def receive(self, handle: Callable[[Any], None], /) -> None:
+        """Call ``handle`` with every message and reply, including error replies.
 
-        Ends, or fails, when the line is closed or breaks, or if ``tell`` raises.
+        Returns or fails when the connection is closed or breaks, or if ``handle`` raises.
         """
 
     async def close(self) -> None:
-        """Close the connection, without a word to the other side."""
+        """Close the connection, without a command to the server."""
 
     def abort(self) -> None:
-        """Have ``hear`` end, also where ``close`` was cut short; it may have been called before."""
+        """Make ``receive`` return, even if ``close`` was cut short; may be called twice."""

@@ -1,4 +1,4 @@
-"""What is added to a client's own error that ends a request about a lock."""
+"""Notes on the client's own exceptions: which lock was concerned."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from redis_lock_decorators.errors import LockError, shown
 
 
 def note(port: Port, claim: Claim, error: BaseException, what: str, began: float) -> None:
-    """Note on an error which lock was concerned, and for how long who was asked what.
+    """Add a note to an error: the lock, what failed, for how long it was tried, and the server.
 
-    The error stays what it is: programs tell a broken connection by its class. From Python 3.11 on
-    a note is shown with it.
+    The class of the error does not change: programs catch the client's own. Python 3.11 and later
+    show notes in tracebacks.
     """
     if isinstance(error, LockError) or not port.is_outcome(error):
         return
@@ -29,7 +29,7 @@ def note(port: Port, claim: Claim, error: BaseException, what: str, began: float
 
 @contextmanager
 def noted(port: Port, claim: Claim, what: str) -> Iterator[None]:
-    """Note that on errors of this block."""
+    """Add a note to errors of this block."""
     began = port.now()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Letting somebody else's lock go, by the identifier that was seen in it."""
+"""Release a lock of another client, by the identifier found in its key."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ async def force(
     identifier: str | None,
     lock_names: tuple[str, ...] | None = None,
 ) -> bool:
-    """Let each key go that holds ``identifier``, or whatever it holds; whether one did.
+    """Release each key that holds ``identifier``, or any (None); whether there was one.
 
-    What its ``min_hold`` keeps counts as held by who released it.
+    A min-hold placeholder counts as the identifier that released the key.
     """
     found = await holders(port, keys, lock_names=lock_names)
     seen = [(key, holder) for key, holder in zip(keys, found, strict=True) if holder is not None]
@@ -37,6 +37,6 @@ async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal
     try:
         return await ask(port, "force", claim, with_queue((key,)), until=until)
     except Exception as error:
-        if not is_torn(port, error):  # while its slot is moving nobody can be handed it
+        if not is_torn(port, error):  # while its slot is moving it cannot be granted to a waiter
             raise
     return await unlock(port, claim, (key,), 0, until)

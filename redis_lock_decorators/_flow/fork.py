@@ -1,10 +1,10 @@
-"""Which process this is: a forked child has none of its parent's leases and connections."""
+"""The current process: a forked child does not own the leases and connections of its parent."""
 
 from __future__ import annotations
 
 import os
 
-#: This process's number, without the system call that asks for it.
+#: The process ID, without a system call.
 number = os.getpid()
 
 

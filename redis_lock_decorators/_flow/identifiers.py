@@ -1,24 +1,24 @@
-"""What keys hold: identifiers, which prove who holds a lock, and what ``min_hold`` leaves there."""
+"""The values of lock keys: identifiers of holders, and min-hold placeholders."""
 
 from __future__ import annotations
 
 from os import urandom
 
-#: The end of identifiers whose holders hand the lock on to its queue.
+#: The suffix of identifiers whose holders hand off the lock to its queue.
 HANDS_OFF = "~"
-#: The end of what stands in a key that is kept by ``min_hold``, after the identifier.
+#: What follows the identifier in a min-hold placeholder.
 REST = ":rest"
-#: The same after an identifier of ours.
+#: The suffix of a placeholder with an identifier of ours.
 RESTING = HANDS_OFF + REST
 
 
 def is_resting(holder: str) -> bool:
-    """Whether what a key holds says that nobody holds the lock, which is kept by ``min_hold``."""
+    """Whether the value of a key is a min-hold placeholder, so that the lock has no holder."""
     return holder.endswith(RESTING)
 
 
 def released_by(holder: str) -> str:
-    """The identifier of who holds a lock, or has released one that is kept by ``min_hold``."""
+    """The identifier in the value of a key: the holder's, or the one in a min-hold placeholder."""
     return holder[: 1 - len(RESTING)] if is_resting(holder) else holder
 
 

@@ -1,4 +1,4 @@
-"""What the package logs, also where nothing may wait for a handler."""
+"""The package's logger, which never makes a background thread wait for a handler."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def _is_not_background(_: Callable[[], object]) -> bool:
 class Log:
     """The package's logger.
 
-    Handlers may wait: for each other, for a file, even for a lock that somebody is to be handed.
-    So a thread that looks after the leases and waiters of all others hands its records over.
+    Handlers may block: on each other, on a file, even on a lock that is about to be granted. So the
+    thread that serves the leases and waiters of all threads leaves its records to another one.
 
     Attributes:
-        hand_over: has a function called by another thread, in order; False where there is no need.
+        hand_over: calls a function on another thread, in order; False if this thread may block.
     """
 
     def __init__(self) -> None:
@@ -28,23 +28,23 @@ class Log:
         self.hand_over: Callable[[Callable[[], object]], bool] = _is_not_background
 
     def debug(self, message: str, *arguments: object) -> None:
-        """What only those who look for a fault want to know."""
+        """Log a detail for debugging."""
         self._log(logging.DEBUG, message, arguments)
 
     def info(self, message: str, *arguments: object) -> None:
-        """What went wrong and will be put right."""
+        """Log a problem that is solved automatically."""
         self._log(logging.INFO, message, arguments)
 
     def warning(self, message: str, *arguments: object) -> None:
-        """What somebody should put right."""
+        """Log a problem that needs an administrator or a programmer."""
         self._log(logging.WARNING, message, arguments)
 
     def error(self, message: str, *arguments: object, exc_info: BaseException | None) -> None:
-        """An error that has no caller."""
+        """Log an exception that has no caller."""
         self._log(logging.ERROR, message, arguments, exc_info)
 
     def exception(self, message: str, *arguments: object) -> None:
-        """The same, of the error that is being handled."""
+        """Log the exception that is being handled."""
         self._log(logging.ERROR, message, arguments, sys.exc_info()[1])
 
     def _log(
@@ -54,7 +54,7 @@ class Log:
         arguments: tuple[Any, ...],
         error: BaseException | None = None,
     ) -> None:
-        # Whether the level is enabled is asked there too: that may wait for a lock of logging.
+        # ``isEnabledFor`` is called there too: it may wait for a lock of ``logging``.
         log = partial(self._logger.log, level, message, *arguments, exc_info=error, stacklevel=3)
         if not self.hand_over(log):
             log()

@@ -1,4 +1,4 @@
-"""What is known here of the server's clock."""
+"""The server's clock, as far as it is known here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 
 class Clock(NamedTuple):
-    """The server's clock, as an answer told it.
+    """A reading of the server's clock.
 
     Attributes:
-        sent: when the request for it left, in monotonic seconds.
-        time: what it showed, in Unix milliseconds; None if that was not told yet.
-        took: the lock was taken by that request.
+        sent: when the request was sent, in monotonic seconds.
+        time: the reading in Unix milliseconds; None before the first one.
+        took: that request acquired the lock.
     """
 
     sent: float = -math.inf
@@ -20,7 +20,7 @@ class Clock(NamedTuple):
     took: bool = False
 
     def latest(self, now: float, seconds: float) -> int:
-        """When a lease ends at the latest, that was given by ``now``; 0 if that is not known."""
+        """The latest end of a lease of ``seconds`` that was granted by ``now``; 0 if unknown."""
         if self.time is None:
             return 0
         return self.time + round(1000 * (seconds if self.took else seconds + now - self.sent))

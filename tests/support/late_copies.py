@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -148,7 +148,7 @@ class Process:
         *names: str,
         wait: float = 0.0,
         delta: float = 0.1,
-        way: Way = "queue",
+        way: WaitStrategy = "queue",
         is_kept: bool = False,
         **attributes: Any,
     ) -> Claim | None:

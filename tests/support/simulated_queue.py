@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as TimedOut
 
-from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.reachability import Reachability
@@ -301,7 +301,7 @@ class Taking:
         *,
         expire: float = 10,
         grant: float = 2.5,
-        way: Way = "queue",
+        way: WaitStrategy = "queue",
         renews: bool = True,
     ) -> None:
         self.process, self.wait, self.way = process, wait, way

@@ -23,11 +23,11 @@ from support.simulated_queue import Waiting
 from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
-from redis_lock_decorators._flow.acquire import Way, acquire
+from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.attempt import (
-    FENCE_KEPT,
-    LEAST_CONFIRMATION,
-    LONGEST_CONFIRMATION,
+    FENCE_KEPT_MS,
+    LEAST_CONFIRMATION_SECONDS,
+    LONGEST_CONFIRMATION_MS,
 )
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
@@ -127,7 +127,7 @@ def expire(server: SimulatedServer) -> None:
 
 
 def expire_with_its_number(server: SimulatedServer) -> None:
-    server.clock.advance(FENCE_KEPT / 1000 + 1)
+    server.clock.advance(FENCE_KEPT_MS / 1000 + 1)
 
 
 def flush(server: SimulatedServer) -> None:
@@ -371,7 +371,7 @@ def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip
 @pytest.mark.parametrize("way", ["steady", "poll", "queue", "cohort"])
 @pytest.mark.parametrize("wait", [0, 0.05, 0.3, 1, 2.5, 3, 8])
 def test_replicas_that_are_away_take_no_more_time_than_the_caller_has(
-    wait: float, way: Way
+    wait: float, way: WaitStrategy
 ) -> None:
     server = SimulatedServer(Clock())
     taking = Waiting(server).takes(wait=wait, way=way)
@@ -381,7 +381,7 @@ def test_replicas_that_are_away_take_no_more_time_than_the_caller_has(
 
     assert isinstance(taking.error, LockUnconfirmedError)
     assert taking.at is not None
-    assert taking.at < max(wait, LEAST_CONFIRMATION) + LEAST_CONFIRMATION
+    assert taking.at < max(wait, LEAST_CONFIRMATION_SECONDS) + LEAST_CONFIRMATION_SECONDS
     assert server.value(KEY) is None
 
 
@@ -482,7 +482,7 @@ def test_replicas_are_waited_for_for_a_part_of_the_lease(expire: float) -> None:
     attempt(port, confirmed("a", expire=expire))
 
     (wait,) = [sent.command for sent in port.log if sent.verb == "WAIT"]
-    assert 0 < wait[2] <= min(LONGEST_CONFIRMATION, max(1, expire * 1000 / 4)), "0 is for ever"
+    assert 0 < wait[2] <= min(LONGEST_CONFIRMATION_MS, max(1, expire * 1000 / 4)), "0 is for ever"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from support.faults import (
 )
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
 
-from redis_lock_decorators._flow.acquire import PARTING, acquire
+from redis_lock_decorators._flow.acquire import UNDO_TIME, acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
@@ -387,7 +387,7 @@ def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
     with pytest.raises(TimedOut):
         attempt(port, new_claim("a"), wait)
 
-    assert port.now() - 1000 <= max(wait, ROUND_TRIP) + PARTING + 1e-6
+    assert port.now() - 1000 <= max(wait, ROUND_TRIP) + UNDO_TIME + 1e-6
     assert port.verbs == ["acquire", "release"]
 
 
@@ -399,7 +399,7 @@ def test_black_hole_is_an_outage_even_if_the_client_has_no_time_out(wait: float)
     with pytest.raises(TimedOut):
         attempt(port, new_claim("a"), wait)
 
-    assert port.now() - 1000 <= OUTAGE + ROUND_TRIP + PARTING
+    assert port.now() - 1000 <= OUTAGE + ROUND_TRIP + UNDO_TIME
 
 
 def test_each_outage_of_a_long_wait_has_its_own_time() -> None:
