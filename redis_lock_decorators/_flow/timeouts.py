@@ -1,4 +1,4 @@
-"""How long a request waits: for a silent server, and for its turn while one answers others."""
+"""Time limits of a request: for a silent server, and in total while the server answers others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 
 class Until(float):
-    """The latest time for a reply of a silent server, in monotonic seconds.
+    """The latest time for the reply of a silent server, in monotonic seconds.
 
     Attributes:
-        end: the latest time for a reply, as long as the server answers those before it.
-        is_repeated: the request was sent before, and no reply came.
+        end: the latest time for a reply while the server answers requests that were sent before.
+        is_repeated: the request was sent before without a reply.
     """
 
     __slots__ = ("end", "is_repeated")
@@ -25,32 +25,32 @@ class Until(float):
 
 
 def end_of(until: float) -> float:
-    """The latest time for a reply; that of a silent server, where nobody said more."""
+    """The latest time for a reply while the server answers others; ``until`` if not given."""
     return until.end if isinstance(until, Until) else until
 
 
 def repeated(until: float) -> Until:
-    """The latest time for a reply to a request that is sent once more."""
+    """The same time limits, for a request that is sent once more."""
     return Until(until, end_of(until), True)
 
 
 def is_repeated(until: float) -> bool:
-    """Whether what is to be answered by then was sent before."""
+    """Whether the request with this time limit was sent before."""
     return isinstance(until, Until) and until.is_repeated
 
 
-def left(error: Exception, moment: float) -> Exception:
-    """The error, marked with when the request behind it left."""
-    error.left = moment  # type: ignore[attr-defined]
+def with_send_time(error: Exception, moment: float) -> Exception:
+    """The error, with the time at which its request was sent."""
+    error.sent_at = moment  # type: ignore[attr-defined]
     return error
 
 
 def extended(until: float, end: float, error: Exception, seconds: float) -> float:
-    """So many seconds since the request behind an error left, if it had to wait for its turn."""
-    return max(until, min(end, getattr(error, "left", -math.inf) + seconds))
+    """``until``, or ``seconds`` after the failed request was sent if it was queued before."""
+    return max(until, min(end, getattr(error, "sent_at", -math.inf) + seconds))
 
 
 def prolonged(until: float, latest: float) -> float:
-    """A time for a request that leaves late, as its caller was held up, but has time itself."""
+    """The time limit of a request that was queued until now: ``latest``, but not past its end."""
     end = end_of(until)
     return Until(min(latest, end), end, is_repeated(until)) if end > until else until

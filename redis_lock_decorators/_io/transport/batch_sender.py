@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._flow.timeouts import left
+from redis_lock_decorators._flow.timeouts import with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.supervised import works
 from redis_lock_decorators._io.clock import monotonic
@@ -154,7 +154,7 @@ class BatchSender:
         if len(replies) == len(batch):  # otherwise it is unknown which reply is whose
             for request, reply in zip(batch, replies, strict=True):
                 if isinstance(reply, Exception):
-                    request.set_reply(left(reply, began))
+                    request.set_reply(with_send_time(reply, began))
                 elif not request.reply.done():
                     request.reply.set_result(reply)
             batch.clear()

@@ -9,7 +9,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._flow.timeouts import left, prolonged
+from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, Request, Transport
 from redis_lock_decorators._io.transport.batch_sender import LOOP_TURNS, MIN_REPLY_TIME
@@ -101,7 +101,7 @@ class RequestBatcher(WatchedSender):
             self._note_reply()
         except Exception as error:
             self._turns_for_retries = LOOP_TURNS
-            left(error, max(began, self._unblocked))
+            with_send_time(error, max(began, self._unblocked))
             raise
         finally:
             self._caller = None
@@ -127,7 +127,7 @@ class RequestBatcher(WatchedSender):
             self._runner = under_way = transport.send_batch(commands, until)
             replies = await under_way
         except Exception as error:
-            left(error, max(began, self._unblocked))
+            with_send_time(error, max(began, self._unblocked))
             raise
         finally:
             self._runner = None
