@@ -29,14 +29,16 @@ from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
 from redis_lock_decorators._flow.release import end, release_keys
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
-    ROUND_TRIP,
     NeverSent,
     Refusal,
-    first_until,
     groups,
     is_forbidden,
-    is_to_repeat,
     is_unknown,
+)
+from redis_lock_decorators._flow.retries import (
+    ROUND_TRIP,
+    first_until,
+    is_to_repeat,
     persist,
     repeat,
     tidy,

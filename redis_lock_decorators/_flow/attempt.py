@@ -12,15 +12,14 @@ from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_group
 from redis_lock_decorators._flow.requests import (
-    ROUND_TRIP,
     Refusal,
     ask,
     groups,
     is_torn,
     is_unknown,
-    persist,
     refusal_of,
 )
+from redis_lock_decorators._flow.retries import ROUND_TRIP, persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion

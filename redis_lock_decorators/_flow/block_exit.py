@@ -9,7 +9,8 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import reported_loss, why_expired, why_refused
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import end, release
-from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal, is_unknown
+from redis_lock_decorators._flow.requests import Refusal, is_unknown
+from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockNotOwnedError, shown
 

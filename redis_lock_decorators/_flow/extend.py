@@ -12,8 +12,6 @@ from redis_lock_decorators._flow.losses import expired, lost, refuse_fork, refus
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.requests import (
-    OUTAGE,
-    ROUND_TRIP,
     Refusal,
     ask,
     found_text,
@@ -21,6 +19,10 @@ from redis_lock_decorators._flow.requests import (
     groups,
     is_forbidden,
     is_torn,
+)
+from redis_lock_decorators._flow.retries import (
+    OUTAGE,
+    ROUND_TRIP,
     persist,
     tidying,
 )

@@ -13,7 +13,6 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.release_methods import NATIVE
 from redis_lock_decorators._flow.requests import (
-    OUTAGE,
     OtherData,
     Refusal,
     ReplyMismatch,
@@ -21,9 +20,9 @@ from redis_lock_decorators._flow.requests import (
     get,
     is_forbidden,
     may_have_run,
-    persist,
     text,
 )
+from redis_lock_decorators._flow.retries import OUTAGE, persist
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown

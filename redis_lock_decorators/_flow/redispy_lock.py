@@ -18,13 +18,12 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
-    OUTAGE,
     Refusal,
     ask,
     is_torn,
     may_have_run,
-    persist,
 )
+from redis_lock_decorators._flow.retries import OUTAGE, persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import with_queue

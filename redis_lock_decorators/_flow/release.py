@@ -17,19 +17,21 @@ from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
-    ROUND_TRIP,
     Refusal,
     Send,
     ask,
     cancel,
-    first_until,
     groups,
-    is_to_repeat,
     noted,
+    worst,
+)
+from redis_lock_decorators._flow.retries import (
+    ROUND_TRIP,
+    first_until,
+    is_to_repeat,
     repeat,
     tidy,
     tidying,
-    worst,
 )
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes

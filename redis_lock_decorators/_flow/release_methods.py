@@ -12,7 +12,6 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import (
     OTHER_DATA,
-    ROUND_TRIP,
     Refusal,
     ReplyMismatch,
     ask,
@@ -20,9 +19,8 @@ from redis_lock_decorators._flow.requests import (
     is_torn,
     noted,
     text,
-    tidy,
-    tidying,
 )
+from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
 from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes, with_queue

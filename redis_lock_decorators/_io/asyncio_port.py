@@ -10,7 +10,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.requests import ROUND_TRIP
+from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.alarm import sleep
 from redis_lock_decorators._io.background.supervised import LOOK, start, together, works

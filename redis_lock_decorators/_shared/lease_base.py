@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import refuse_over, why_expired
-from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort

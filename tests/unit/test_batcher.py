@@ -14,7 +14,8 @@ from support.batching import Connection, SlowTransport, limit_batches, results_o
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._flow.requests import NeverSent, persist
+from redis_lock_decorators._flow.requests import NeverSent
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io.background import alarm
 from redis_lock_decorators._io.transport.batch import Exchange

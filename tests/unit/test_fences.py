@@ -31,7 +31,8 @@ from redis_lock_decorators._flow.attempt import (
 )
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.requests import ROUND_TRIP, Refusal
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError

@@ -32,7 +32,8 @@ from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP, TIDYING, Refusal
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, TIDYING
 from redis_lock_decorators._flow.timeouts import end_of
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of

@@ -30,7 +30,7 @@ from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import SILENCE, CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_state import MOST_COHORTS, ClientState
 from redis_lock_decorators._rules.keys import with_queue

@@ -29,7 +29,7 @@ from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import extend, holders
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError

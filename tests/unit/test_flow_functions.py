@@ -28,7 +28,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.functions import acquire_lock, extend_lock, release_lock
 from redis_lock_decorators._flow.redispy_lock import is_locked
-from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError

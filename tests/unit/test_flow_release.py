@@ -27,7 +27,7 @@ from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release, release_keys
-from redis_lock_decorators._flow.requests import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of, with_notes, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod

@@ -10,16 +10,14 @@ from support.faults import delivered, mismatched, raising, reply_lost
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.requests import (
-    OUTAGE,
-    ROUND_TRIP,
     Refusal,
     ReplyMismatch,
     ask,
     groups,
     is_unknown,
-    persist,
     text,
 )
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_notes
 

@@ -25,7 +25,7 @@ from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.redispy_lock import adjust
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.renewal.renewer import TrackedLease
+from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.keys import slot_of

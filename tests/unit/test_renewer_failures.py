@@ -11,7 +11,8 @@ from support.faults import delivered, paused, request_lost
 from support.simulated_loop import Kept, SimulatedLoop, keeping_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
 
-from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer, TrackedLease
+from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer
 from redis_lock_decorators.errors import LockLostError
 
 HOUR = 3600.0

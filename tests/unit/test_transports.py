@@ -16,7 +16,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 from support.batching import use_clock
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._flow.requests import persist
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import asyncio_pool, batch, borrowed
 from redis_lock_decorators._io.transport.asyncio_pool import SPARE, PoolTransport

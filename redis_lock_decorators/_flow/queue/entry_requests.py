@@ -10,17 +10,8 @@ from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
-from redis_lock_decorators._flow.requests import (
-    Refusal,
-    ask,
-    cancel,
-    enter,
-    is_torn,
-    persist,
-    refusal_of,
-    tidy,
-    tidying,
-)
+from redis_lock_decorators._flow.requests import Refusal, ask, cancel, enter, is_torn, refusal_of
+from redis_lock_decorators._flow.retries import persist, tidy, tidying
 from redis_lock_decorators._rules.keys import with_queue
 
 #: Seconds to try to remove an entry from a server that has just failed to answer.

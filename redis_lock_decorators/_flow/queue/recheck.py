@@ -16,9 +16,9 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,
     is_torn,
-    persist,
     refusal_of,
 )
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 

@@ -11,11 +11,8 @@ from redis_lock_decorators._flow.queue import entry_requests
 from redis_lock_decorators._flow.queue.claim_entry import Attempt, ClaimEntry
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._flow.requests import (
-    Refusal,
-    is_torn,
-    persist,
-)
+from redis_lock_decorators._flow.requests import Refusal, is_torn
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: The queue cannot be joined, as the slot of the lock is being moved.

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from redis_lock_decorators._flow.requests import OUTAGE
+from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout

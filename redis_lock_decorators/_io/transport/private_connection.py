@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from redis_lock_decorators._flow.requests import OUTAGE
+from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 

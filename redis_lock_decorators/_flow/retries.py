@@ -1,0 +1,122 @@
+"""Repeat requests whose outcome is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.requests import NeverSent, is_unknown
+from redis_lock_decorators._flow.timeouts import Until, extended, repeated
+from redis_lock_decorators._rules import delays
+
+T = TypeVar("T")
+#: Called with the error of an attempt and the time at which that began.
+Failed = Callable[[Exception, float], object]
+
+#: Seconds after which a server that does not answer is given up: longer than a failover takes.
+OUTAGE = 5.0
+#: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
+ROUND_TRIP = 1.0
+#: Seconds that a cleanup may be queued while the server answers others: many may give up together.
+TIDYING = 30.0
+
+
+async def persist(
+    port: Port,
+    attempt: Callable[[float], Awaitable[T]],
+    end: float,
+    failed: Failed | None = None,
+) -> T:
+    """Repeat ``attempt(until)`` while its outcome is unknown, until ``end`` or for an outage.
+
+    All requests are idempotent. ``failed`` is called with the error of every attempt.
+    """
+    started = port.now()
+    until = first_until(started, end)
+    try:
+        return await attempt(until)
+    except Exception as error:
+        if not is_to_repeat(port, error, started, failed):
+            raise
+        return await repeat(port, attempt, until, end, error, failed)
+
+
+def first_until(started: float, end: float) -> float:
+    """The time limit of a first attempt at ``started``; no attempt starts after ``end``."""
+    outage, least = started + OUTAGE, started + ROUND_TRIP
+    stop = end if end < outage else outage
+    until = stop if stop > least else least
+    if until >= end:
+        return until
+    both = float.__new__(Until, until)  # not by Until(...), for speed: every request does this
+    both.end, both.is_repeated = end, False
+    return both
+
+
+def is_to_repeat(
+    port: Port, error: Exception, started: float, failed: Failed | None = None
+) -> bool:
+    """Call ``failed`` with the error of an attempt; whether to ``repeat`` that."""
+    if failed is not None and port.is_outcome(error):
+        failed(error, started)
+    return is_unknown(port, error)
+
+
+async def tidy(port: Port, attempt: Callable[[float], Awaitable[T]], until: Until) -> T:
+    """Repeat ``attempt(until)``, a cleanup, while its outcome is unknown.
+
+    On a server that is silent or down, not past ``until`` (see ``tidying``): keys there expire.
+    """
+    started = port.now()
+    try:
+        return await attempt(until)
+    except Exception as error:
+        if not is_unknown(port, error):
+            raise
+        return await repeat(port, attempt, until, until.end, error, None, until - started)
+
+
+def tidying(port: Port, seconds: float) -> Until:
+    """The time limits of a cleanup, which takes so many seconds on a silent server."""
+    now = port.now()
+    return Until(now + seconds, now + TIDYING)
+
+
+async def repeat(
+    port: Port,
+    attempt: Callable[[float], Awaitable[T]],
+    until: float,
+    end: float,
+    error: Exception,
+    failed: Failed | None = None,
+    outage: float = OUTAGE,
+) -> T:
+    """Repeat an attempt whose ``error`` left its outcome unknown.
+
+    Gives up after ``outage`` seconds without a reply.
+    """
+    until = repeated(extended(until, end, error, outage))
+    stop = min(end, until)
+    for pause in delays.recovering(port.random):
+        now = port.now()
+        # The first repetition has no pause and is always tried: an idle connection may be stale.
+        if now >= until or (pause > 0 and now + pause >= stop):
+            break
+        await port.sleep(pause)
+        began = port.now()
+        try:
+            return await attempt(until)
+        except Exception as failure:
+            if not port.is_outcome(failure):
+                raise
+            if failed is not None:
+                failed(failure, began)
+            # Of several errors, raise one that leaves the outcome unknown, if there is one.
+            if port.was_sent(failure) or not port.was_sent(error):
+                error = failure
+            if not is_unknown(port, failure):
+                break
+    if isinstance(error, NeverSent) and port.now() < end:
+        return await persist(port, attempt, end, failed)  # no outage: others get replies
+    raise error
