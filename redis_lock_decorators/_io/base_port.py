@@ -56,5 +56,5 @@ class BasePort:
         state = self._client_state
         return bool(state.subscribers) and state.is_subscribed(self.client, key)
 
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
-        return self._client_state.cohort(key, ttl)
+    def cohort(self, key: bytes, expire_ms: int) -> Cohort:
+        return self._client_state.cohort(key, expire_ms)

@@ -136,14 +136,14 @@ class ClientState(Generic[T]):
         """What tells the node apart that a command goes to; None where there is but one."""
         return node_of(client, command) if self.slotted else None
 
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
+    def cohort(self, key: bytes, expire_ms: int) -> Cohort:
         """The waiters for a key with leases of one length."""
-        found = self.cohorts.get((key, ttl))
+        found = self.cohorts.get((key, expire_ms))
         if found is None:
             for other, cohort in self.cohorts.copy().items():
                 if len(self.cohorts) >= MOST_COHORTS and cohort.is_idle():
                     self.cohorts.pop(other, None)
-            found = self.cohorts.setdefault((key, ttl), Cohort())
+            found = self.cohorts.setdefault((key, expire_ms), Cohort())
         return found
 
     def is_untouched(self, client: Any) -> bool:

@@ -229,9 +229,9 @@ class QueuePort(BackgroundPort):
         self.process.waiters.append(QueueWaiter(self.process.lease_loop))
         return self.process.waiters[-1]
 
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
+    def cohort(self, key: bytes, expire_ms: int) -> Cohort:
         state: Any = self.process
-        return ClientState.cohort(state, key, ttl)
+        return ClientState.cohort(state, key, expire_ms)
 
     async def subscription(self, key: bytes) -> QueueSubscription:
         self.process.tries += 1

@@ -29,5 +29,5 @@ class QueuePort(Port, Protocol):
     def wakeup(self) -> Waiter:
         """A new object that wakes the calling thread or task."""
 
-    def cohort(self, key: bytes, ttl: int) -> Cohort:
-        """The cohort of a key, for leases of ``ttl`` milliseconds."""
+    def cohort(self, key: bytes, expire_ms: int) -> Cohort:
+        """The cohort of a key, for leases of ``expire_ms`` milliseconds."""
