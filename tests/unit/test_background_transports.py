@@ -1,21 +1,21 @@
-"""Blocking clients' connections on an event loop: none makes another wait, and none is wasted."""
+"""Blocking clients' connections on an event loop: none delays another, and none is wasted."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis.exceptions as client
+from support.manual_loop import ManualLoop, time_passes, until
 from support.peers import MOVES, Connection, Peers, name_of_move
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.transport import background_client
+from redis_lock_decorators._io.transport import background_client, private_connection
 from redis_lock_decorators._io.transport.background_client import (
     MAX_OPENINGS,
     ConnectionTransport,
@@ -26,38 +26,51 @@ PING = [("PING",)]
 
 
 def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """A test on the kind of event loop that the background thread has."""
+    """Run a test on an event loop whose clock it advances itself."""
 
     def run() -> None:
-        loop = asyncio.SelectorEventLoop()
-        try:
-            loop.run_until_complete(asyncio.wait_for(test(), 30))
-        finally:
-            loop.close()
+        loop = ManualLoop()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (background_client, private_connection):
+                patch.setattr(module, "monotonic", loop.time)
+            try:
+                loop.run_until_complete(test())
+            finally:
+                loop.close()
 
     run.__name__, run.__module__ = test.__name__, __name__
     return run
 
 
 def soon(seconds: float = 60) -> float:
-    return time.monotonic() + seconds
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def unanswered(transport: ConnectionTransport) -> Exception:
+    """Send a request whose time passes before its reply arrives; returns its error."""
+    request = asyncio.ensure_future(transport.send_batch(PING, soon(0.1)))
+    await asyncio.sleep(0)
+    await time_passes(0.2)
+    with pytest.raises(client.TimeoutError) as caught:
+        await request
+    return caught.value
 
 
 async def received(end: socket.socket, size: int = 65536) -> bytes:
-    """What comes at our end of a connection."""
+    """What arrives at the test's end of a connection."""
     end.setblocking(False)
     return await asyncio.get_running_loop().sock_recv(end, size)
 
 
 async def opened(pool: Peers, transport: ConnectionTransport) -> socket.socket:
-    """The other end of a carrier's connection, after one exchange."""
+    """The other end of a transport's connection, after one exchange."""
     pool.script = [b"+ready\r\n"]
     assert await transport.send_batch(PING, soon()) == [b"ready"]
     return pool.ends[-1]
 
 
 @on_a_loop
-async def test_half_a_reply_makes_no_other_wait() -> None:
+async def test_partial_reply_delays_no_other_connection() -> None:
     with Peers() as sick_pool, Peers() as well_pool:
         sick, well = ConnectionTransport(sick_pool), ConnectionTransport(well_pool)
         end, _ = await opened(sick_pool, sick), await opened(well_pool, well)
@@ -71,6 +84,7 @@ async def test_half_a_reply_makes_no_other_wait() -> None:
         well_pool.ends[0].sendall(b"+well\r\n")
 
         assert await other == [b"well"]
+        await time_passes(0.2)
         with pytest.raises(client.TimeoutError) as caught:
             await waiting
         assert client_errors.was_sent(caught.value)
@@ -78,7 +92,7 @@ async def test_half_a_reply_makes_no_other_wait() -> None:
 
 
 @on_a_loop
-async def test_a_reply_in_parts_is_put_together() -> None:
+async def test_reply_that_arrives_in_parts_is_complete() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         end = await opened(pool, transport)
@@ -94,13 +108,13 @@ async def test_a_reply_in_parts_is_put_together() -> None:
 
 
 @on_a_loop
-async def test_a_request_that_the_server_does_not_read_makes_no_other_wait() -> None:
+async def test_request_that_the_server_does_not_read_does_not_block_the_event_loop() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         end, size = await opened(pool, transport), 10_000_000
 
         waiting = asyncio.ensure_future(transport.send_batch([("ECHO", b"x" * size)], soon()))
-        await asyncio.sleep(0)  # it would not come back from here
+        await asyncio.sleep(0)  # a blocking send would not return
         read = 0
         while read < size:
             read += len(await received(end))
@@ -111,7 +125,7 @@ async def test_a_request_that_the_server_does_not_read_makes_no_other_wait() -> 
 
 
 @on_a_loop
-async def test_a_connection_that_is_late_for_one_request_serves_the_next() -> None:
+async def test_connection_that_opens_too_late_for_one_request_serves_the_next() -> None:
     may_open, openings = threading.Event(), []
 
     class Slow(Connection):
@@ -124,18 +138,17 @@ async def test_a_connection_that_is_late_for_one_request_serves_the_next() -> No
         pool.connection_class = lambda **parameters: Slow(pool, **parameters)  # type: ignore[method-assign]
         transport = ConnectionTransport(pool)
 
-        with pytest.raises(client.TimeoutError) as caught:
-            await transport.send_batch(PING, soon(0.02))
+        error = await unanswered(transport)
         may_open.set()
 
-        assert not client_errors.was_sent(caught.value)
+        assert not client_errors.was_sent(error)
         assert await transport.send_batch(PING, soon()) == [b"1"]
         assert len(openings) == 1
         transport.close()
 
 
 @on_a_loop
-async def test_a_late_connection_that_nobody_wants_any_more_is_closed() -> None:
+async def test_connection_that_opens_after_the_transport_was_closed_is_closed() -> None:
     may_open, closed = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -151,8 +164,7 @@ async def test_a_late_connection_that_nobody_wants_any_more_is_closed() -> None:
     with Peers() as pool:
         pool.connection_class = lambda **parameters: Slow(pool, **parameters)  # type: ignore[method-assign]
         transport = ConnectionTransport(pool)
-        with pytest.raises(client.TimeoutError):
-            await transport.send_batch(PING, soon(0.02))
+        await unanswered(transport)
 
         transport.close()
         may_open.set()
@@ -161,7 +173,7 @@ async def test_a_late_connection_that_nobody_wants_any_more_is_closed() -> None:
 
 
 @on_a_loop
-async def test_after_a_failed_opening_another_is_tried() -> None:
+async def test_failed_opening_is_followed_by_another() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         pool.error = client.ConnectionError("refused")
@@ -176,7 +188,7 @@ async def test_after_a_failed_opening_another_is_tried() -> None:
 
 
 @on_a_loop
-async def test_a_hook_that_stops_an_iteration_is_a_failed_opening() -> None:
+async def test_stop_iteration_from_a_hook_is_a_failed_opening() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         pool.error = StopIteration("no token left")
@@ -192,45 +204,42 @@ async def test_a_hook_that_stops_an_iteration_is_a_failed_opening() -> None:
 
 
 @on_a_loop
-async def test_openings_that_hang_for_ever_do_not_keep_others_from_being_tried() -> None:
-    clock, hang = [0.0], threading.Event()
+async def test_openings_that_hang_do_not_prevent_others() -> None:
+    hang = threading.Event()
 
     class Hanging(Connection):
         def connect(self) -> None:
             hang.wait(30)
             raise client.ConnectionError("too late")
 
-    with Peers() as pool, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(background_client, "monotonic", lambda: clock[0])
+    with Peers() as pool:
         usual = pool.connection_class
         pool.connection_class = lambda **parameters: Hanging(pool, **parameters)  # type: ignore[method-assign]
         transport = ConnectionTransport(pool)
         for _ in range(MAX_OPENINGS):
-            with pytest.raises(client.TimeoutError):
-                await transport.send_batch(PING, clock[0] + 0.01)
-            clock[0] += background_client.OVERDUE
+            await unanswered(transport)
+            await time_passes(background_client.OVERDUE)
 
         pool.connection_class = usual  # type: ignore[method-assign]
-        clock[0] += background_client.FORGOTTEN
+        await time_passes(background_client.FORGOTTEN)
 
-        pool.script = [b"+ready\r\n"]
-        assert await transport.send_batch(PING, clock[0] + 5) == [b"ready"]
+        await opened(pool, transport)
         transport.close()
         hang.set()
 
 
 @on_a_loop
-async def test_a_late_reply_is_nobodys_and_the_connection_serves_on() -> None:
+async def test_late_reply_is_discarded_and_its_connection_serves_the_next_request() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         end = await opened(pool, transport)
-        with pytest.raises(client.TimeoutError):
-            await transport.send_batch(PING, soon(0.02))
+        await unanswered(transport)
         await received(end)
         pool.error = client.ConnectionError("the way there is too long")
 
         waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
+        await until(lambda: not transport._openings)
         end.sendall(b"+late\r\n")
         await received(end)
         end.sendall(b"+2\r\n")
@@ -240,12 +249,11 @@ async def test_a_late_reply_is_nobodys_and_the_connection_serves_on() -> None:
 
 
 @on_a_loop
-async def test_a_silent_connection_is_left_for_another() -> None:
+async def test_silent_connection_is_replaced() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         await opened(pool, transport)
-        with pytest.raises(client.TimeoutError):
-            await transport.send_batch(PING, soon(0.02))
+        await unanswered(transport)
 
         assert await opened(pool, transport) is pool.ends[1]
         assert await received(pool.ends[0]) != b""
@@ -254,13 +262,13 @@ async def test_a_silent_connection_is_left_for_another() -> None:
 
 
 @on_a_loop
-async def test_requests_leave_though_others_are_under_way() -> None:
+async def test_requests_are_sent_while_others_are_under_way() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         end = await opened(pool, transport)
         first = asyncio.ensure_future(transport.send_batch([("GET", "a")], soon()))
         second = asyncio.ensure_future(transport.send_batch([("GET", "b")], soon()))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
         assert (await received(end)).count(b"GET") == 2
         end.sendall(b"+a\r\n+b\r\n")
@@ -268,8 +276,8 @@ async def test_requests_leave_though_others_are_under_way() -> None:
         transport.close()
 
 
-@pytest.mark.parametrize("said", [b"-READONLY no\r\n", b"-LOADING wait\r\n", b"-MASTERDOWN x\r\n"])
-def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(said: bytes) -> None:
+@pytest.mark.parametrize("reply", [b"-READONLY no\r\n", b"-LOADING wait\r\n", b"-MASTERDOWN x\r\n"])
+def test_connection_to_a_server_that_is_no_longer_the_master_is_replaced(reply: bytes) -> None:
     @on_a_loop
     async def test() -> None:
         with Peers() as pool:
@@ -277,7 +285,7 @@ def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(sai
             end = await opened(pool, transport)
             waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
             await received(end)
-            end.sendall(said)
+            end.sendall(reply)
             [error] = await waiting
             assert client_errors.is_unknown(error)
 
@@ -288,18 +296,18 @@ def test_a_server_that_is_not_the_one_to_ask_is_asked_over_no_old_connection(sai
 
 
 @on_a_loop
-async def test_a_connection_that_the_server_closed_is_not_written_to() -> None:
+async def test_connection_that_the_server_closed_is_replaced() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         (await opened(pool, transport)).shutdown(socket.SHUT_RDWR)
-        await asyncio.sleep(0.01)
+        await until(lambda: transport._usable() is None)
 
         assert await opened(pool, transport) is pool.ends[1]
         transport.close()
 
 
 @on_a_loop
-async def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> None:
+async def test_sentinel_pool_with_a_new_master_is_followed() -> None:
     with Peers(host="old") as pool:
         transport = ConnectionTransport(pool)
         pool.master_address = ("old", 6379)  # type: ignore[attr-defined]
@@ -313,7 +321,7 @@ async def test_when_a_sentinel_pool_learns_of_a_new_master_the_old_is_left() -> 
 
 
 @pytest.mark.parametrize("change", MOVES, ids=name_of_move)
-def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], object]) -> None:
+def test_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], object]) -> None:
     @on_a_loop
     async def test() -> None:
         with Peers(host="old") as pool:
@@ -333,7 +341,7 @@ def test_a_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], objec
 
 
 @on_a_loop
-async def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_followed() -> None:
+async def test_pool_that_leads_elsewhere_while_a_connection_opens_is_followed() -> None:
     with Peers() as pool:
         transport, usual = ConnectionTransport(pool), pool.opened
 
@@ -345,8 +353,7 @@ async def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_follo
 
         pool.opened = moving  # type: ignore[method-assign]
         waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
-        while len(pool.ends) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(pool.ends) == 2)
         pool.ends[1].sendall(b"+new\r\n")
 
         assert await waiting == [b"new"]
@@ -354,10 +361,10 @@ async def test_a_pool_that_leads_elsewhere_while_a_connection_is_opened_is_follo
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("reply", "error"),
     [(b"HTTP/1.1 400\r\n", client.InvalidResponse), (b"", client.ConnectionError)],
 )
-def test_what_is_no_reply_leaves_the_outcome_unknown(said: bytes, error: type[Exception]) -> None:
+def test_invalid_reply_leaves_the_outcome_unknown(reply: bytes, error: type[Exception]) -> None:
     @on_a_loop
     async def test() -> None:
         with Peers() as pool:
@@ -365,7 +372,7 @@ def test_what_is_no_reply_leaves_the_outcome_unknown(said: bytes, error: type[Ex
             end = await opened(pool, transport)
             waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
             await received(end)
-            end.sendall(said)
+            end.sendall(reply)
             end.shutdown(socket.SHUT_RDWR)
 
             with pytest.raises(error) as caught:
@@ -379,7 +386,7 @@ def test_what_is_no_reply_leaves_the_outcome_unknown(said: bytes, error: type[Ex
 
 
 @on_a_loop
-async def test_who_waits_for_a_reply_is_told_that_the_connection_is_closed() -> None:
+async def test_closing_the_transport_fails_requests_under_way() -> None:
     with Peers() as pool:
         transport = ConnectionTransport(pool)
         end = await opened(pool, transport)
@@ -392,64 +399,64 @@ async def test_who_waits_for_a_reply_is_told_that_the_connection_is_closed() -> 
             await waiting
 
 
-# Lines
+# Subscriptions
 
 
-def line_of(pool: Peers) -> ThreadSubscription:
+def subscription_of(pool: Peers) -> ThreadSubscription:
     connection: Any = pool.connection_class(socket_timeout=5)
     connection.connect()
     return ThreadSubscription(connection)
 
 
 @on_a_loop
-async def test_a_line_ends_once_the_pool_leads_elsewhere() -> None:
+async def test_subscription_ends_when_the_pool_leads_elsewhere() -> None:
     with Peers() as pool:
-        client, there = SimpleNamespace(connection_pool=pool), []
+        client, replies = SimpleNamespace(connection_pool=pool), []
         follows_pool = pool_check(client)
         connection: Any = pool.connection_class(socket_timeout=5)
         connection.connect()
-        line = ThreadSubscription(connection, follows_pool)
-        hearing = asyncio.ensure_future(line.receive(there.append))
-        await line.send("PING")
-        assert not hearing.done()
+        subscription = ThreadSubscription(connection, follows_pool)
+        receiving = asyncio.ensure_future(subscription.receive(replies.append))
+        await subscription.send("PING")
+        assert not receiving.done()
 
         pool.disconnect()
-        await line.send("PING")
+        await subscription.send("PING")
 
-        await hearing
+        await receiving
         assert await received(pool.ends[0]) == b"*1\r\n$4\r\nPING\r\n"
 
 
 @on_a_loop
-async def test_half_a_message_makes_no_other_wait() -> None:
+async def test_partial_message_delays_no_command() -> None:
     with Peers() as pool:
-        line, heard = line_of(pool), asyncio.Queue[list[Any]]()
-        hearing = asyncio.ensure_future(line.receive(heard.put_nowait))
+        subscription, messages = subscription_of(pool), asyncio.Queue[list[Any]]()
+        receiving = asyncio.ensure_future(subscription.receive(messages.put_nowait))
         await asyncio.sleep(0)
 
         pool.ends[0].sendall(b"*1\r\n$5\r\nfirst\r\n*1\r\n$6\r\nsec")
-        assert await heard.get() == [b"first"]
-        await line.send("PING")
+        assert await messages.get() == [b"first"]
+        await subscription.send("PING")
         assert await received(pool.ends[0]) == b"*1\r\n$4\r\nPING\r\n"
         pool.ends[0].sendall(b"ond\r\n")
 
-        assert await heard.get() == [b"second"]
-        await line.close()
-        await hearing
+        assert await messages.get() == [b"second"]
+        await subscription.close()
+        await receiving
 
 
-@pytest.mark.parametrize("said", [b"", b"-NOPERM no\r\n", b"what?\r\n"], ids=repr)
-def test_a_line_that_breaks_says_why(said: bytes) -> None:
+@pytest.mark.parametrize("reply", [b"", b"-NOPERM no\r\n", b"what?\r\n"], ids=repr)
+def test_broken_subscription_reports_the_cause(reply: bytes) -> None:
     @on_a_loop
     async def test() -> None:
         with Peers() as pool:
-            line = line_of(pool)
-            pool.ends[0].sendall(said)
+            subscription = subscription_of(pool)
+            pool.ends[0].sendall(reply)
             pool.ends[0].shutdown(socket.SHUT_RDWR)
 
             with pytest.raises(client.RedisError):
-                await line.receive(lambda message: None)
+                await subscription.receive(lambda message: None)
 
-            await line.close()
+            await subscription.close()
 
     test()
