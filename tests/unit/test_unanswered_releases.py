@@ -1,0 +1,298 @@
+"""Releases without a reply: repeated, and not mistaken for a loss."""
+
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import NoPermissionError
+from support.faults import (
+    Request,
+    delivered,
+    mismatched,
+    raising,
+    refused,
+    reply_lost,
+    request_lost,
+    resent,
+    unsent,
+)
+from support.releases import FIRST, KEY, SECOND, cluster_port, every_method, new_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators._rules.keys import with_notes
+from redis_lock_decorators._rules.options import ReleaseMethod
+from redis_lock_decorators.errors import LockLostError
+
+# Requests that were sent
+
+
+@every_method
+@pytest.mark.parametrize("fate", [reply_lost, request_lost])
+def test_release_is_repeated_after_a_lost_message(method: ReleaseMethod, fate: Any) -> None:
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+@every_method
+def test_deletion_that_the_client_repeated_is_no_loss(method: ReleaseMethod) -> None:
+    port = new_port(may_resend=True)
+    claim = taken(port, "a")
+    port.faults = [resent] if method != "transaction" else [None, reply_lost]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@every_method
+@pytest.mark.parametrize("may_resend", [False, True])
+@pytest.mark.parametrize("is_run", [False, True])
+def test_lock_of_another_client_after_a_release_without_a_reply_may_be_a_loss(
+    method: ReleaseMethod, may_resend: bool, is_run: bool
+) -> None:
+    def no_reply_and_lock_taken(request: Request) -> Any:
+        if is_run:
+            request.execute()
+        port.server.put(KEY, "another", 60)
+        return request_lost(request)
+
+    port = new_port(may_resend=may_resend)
+    claim = taken(port, "a")
+    fate = no_reply_and_lock_taken
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    is_known = (
+        may_resend and is_run and method != "transaction"
+    )  # by script, which recorded the release
+    if is_known:
+        run(release(port, claim, method))
+    else:
+        with pytest.raises(LockLostError, match="whether it was released before is not known"):
+            run(release(port, claim, method))
+
+    assert port.server.value(KEY) == "another"
+    assert claim.is_lost(port.now()) is not is_known
+
+
+# Requests that were not sent
+
+
+@every_method
+@pytest.mark.parametrize("fate", [refused, unsent])
+@pytest.mark.parametrize("holder", [None, "another"])
+def test_request_that_was_not_sent_does_not_explain_a_missing_key(
+    method: ReleaseMethod, fate: Any, holder: str | None
+) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    if holder is None:
+        port.server.drop(KEY)
+    else:
+        port.server.put(KEY, holder, 60)
+    port.faults = [fate, fate]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, method))
+
+    assert claim.is_lost(port.now())
+    assert port.server.value(KEY) == holder
+
+
+@every_method
+def test_only_requests_that_were_sent_explain_a_missing_key(method: ReleaseMethod) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = refused
+    for _ in range(2):
+        with pytest.raises(Disconnected, match="refused"):
+            run(release(port, claim, method))
+    port.usual = delivered
+    port.server.drop(KEY)
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+
+@every_method
+def test_one_request_that_was_sent_explains_a_missing_key_whatever_follows(
+    method: ReleaseMethod,
+) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    fates: list[Any] = [reply_lost, refused, refused]
+    port.faults = fates if method != "transaction" else [None, *fates]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
+def test_unknown_outcome_is_raised_rather_than_a_refused_connection() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.faults, port.usual = [request_lost], refused
+
+    with pytest.raises(Disconnected, match="the request was lost"):
+        run(release(port, claim, "script"))
+
+
+def test_refused_release_does_not_explain_a_missing_key() -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.usual = raising(NoPermissionError("this user has no permissions"))
+    with pytest.raises(NoPermissionError):
+        run(release(port, claim, "script"))
+    port.usual = delivered
+    port.server.drop(KEY)
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
+def test_server_without_the_script_did_not_run_the_release_before() -> None:
+    def restarted(request: Request) -> Any:
+        port.server.flush()
+        port.server.loaded.clear()
+        return request_lost(request)
+
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [restarted]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
+# Clients that repeat requests on their own
+
+
+@every_method
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_client_that_repeats_requests_reports_a_key_that_others_deleted(
+    method: ReleaseMethod, names: list[str], is_taken: bool
+) -> None:
+    port = new_port(may_resend=True)
+    claim = taken(port, *names)
+    port.server.drop(KEY)
+    if is_taken:
+        other = SimulatedPort(port.server)
+        run(release(other, taken(other, "a"), "script"))
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+
+def test_client_that_repeats_requests_checks_each_slot_on_its_own() -> None:
+    port = cluster_port()
+    port.may_resend = True
+    port.usual = resent
+    claim = taken(port, "a", "b")
+
+    run(release(port, claim, "script"))
+
+    port.usual = delivered
+    claim = taken(port, "a", "b")
+    port.server.drop(SECOND)
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2])
+def test_repeated_release_after_min_hold_is_no_loss(seconds: float) -> None:
+    def again_when_it_is_over(request: Request) -> Any:
+        request.execute()
+        port.clock.advance(2 * seconds)
+        return delivered(request)
+
+    port = new_port(may_resend=True)
+    claim = taken(port, "a")
+    claim.held_until = port.now() + seconds
+    port.faults = [again_when_it_is_over]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
+
+
+def test_record_of_a_release_expires_and_is_made_only_for_clients_that_repeat() -> None:
+    port, plain = new_port(may_resend=True), new_port()
+    for one in (port, plain):
+        run(release(one, taken(one, "a"), "script"))
+
+    *_, released = with_notes((KEY,))
+    assert 0 < port.server.left(released) <= 30
+    assert plain.server.left(released) == 0
+
+
+@every_method
+def test_reply_to_another_command_is_no_sign_of_a_loss(method: ReleaseMethod) -> None:
+    port = new_port(may_resend=True)
+    claim = taken(port, "a")
+    port.faults = [mismatched(b"OK")]
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("method", ["transaction", "native"])
+def test_missing_key_is_not_reported_as_lost_if_scripts_are_forbidden(method: Any) -> None:
+    def without_scripts(request: Request) -> Any:
+        if request.command[0].startswith("EVAL"):
+            return raising(NoPermissionError("this user has no permissions"))(request)
+        return delivered(request)
+
+    port = new_port(may_resend=True)
+    claim = taken(port, "a")
+    port.server.drop(KEY)
+    port.usual = without_scripts
+
+    run(release(port, claim, method))
+
+    assert not claim.is_lost(port.now())
+
+
+# Several keys
+
+
+def test_released_part_is_not_sent_again_when_another_part_is_repeated() -> None:
+    port = cluster_port()
+    claim = taken(port, "a", "b")
+    port.faults = [None, refused]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
+    assert port.verbs == ["release"] * 3
+
+
+@pytest.mark.parametrize("method", ["script", "native"])
+@pytest.mark.parametrize("lost", [FIRST, SECOND])
+def test_part_for_which_no_request_was_lost_is_reported_as_lost(
+    method: ReleaseMethod, lost: bytes
+) -> None:
+    def cut_off_from_the_other(request: Request) -> Any:
+        if lost in request.command[:5] or request.command[0] == "EXISTS":
+            return delivered(request)
+        port.usual = delivered
+        return reply_lost(request)
+
+    port = SimulatedPort(SimulatedServer(Clock(), cluster=True, natives=["DELIFEQ"]))
+    claim = taken(port, "a", "b")
+    port.server.drop(lost)
+    port.usual = cut_off_from_the_other
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+    assert port.server.value(FIRST) is port.server.value(SECOND) is None
