@@ -1,4 +1,4 @@
-"""The bare recipe: SET NX PX, compare and delete. No state but the identifier."""
+"""The plain recipe: SET NX PX, compare and delete. No state but the identifier."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
-#: Said to the script that takes a lock: others may use the identifier too.
+#: Argument of the script ``acquire``: other clients may use the identifier too.
 SHARED = 2
 
 
 async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> bool:
-    """Take the one key of the claim within ``wait`` seconds."""
+    """Acquire the one key of the claim within ``wait`` seconds."""
     began = port.now()
     stop = began + wait
     attempt = partial(_attempt, port, claim)
     try:
-        taken = await persist(port, attempt, stop)
+        acquired = await persist(port, attempt, stop)
         pauses = delays.waiting(delta, port.random)
-        while not taken and (left := stop - port.now()) > 0:
+        while not acquired and (left := stop - port.now()) > 0:
             await port.sleep(min(next(pauses), left))
-            taken = await persist(port, attempt, stop)
-        if not taken:
+            acquired = await persist(port, attempt, stop)
+        if not acquired:
             await _undo(port, claim)
-        return taken
+        return acquired
     except BaseException as error:
         error_notes.note(port, claim, error, "acquired", began)
         await _undo(port, claim, error)
@@ -52,14 +52,14 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
 
 
 async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -> bool:
-    """Delete the key if it is ours; False if it holds somebody else's identifier."""
-    way = method or ("transaction" if port.transacts else "script")
+    """Delete the key if it is ours; False if it holds another identifier."""
+    method = method or ("transaction" if port.transacts else "script")
 
     def failed(error: Exception, sent: float) -> None:
-        if may_have_run(port, error):  # if it was, nobody has told those who wait for the lock
+        if may_have_run(port, error):  # then no message was sent to waiters
             claim.maybe_released = claim.keys
 
-    work = partial(release_keys, port, claim, way)
+    work = partial(release_keys, port, claim, method)
     with error_notes.noted(port, claim, "released"):
         refusal = await persist(port, work, port.now() + OUTAGE, failed)
     if refusal is not None and refusal.why:
@@ -68,7 +68,7 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
 
 
 async def extend_lock(port: Port, claim: Claim) -> bool:
-    """Let the key live for the claim's lease from now; False if it is not ours."""
+    """Extend the key to the claim's lease from now; False if it is not ours."""
     attempt = partial(_extend, port, claim)
     with error_notes.noted(port, claim, "extended"):
         return await persist(port, attempt, port.now() + OUTAGE) is None
@@ -76,16 +76,16 @@ async def extend_lock(port: Port, claim: Claim) -> bool:
 
 async def _attempt(port: Port, claim: Claim, until: float) -> bool:
     sent = port.now()
-    taken = await _take(port, claim, until)
-    if taken:
+    acquired = await _acquire(port, claim, until)
+    if acquired:
         claim.mark_held(sent)
-    return taken and port.now() < claim.deadline
+    return acquired and port.now() < claim.deadline
 
 
-async def _take(port: Port, claim: Claim, until: float) -> bool:
+async def _acquire(port: Port, claim: Claim, until: float) -> bool:
     if not port.may_resend:
         return await _set(port, claim, until)
-    # Over others' connections any "OK" may come, and that of another command is no yes.
+    # This client's connections are not ours: the "OK" of another command may arrive for a SET.
     try:
         how = () if claim.unique else (SHARED,)
         request = ask(port, "acquire", claim, claim.keys, claim.expire_ms, *how, until=until)
@@ -95,7 +95,7 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
             raise
     (key,) = claim.keys
     if not port.transacts:
-        await _refuse_lasting(port, claim, key, until)
+        await _refuse_unreleasable(port, claim, key, until)
     done = await _set(port, claim, until)
     if done and text(await port.send("GET", key, until=until)) != claim.identifier:
         await port.drop_idle_connections()
@@ -103,18 +103,18 @@ async def _take(port: Port, claim: Claim, until: float) -> bool:
     return done
 
 
-async def _refuse_lasting(port: Port, claim: Claim, key: bytes, until: float) -> None:
-    """Refuse to take what could not be let go: without scripts and WATCH one command is left."""
+async def _refuse_unreleasable(port: Port, claim: Claim, key: bytes, until: float) -> None:
+    """Refuse a lock that could not be released: by no script, WATCH or native command."""
     for command, condition in NATIVE.items():
         try:
-            await port.send(command, key, *condition, new_identifier(), until=until)  # nobody's
+            await port.send(command, key, *condition, new_identifier(), until=until)  # unused
             return
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
     raise ConfigurationError(
-        f"lock {shown(claim.lock_name)} could be taken, but not let go: on a cluster that needs "
-        f"the right to run scripts (EVALSHA, EVAL), or {' or '.join(NATIVE)}",
+        f"lock {shown(claim.lock_name)} could be acquired, but not released: on a cluster that "
+        f"needs the right to run scripts (EVALSHA, EVAL), or {' or '.join(NATIVE)}",
         claim.lock_name,
     )
 
@@ -123,14 +123,14 @@ async def _set(port: Port, claim: Claim, until: float) -> bool:
     (key,) = claim.keys
     done = await port.send("SET", key, claim.identifier, "NX", "PX", claim.expire_ms, until=until)
     if not done and claim.unique:
-        # A client that lost the reply sends SET again, and is then refused by its own key.
+        # If the reply of a first SET was lost, the client's second one finds its own key.
         found = text(await get(port, key, claim.lock_name, until))
         done = found == claim.identifier and await _extend(port, claim, until) is None
     return bool(done)
 
 
 async def _undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
-    """Let go what may be held, unless another may hold it by the same identifier."""
+    """Release what may be held, unless another client may hold it by the same identifier."""
     granted = claim.deadline > -math.inf
     if granted or (claim.unique and cause is not None):
         await undo(port, claim, cause)

@@ -1,19 +1,15 @@
-"""What redis-py's ``Lock`` does beyond a lease: no end, a token of one's own, an end that moves."""
+"""What redis-py's ``Lock`` needs in addition to a lease: no expiry, and tokens of the caller."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, NoReturn
 
-from redis_lock_decorators._flow import acquire as lease
-from redis_lock_decorators._flow import losses
+from redis_lock_decorators._flow import acquire as acquisition
 from redis_lock_decorators._flow import release as releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
-from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.requests import (
@@ -21,27 +17,25 @@ from redis_lock_decorators._flow.requests import (
     Refusal,
     ask,
     is_torn,
-    may_have_run,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
-from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shortened, shown
 
-#: The lease, in seconds, of a lock without an end until its holder knows that it holds it.
+#: The lease, in seconds, of a lock without expiry until its holder knows that it holds it.
 PROVISIONAL = 10.0
 
 
 class AcquireRequest(NamedTuple):
-    """What one ``acquire`` asks for.
+    """The arguments of one ``acquire``.
 
     Attributes:
-        claim: the claim, which is taken by an identifier of its own.
+        claim: the claim, which has a random identifier.
         wait: seconds to wait; 0 tries once.
         sleep: seconds between two tries, on average.
-        token: the identifier that the lock is to be known by; None for the claim's own.
-        endless: the lock has no end once it is held.
+        token: the final identifier of the lock; None for the claim's own.
+        endless: the lock has no expiry once it is held.
     """
 
     claim: Claim
@@ -52,10 +46,11 @@ class AcquireRequest(NamedTuple):
 
 
 async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
-    """Take the lock; False if it was not free in time.
+    """Acquire the lock; False if it was not free in time.
 
-    It is taken by a random identifier and for a limited time, so that a request sent twice, lost or
-    late does no harm. What the user wants it to be comes after, when it is known to be held.
+    It is acquired with a random identifier and an expiry, so that a request that is sent twice,
+    lost or late does no harm. Only when it is known to be held, it gets the final identifier and
+    expiry.
     """
     claim = request.claim
     stop = port.now() + request.wait
@@ -63,9 +58,9 @@ async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
     while True:
         claim.clock = None if is_settled else Clock()
         left = max(0.0, stop - port.now())
-        if await lease.acquire(port, claim, left, request.sleep, "queue") is not None:
+        if await acquisition.acquire(port, claim, left, request.sleep, "queue") is not None:
             return False
-        # Here a lock may be waited for by who holds it: its end may come.
+        # With redis-py's ``Lock`` a holder may wait for its own lock, until that expires.
         if port.held.get(claim.keys[0]) is claim:
             del port.held[claim.keys[0]]
         if is_settled or await _settle(port, request):
@@ -75,68 +70,20 @@ async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
 
 
 async def release(port: Port, claim: Claim) -> None:
-    """Let a held lock go; it can be called again where the outcome is not known.
+    """Release a held lock; can be called again while the outcome is unknown.
 
     Raises:
-        LockLostError: it is another's by now, or nobody's.
+        LockLostError: another client holds it by now, or none.
         LockNotOwnedError: it belongs to the process that this one was forked from.
     """
     if claim.deadline == -math.inf:
-        claim.deadline = math.inf  # of a token from elsewhere: its end is not known here
+        claim.deadline = math.inf  # the token was set by the caller: its expiry is not known here
     try:
         await releases.release(port, claim, "script")
     except BaseException as error:
         if not port.is_outcome(error):
             claim.reopen()
         raise
-
-
-async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> None:
-    """Let a held lock last ``change(seconds it has left)`` seconds from now, once.
-
-    Raises:
-        LockLostError: it is another's by now, or nobody's.
-        LockNotOwnedError: it belongs to the process that this one was forked from.
-        LockError: it has no end.
-    """
-    losses.refuse_fork(claim)
-    losses.refuse_over(claim)
-    stop = port.now() + OUTAGE
-    while (sent := port.now()) < stop:
-        seen = await persist(port, partial(_left, port, claim), stop)
-        if seen.free_in is None:
-            raise _lost(port, claim, seen)
-        if seen.free_in == math.inf:
-            raise LockError(f"lock {shown(claim.lock_name)} has no end to move", claim.lock_name)
-        if await _move(port, claim, _Move(claim, seen, change(seen.free_in), sent, stop)):
-            return
-    raise LockError(f"others keep moving the end of lock {shown(claim.lock_name)}", claim.lock_name)
-
-
-class _Move:
-    """One move of a lock's end. Times of the server are Unix milliseconds.
-
-    Attributes:
-        sent: when the look left that found the end, in monotonic seconds.
-        wanted: how many seconds the lock is to have from then on.
-        stop: until when to try, in monotonic seconds.
-        shortens: the wanted end is nearer than the one that was found.
-        ends: the end as it was found, the wanted end, and when it is too late to move it.
-    """
-
-    __slots__ = ("ends", "sent", "shortens", "stop", "wanted")
-
-    def __init__(
-        self, claim: Claim, seen: Refusal, wanted: float, sent: float, stop: float
-    ) -> None:
-        self.sent, self.wanted, self.stop = sent, wanted, stop
-        found = int(seen.holder or 0)
-        now = found - round(1000 * (seen.free_in or 0))
-        end = now + durations.milliseconds(wanted)
-        while end in claim.late_ends:  # from there a late request would take it elsewhere
-            end += 1
-        self.shortens = end < found
-        self.ends = (found, end, now + durations.milliseconds(stop - sent))
 
 
 async def is_owned(port: Port, claim: Claim | None) -> bool:
@@ -147,27 +94,27 @@ async def is_owned(port: Port, claim: Claim | None) -> bool:
 
 
 async def is_locked(port: Port, key: bytes) -> bool:
-    """Whether Redis says that anybody holds the lock."""
+    """Whether Redis says that any client holds the lock."""
     return (await holders(port, (key,))) != [None]
 
 
 async def refuse_unheld(port: Port, lock_name: str, key: bytes) -> NoReturn:
-    """Raise the error for a lock that the caller never acquired, or has let go.
+    """Raise the error for a lock that the caller never acquired, or has released.
 
     Raises:
-        LockNotOwnedError: another holds it.
-        LockError: nobody does.
+        LockNotOwnedError: another client holds it.
+        LockError: no client holds it.
     """
     (holder,) = await holders(port, (key,))
     if holder is None:
         raise LockError(f"lock {shown(lock_name)} is not locked", lock_name)
-    who = shortened(holder) or "another"
-    why = f"{who} holds it, acquired elsewhere (thread_local=False shares a token)"
+    other = shortened(holder) or "another client"
+    why = f"{other} holds it, acquired elsewhere (thread_local=False shares a token)"
     raise LockNotOwnedError(lock_name, holder=holder, why=why)
 
 
 async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
-    """Give a lock that is held its last form; False if it was lost before."""
+    """Set the final identifier and expiry of a held lock; False if it was lost before."""
     claim = request.claim
     name = request.token or claim.identifier
 
@@ -176,12 +123,12 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     async def attempt(until: float) -> Refusal | None:
         nonlocal latest
         details = (name, int(request.endless))
-        refusal = await _give_form(port, claim, *details, latest, until=until)
+        refusal = await _send_settle(port, claim, *details, latest, until=until)
         if refusal is None or refusal.free_in is None:
             return refusal
-        # It is ours, but ends later than could be known here. Nobody else is told this end.
+        # It is ours, but its end in Redis is later than could be known. Only this claim learns it.
         latest = round(1000 * refusal.free_in)
-        return await _give_form(port, claim, *details, latest, until=until)
+        return await _send_settle(port, claim, *details, latest, until=until)
 
     try:
         refusal = await persist(port, attempt, claim.deadline)
@@ -196,12 +143,14 @@ async def _settle(port: QueuePort, request: AcquireRequest) -> bool:
     return True
 
 
-async def _give_form(port: Port, claim: Claim, *details: int | str, until: float) -> Refusal | None:
+async def _send_settle(
+    port: Port, claim: Claim, *details: int | str, until: float
+) -> Refusal | None:
     if claim.has_queued:
         try:
             return await ask(port, "settle", claim, with_queue(claim.keys), *details, until=until)
         except Exception as error:
-            if not is_torn(port, error):  # while its slot is moving nobody is handed it
+            if not is_torn(port, error):  # while its slot is moving it is not granted to a waiter
                 raise
     return await ask(port, "settle", claim, claim.keys, *details, until=until)
 
@@ -209,70 +158,18 @@ async def _give_form(port: Port, claim: Claim, *details: int | str, until: float
 async def _unsettle(
     port: Port, request: AcquireRequest, cause: BaseException | None = None
 ) -> None:
-    """Let go what is held by either identifier."""
+    """Release what is held by the first or the final identifier."""
     claim = request.claim
     names = [claim.identifier]
-    # Others may use the token too: by it only while the lock must be this claim's.
+    # Other clients may use the token too, so only while the lock must be this claim's.
     if request.token is not None and (request.endless or port.now() < claim.deadline):
         names.append(request.token)
     exhausted: BaseException | None = None
-    for claim.identifier in names:  # the last is what another thread undoes if there is no room
+    for claim.identifier in names:  # another thread releases the last one if this stack is full
         try:
-            await lease.undo(port, claim, cause)
+            await acquisition.undo(port, claim, cause)
         except EXHAUSTED as error:
             exhausted = error
     if exhausted is not None:
         raise exhausted
     claim.maybe_released = ()
-
-
-async def _left(port: Port, claim: Claim, until: float) -> Refusal:
-    """The lock's end in place of the holder, and the seconds left; None if it is not ours."""
-    found = await ask(port, "time_left", claim, claim.keys, until=until)
-    return found or Refusal(None)
-
-
-async def _move(port: Port, claim: Claim, move: _Move) -> bool:
-    """Move the end from where it was seen; False if another request has moved it since."""
-    is_sent = port.may_resend
-    nearer = _shorten(port, claim, move) if move.shortens else None
-
-    async def attempt(until: float) -> Refusal | None:
-        return await ask(port, "adjust", claim, claim.keys, *move.ends, until=until)
-
-    def failed(error: Exception, sent: float) -> None:
-        nonlocal is_sent
-        if may_have_run(port, error):
-            is_sent = True
-            claim.late_ends += move.ends[:1]
-
-    refusal = await persist(port, attempt, move.stop, failed)
-    if refusal is not None and refusal.free_in is None:
-        raise _lost(port, claim, refusal)
-    # It may be there already: by an earlier copy of this request, or by another's that wanted that.
-    if refusal is not None and (refusal.free_in != 0 or not is_sent):
-        if nearer is not None and is_sent:
-            claim.maybe_shortened(nearer, port.now())  # by a copy; then another moved the end
-        elif nearer is not None:
-            claim.cancel_shortening(nearer)
-        return False
-    losses.refuse_over(claim)
-    if nearer is not None:
-        claim.confirm_shortened(nearer, port.now())
-    else:
-        claim.add_end(move.sent, move.wanted)
-    return True
-
-
-def _shorten(port: Port, claim: Claim, move: _Move) -> Shortening:
-    """Believe in the nearer end from now on."""
-    # Until no copy can be run any more: a renewal may find the old end far enough meanwhile.
-    long = move.stop - move.sent
-    by = port.now() + long + lease_times.drift_margin(long)
-    return claim.shorten(by, move.sent, move.wanted)
-
-
-def _lost(port: Port, claim: Claim, refusal: Refusal) -> LockNotOwnedError:
-    """The error for a lock that Redis says is not ours, if it was not let go meanwhile."""
-    losses.refuse_over(claim)
-    return losses.lost(port, claim, refusal)

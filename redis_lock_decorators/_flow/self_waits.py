@@ -1,4 +1,4 @@
-"""Refusing to wait for a lock that this same thread or task has, and could not let go meanwhile."""
+"""Refuse to wait for a lock that only this same thread or task could release."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from redis_lock_decorators.errors import LockError
 
 
 def refuse_own_block(port: Port, claim: Claim) -> None:
-    """Refuse a claim inside a block of one of its keys, or inside an event loop that runs such one.
+    """Refuse a claim whose key is held by a block of this thread or task.
 
     Raises:
-        LockError: this thread or task is in such a block, or another task of this thread is.
+        LockError: this thread or task is in such a block, or, for a blocking lock, another task of
+            this thread is.
     """
     for key, name in zip(claim.keys, claim.lock_names, strict=True):
         other = port.held.find(key)
@@ -20,7 +21,7 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
         if _is_around(claim, other):
             raise LockError(
                 f"lock {name!r:.80} is already held by this same thread or task, which would "
-                "wait for itself: take it once, outside, and pass the lease on",
+                "wait for itself: acquire it once, outside, and pass the lease as an argument",
                 name,
             )
         if port.would_stop_tasks():
@@ -33,37 +34,37 @@ def refuse_own_block(port: Port, claim: Claim) -> None:
 
 
 def refuse_interrupted(port: Port, claim: Claim, holder: str | None) -> None:
-    """Refuse to wait for a ``holder`` that is being taken or let go beneath, on this same stack.
+    """Refuse to wait for a ``holder`` that is being acquired or released on this same stack.
 
-    A signal handler, or a finalizer, runs on the thread that it interrupts. If that is amid the
-    exchange that takes or releases the lock, it learns of the reply only after the handler.
+    A signal handler or finalizer runs on the thread that it interrupts. If that is acquiring or
+    releasing the lock, it cannot read the reply before the handler returns.
 
     Raises:
-        LockError: what is interrupted holds the lock by this identifier.
+        LockError: the interrupted code holds the lock by this identifier.
     """
     if holder is None:
         return
     for other in port.interrupted():
         if other is not claim and _identifier(other) == holder:
             raise LockError(
-                f"lock {claim.lock_name!r:.80} is held by this same thread, which is taking it or "
-                "letting it go: a signal handler or finalizer that interrupts that would wait for "
+                f"lock {claim.lock_name!r:.80} is held by this same thread, which is acquiring or "
+                "releasing it: a signal handler or finalizer that interrupts it would wait for "
                 "itself; try the lock once there (acquire_time=0), or do the work later",
                 claim.lock_name,
             )
 
 
 def _is_around(claim: Claim, other: Claim) -> bool:
-    """Whether a claim would be waited for in its own block, which its owner has entered.
+    """Whether the code that waits for a claim runs inside the block of the other one.
 
-    A block may move: what entered it on this thread may leave it on another, as frameworks do that
-    run code in a pool of threads. Then this thread holds it no more, and its context tells so.
+    A block that was entered on this thread may end on another, as in frameworks with thread pools.
+    The context of the code shows that it is not inside.
     """
     return claim.is_around is None or other.in_transition or claim.is_around(other)
 
 
 def _identifier(claim: Claim) -> str:
-    """By what a claim may hold its keys, also while its lease is passed on within the process."""
+    """The identifier in a claim's keys, also during a hand-off within its cohort; "" if none."""
     waiter, next_member = claim.cohort_waiter, claim.next_member
     received = None if waiter is None else waiter.handover
     identifier = claim.identifier if received is None else received.identifier

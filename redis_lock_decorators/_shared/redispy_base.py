@@ -12,6 +12,7 @@ from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.redispy_adjust import adjust
 from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
@@ -192,7 +193,7 @@ class RedisPyLockBase(Generic[C]):
         timeout = self._refuse_endless()
         change = change or self._extension(timeout, replace_ttl=True)
         try:
-            await flow.adjust(self._port(), hold.claim, change)
+            await adjust(self._port(), hold.claim, change)
         finally:
             hold.reschedule_renewal()
         return True

@@ -223,7 +223,7 @@ def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
     port = new_port(cluster=True, may_resend=True)
     port.usual = _no_scripts("DELIFEQ", "DELEX")
 
-    with pytest.raises(ConfigurationError, match="could be taken, but not let go"):
+    with pytest.raises(ConfigurationError, match="could be acquired, but not released"):
         run(acquire_lock(port, new_claim("a"), 0, 0.1))
 
     assert port.server.value(KEY) is None

@@ -24,11 +24,11 @@ from support.simulated_server import Clock, SimulatedServer
 from support.simulation import SimulatedPort, new_claim, taken
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.redispy_adjust import adjust
 from redis_lock_decorators._flow.redispy_lock import (
     PROVISIONAL,
     AcquireRequest,
     acquire,
-    adjust,
     release,
 )
 from redis_lock_decorators._io.blocking_port import run

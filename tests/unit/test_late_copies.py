@@ -18,7 +18,7 @@ from support.late_copies import LEASE, LONGEST, Process, World
 from support.simulation import new_claim
 
 import redis_lock_decorators._lua
-from redis_lock_decorators._flow import redispy_lock
+from redis_lock_decorators._flow import redispy_adjust, redispy_lock
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.force_release import force
@@ -143,9 +143,9 @@ def of_stand_ins(world: World) -> None:
 
     async def moves(process: Process, claim: Claim) -> None:
         for seconds in (LEASE - 0.017, LEASE, 0.8 * LEASE, LEASE):
-            await redispy_lock.adjust(process.port, claim, lambda left, to=seconds: to)  # type: ignore[misc]
+            await redispy_adjust.adjust(process.port, claim, lambda left, to=seconds: to)  # type: ignore[misc]
             await process.pause(0.002)
-        await redispy_lock.adjust(process.port, claim, lambda left: left + LEASE)
+        await redispy_adjust.adjust(process.port, claim, lambda left: left + LEASE)
         await process.pause(1.1 * LEASE)
 
     for number, (token, endless) in enumerate(
@@ -165,7 +165,7 @@ def of_close_ends(world: World) -> None:
         )
         process.believes(claim)
         for nearer in (0.017, 0.0, 0.012, 0.0, 0.02, 0.0):
-            await redispy_lock.adjust(process.port, claim, lambda left, to=SHORT - nearer: to)  # type: ignore[misc]
+            await redispy_adjust.adjust(process.port, claim, lambda left, to=SHORT - nearer: to)  # type: ignore[misc]
             await process.pause(0.002)
         await process.pause(0.8 * SHORT)
         await redispy_lock.release(process.port, claim)

@@ -23,7 +23,7 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.extend import extend
-from redis_lock_decorators._flow.redispy_lock import adjust
+from redis_lock_decorators._flow.redispy_adjust import adjust
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
