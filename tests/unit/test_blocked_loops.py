@@ -1,4 +1,4 @@
-"""Something has blocked the event loop for long: that is no silence of the server."""
+"""An event loop that was blocked for long does not make its server seem silent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 
 class Connecting:
-    """A server that answers at once, when a connection to it is open, after so many seconds."""
+    """A server that answers immediately once its connection is open, after so many seconds."""
 
     may_resend = False
 
@@ -53,23 +53,23 @@ class Connecting:
         pass
 
 
-def test_requests_of_tasks_whose_first_steps_take_long_are_served(loop: VirtualLoop) -> None:
+def test_requests_of_tasks_with_long_first_steps_are_served(loop: VirtualLoop) -> None:
     transport, count = Connecting(1.5), 300
 
-    async def ask(private_pool: RequestBatcher, number: int) -> Any:
+    async def ask(batcher: RequestBatcher, number: int) -> Any:
         until = Until(loop.now + 5, loop.now + 3600)
         loop.now += 0.05
-        return await private_pool.exchange(transport, (number,), until)
+        return await batcher.exchange(transport, (number,), until)
 
     async def all_ask() -> list[Any]:
-        private_pool = RequestBatcher()
-        asks = [ask(private_pool, number) for number in range(count)]
+        batcher = RequestBatcher()
+        asks = [ask(batcher, number) for number in range(count)]
         return await asyncio.gather(*asks, return_exceptions=True)
 
     assert loop.run_until_complete(all_ask()) == [(number,) for number in range(count)]
 
 
-def test_request_that_leaves_late_has_time_for_its_reply_if_its_caller_has(
+def test_request_that_is_sent_late_has_time_for_its_reply_if_its_caller_has(
     loop: VirtualLoop,
 ) -> None:
     transport = Connecting(0)
@@ -83,7 +83,7 @@ def test_request_that_leaves_late_has_time_for_its_reply_if_its_caller_has(
     assert transport.ends == [1000 + MIN_REPLY_TIME, 999]
 
 
-def test_time_out_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:
+def test_timeout_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:
     async def work() -> None:
         async with timeout(1):
             loop.now += 5
@@ -92,7 +92,7 @@ def test_time_out_does_not_count_the_time_in_which_the_loop_was_blocked(loop: Vi
     loop.run_until_complete(work())
 
 
-def test_time_out_comes_after_a_block_as_well(loop: VirtualLoop) -> None:
+def test_timeout_ends_after_a_blocked_loop(loop: VirtualLoop) -> None:
     async def work() -> None:
         async with timeout(1):
             loop.now += 5
@@ -104,7 +104,7 @@ def test_time_out_comes_after_a_block_as_well(loop: VirtualLoop) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_time_out_comes_in_time_else(loop: VirtualLoop, seconds: float) -> None:
+def test_timeout_ends_in_time_on_an_unblocked_loop(loop: VirtualLoop, seconds: float) -> None:
     async def work() -> None:
         async with timeout(seconds):
             await asyncio.sleep(60)
@@ -114,8 +114,8 @@ def test_time_out_comes_in_time_else(loop: VirtualLoop, seconds: float) -> None:
     assert loop.now == 1000 + seconds
 
 
-def test_time_out_of_every_python_ends_what_it_limits_and_nothing_else(loop: VirtualLoop) -> None:
-    """``asyncio.timeout``, and what stands for it before Python 3.11."""
+def test_timeout_of_every_python_ends_only_its_own_block(loop: VirtualLoop) -> None:
+    """``asyncio.timeout``, and its replacement before Python 3.11."""
 
     async def work(limit: Any, seconds: float) -> str:
         plain = limit(None)
@@ -140,8 +140,8 @@ def test_time_out_of_every_python_ends_what_it_limits_and_nothing_else(loop: Vir
         assert loop.run_until_complete(cancelled(limit))
 
 
-def test_listener_that_is_woken_late_keeps_its_line() -> None:
-    """The answer to its PING has come, and was not read."""
+def test_subscriber_that_is_woken_late_keeps_its_subscription() -> None:
+    """The reply to its PING has arrived but was not read."""
     process = Waiting(SimulatedServer(Clock()))
     holder = process.takes("a", expire=60)
     process.takes("a", wait=60)
@@ -149,7 +149,7 @@ def test_listener_that_is_woken_late_keeps_its_line() -> None:
     assert holder.held
     (line,) = process.lines
 
-    line.late = 5.0  # what comes is read that much later: so is the alarm heard
+    line.late = 5.0  # what arrives is read that much later, and so is the alarm
     _block(process, 5.0)
     line.late = 0.0
     process.server.clock.advance(3)
@@ -158,11 +158,11 @@ def test_listener_that_is_woken_late_keeps_its_line() -> None:
 
 
 def _block(process: Waiting, seconds: float) -> None:
-    """Let the time pass in one step: what was due meanwhile comes after it."""
+    """Advance the time in one step; timers that were due run after it."""
     process.server.clock.now += seconds
 
 
-def test_line_that_is_opened_while_the_loop_is_blocked_is_not_given_up() -> None:
+def test_subscription_that_opens_while_the_loop_is_blocked_is_kept() -> None:
     process = Waiting(SimulatedServer(Clock()))
     process.port.latency = 11.0
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Requests that travel together to a node that their slot has left."""
+"""Requests sent together to a node that no longer serves their slot."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
-TAKE, CONFIRM = ("EVALSHA", "sha", 1, b"key", "identifier", 1), ("WAIT", 1, 100)
+ACQUIRE, CONFIRM = ("EVALSHA", "sha", 1, b"key", "identifier", 1), ("WAIT", 1, 100)
 UNTIL = 1e9
 
 
 class Cluster:
-    """A cluster's client whose slots are elsewhere after a pipeline that ``moves`` them."""
+    """A cluster client; with ``moves`` its slots have moved after the next pipeline."""
 
     __module__ = "redis.cluster"
 
@@ -69,17 +69,17 @@ def sent(kind: type[Cluster], moves: bool) -> list[Any]:
     client = kind(moves)
     if kind is Cluster:
         port = BlockingPort(client, ClientState(client, PrivatePool(), background_loop()))
-        return run(port.send_together(TAKE, CONFIRM, until=UNTIL))
+        return run(port.send_together(ACQUIRE, CONFIRM, until=UNTIL))
 
     async def send() -> list[Any]:
         port = port_of(client, ClientState(client, RequestBatcher(), CallerLoop()))
-        return await port.send_together(TAKE, CONFIRM, until=UNTIL)
+        return await port.send_together(ACQUIRE, CONFIRM, until=UNTIL)
 
     return asyncio.run(send())
 
 
 class UnusedCluster(AsyncCluster):
-    """One that asks which node has which slots when it is used first."""
+    """A cluster client that finds out which node serves which slots when it is first used."""
 
     def __init__(self, moves: bool) -> None:
         super().__init__(moves)
@@ -94,7 +94,7 @@ def _node(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [Cluster, AsyncCluster, UnusedCluster])
-def test_confirmation_by_the_node_that_a_slot_has_left_is_unknown(kind: type[Cluster]) -> None:
+def test_confirmation_by_a_former_node_of_a_slot_is_unknown(kind: type[Cluster]) -> None:
     with pytest.raises(Disconnected, match="moved"):
         sent(kind, moves=True)
 
@@ -104,7 +104,7 @@ def test_confirmation_by_the_node_of_a_slot_counts(kind: type[Cluster]) -> None:
     assert sent(kind, moves=False) == [b"identifier:1", 1]
 
 
-def test_waiters_have_one_listener_though_the_client_was_not_used_yet() -> None:
+def test_waiters_share_one_subscriber_before_the_client_is_first_used() -> None:
     client = UnusedCluster(moves=False)
 
     async def subscribers() -> list[object]:
@@ -118,7 +118,7 @@ def test_waiters_have_one_listener_though_the_client_was_not_used_yet() -> None:
     assert early is late
 
 
-def test_client_that_finds_no_nodes_in_time_has_sent_nothing() -> None:
+def test_finding_the_nodes_too_late_counts_as_unsent() -> None:
     client = UnusedCluster(moves=False)
     client.initialize = partial(asyncio.sleep, 60)  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""The background keeps a connection to each client that is in use, however many there are."""
+"""The background thread keeps a connection to each client in use, however many there are."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 
 class Client:
-    """A client that can be referred to weakly."""
+    """A client that allows weak references."""
 
 
-class Known(background_ports.BackgroundPort):
-    """A port beside a blocking one, that notes when it is closed."""
+class RecordingPort(background_ports.BackgroundPort):
+    """A background port that records whether it was closed."""
 
     def __init__(self, port: Any) -> None:
         self.client = port.client
@@ -42,7 +42,7 @@ class Known(background_ports.BackgroundPort):
 
 
 class Time:
-    """What an event loop's clock shows, and what it is to call."""
+    """An event loop's clock and timers."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -65,7 +65,7 @@ class Time:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
     monkeypatch.setattr(background_ports, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(background_ports, "new_port", Known)
+    monkeypatch.setattr(background_ports, "new_port", RecordingPort)
     return clock
 
 
@@ -73,50 +73,50 @@ def blocking_ports(count: int) -> list[Any]:
     return [SimpleNamespace(client=Client()) for _ in range(count)]
 
 
-def test_a_port_follows_a_client_that_is_given_another_pool() -> None:
+def test_port_follows_a_client_whose_pool_is_replaced() -> None:
     client = redis.Redis(port=1)
     client_state = ClientState(client, PrivatePool(), background_loop())
     port = BlockingPort(client, client_state)
-    there = BackgroundPorts(Time().later)
+    ports = BackgroundPorts(Time().later)
 
     async def use() -> Any:
-        first = there.port_for(port)
+        first = ports.port_for(port)
         assert first._transport.pool is client.connection_pool  # type: ignore[attr-defined]
         client.connection_pool = redis.ConnectionPool(port=2)
-        assert there.port_for(port) is first
+        assert ports.port_for(port) is first
         return first._transport.pool  # type: ignore[attr-defined]
 
     assert asyncio.run(use()) is client.connection_pool
 
 
-def test_as_many_are_kept_as_are_in_use(clock: Time) -> None:
-    places, clients = BackgroundPorts(clock.later), blocking_ports(500)
-    found = [places.port_for(port) for port in clients]
+def test_all_ports_in_use_are_kept(clock: Time) -> None:
+    ports, clients = BackgroundPorts(clock.later), blocking_ports(500)
+    found = [ports.port_for(port) for port in clients]
 
     for _ in range(5):
         clock.passes(UNUSED / 2)
-        assert [places.port_for(port) for port in clients] == found
+        assert [ports.port_for(port) for port in clients] == found
 
     assert not any(port.is_closed for port in found)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("is_asked", [True, False])
-def test_those_that_nobody_asks_for_are_closed(clock: Time, is_asked: bool) -> None:
-    places, clients = BackgroundPorts(clock.later), blocking_ports(500)
-    found: list[Any] = [places.port_for(port) for port in clients]
+@pytest.mark.parametrize("is_used", [True, False])
+def test_unused_ports_are_closed(clock: Time, is_used: bool) -> None:
+    ports, clients = BackgroundPorts(clock.later), blocking_ports(500)
+    found: list[Any] = [ports.port_for(port) for port in clients]
 
     for _ in range(5):
         clock.passes(UNUSED / 4)
-        if is_asked:
-            places.port_for(clients[0])
+        if is_used:
+            ports.port_for(clients[0])
 
-    assert [port.is_closed for port in found] == [not is_asked] + [True] * 499
-    assert len(clock.due) == is_asked, "a timer is left for nothing"
+    assert [port.is_closed for port in found] == [not is_used] + [True] * 499
+    assert len(clock.due) == is_used, "an unneeded timer is left"
 
 
-def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: Time) -> None:
-    places, clients = BackgroundPorts(clock.later), blocking_ports(100)
-    found: list[Any] = [places.port_for(port) for port in clients]
+def test_client_is_not_kept_alive_and_its_port_is_closed_with_it(clock: Time) -> None:
+    ports, clients = BackgroundPorts(clock.later), blocking_ports(100)
+    found: list[Any] = [ports.port_for(port) for port in clients]
     kept = clients[:3]
 
     del clients
@@ -124,46 +124,46 @@ def test_client_that_nobody_has_any_more_is_not_kept_and_its_port_closed(clock: 
     clock.passes(CHECK_INTERVAL + 0.1)
 
     assert [port.is_closed for port in found] == [False] * 3 + [True] * 97
-    assert [places.port_for(port) for port in kept] == found[:3]
+    assert [ports.port_for(port) for port in kept] == found[:3]
 
 
-def test_client_at_the_place_of_one_that_is_gone_has_a_port_of_its_own(clock: Time) -> None:
-    places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
-    before: Any = places.port_for(port)
+def test_client_at_a_former_clients_address_has_a_new_port(clock: Time) -> None:
+    ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
+    before: Any = ports.port_for(port)
     number = id(port.client)
     port.client = Client()
-    places._ports[id(port.client)] = places._ports.pop(number)  # as if it had the same number
+    ports._ports[id(port.client)] = ports._ports.pop(number)  # as if it had the same address
 
-    found = places.port_for(port)
+    found = ports.port_for(port)
 
     assert before.is_closed
     assert found is not before
     assert found.client is port.client
 
 
-def test_client_of_any_kind_has_a_port(clock: Time) -> None:
+def test_client_without_weak_references_has_a_port(clock: Time) -> None:
     class Slotted:
         __slots__ = ("connection_pool",)
 
-    places, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
+    ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
 
-    found = places.port_for(port)
+    found = ports.port_for(port)
     clock.passes(UNUSED / 2)
 
-    assert places.port_for(port) is found
+    assert ports.port_for(port) is found
     assert found.client is port.client
 
 
-def test_all_are_closed_at_the_end(clock: Time) -> None:
-    places = BackgroundPorts(clock.later)
-    found: list[Any] = [places.port_for(port) for port in blocking_ports(3)]
+def test_close_closes_all_ports(clock: Time) -> None:
+    ports = BackgroundPorts(clock.later)
+    found: list[Any] = [ports.port_for(port) for port in blocking_ports(3)]
 
-    places.close()
+    ports.close()
 
     assert all(port.is_closed for port in found)
 
 
-def test_no_request_waits_for_another_where_the_connection_takes_both() -> None:
+def test_direct_sender_sends_while_requests_are_under_way() -> None:
     async def test() -> None:
         batcher, carried = background_ports.DirectSender(), []
 

@@ -1,4 +1,4 @@
-"""Replies in RESP2: whole ones only, however the bytes were cut; what is none is refused."""
+"""The RESP2 parser returns complete replies wherever the bytes are cut, and refuses others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of asyncio clients that hear: closed at once, and never opened again by a command."""
+"""Subscriptions are closed immediately, and no command opens them again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redis_lock_decorators._io.transport.subscriptions import (
 
 
 def on_a_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
-    """Run a test beside a server that accepts connections, and says nothing to anybody."""
+    """Run a test with a server that accepts connections and never replies."""
 
     async def run() -> None:
         async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ class Writer:
 
 
 class Connection:
-    """One whose other side does not take part in closing it, as TLS wants it to."""
+    """A connection whose other side does not answer its closing, which TLS waits for."""
 
     def __init__(self) -> None:
         self._writer = Writer()
@@ -68,7 +68,7 @@ class Connection:
         self.sent.append(command)
 
 
-def test_line_is_closed_without_the_other_side() -> None:
+def test_subscription_is_closed_without_the_other_side() -> None:
     connection = Connection()
 
     asyncio.run(asyncio.wait_for(TaskSubscription(connection).close(), 5))
@@ -76,12 +76,12 @@ def test_line_is_closed_without_the_other_side() -> None:
     assert connection._writer.transport.aborted
 
 
-def test_line_whose_closing_was_cancelled_before_it_began_is_ended_all_the_same() -> None:
+def test_subscription_whose_closing_was_cancelled_before_its_start_is_closed() -> None:
     connection: Any = Connection()
-    line = TaskSubscription(connection)
+    subscription = TaskSubscription(connection)
 
     async def test() -> None:
-        closing = start(line.close(), line.abort)
+        closing = start(subscription.close(), subscription.abort)
         closing.cancel()
         await asyncio.wait([closing])
         await asyncio.sleep(0)
@@ -89,36 +89,36 @@ def test_line_whose_closing_was_cancelled_before_it_began_is_ended_all_the_same(
     asyncio.run(test())
 
     assert connection._writer.transport.aborted
-    assert asyncio.run(line.send("PING")) is None
+    assert asyncio.run(subscription.send("PING")) is None
     assert connection.sent == []
 
 
-def test_command_on_a_closed_line_opens_no_other() -> None:
+def test_command_on_a_closed_subscription_opens_no_connection() -> None:
     async def test() -> list[Any]:
         connection = Connection()
-        line = TaskSubscription(connection)
-        await line.close()
-        await line.send("PING")
+        subscription = TaskSubscription(connection)
+        await subscription.close()
+        await subscription.send("PING")
         return connection.sent
 
     assert asyncio.run(test()) == []
 
 
-def test_closing_a_line_ends_its_hearing() -> None:
+def test_closing_a_subscription_ends_its_receive() -> None:
     async def test(port: int) -> None:
-        line = await task_subscription(redis.asyncio.Redis(port=port), b"key")
-        hearing = asyncio.ensure_future(line.receive(lambda reply: None))
+        subscription = await task_subscription(redis.asyncio.Redis(port=port), b"key")
+        receiving = asyncio.ensure_future(subscription.receive(lambda reply: None))
         await asyncio.sleep(0)
 
-        await line.close()
+        await subscription.close()
 
         with pytest.raises(redis.ConnectionError):
-            await hearing
+            await receiving
 
     on_a_silent_server(test)
 
 
-def test_a_line_that_broke_before_it_is_heard_tells_that() -> None:
+def test_receive_reports_a_subscription_that_broke_before() -> None:
     ours, theirs = socket.socketpair()
 
     class Opened:
@@ -129,11 +129,11 @@ def test_a_line_that_broke_before_it_is_heard_tells_that() -> None:
             ours.close()
 
     async def test() -> None:
-        line = ThreadSubscription(Opened())
+        subscription = ThreadSubscription(Opened())
         theirs.close()
-        await line.send("SUBSCRIBE", "a")  # it breaks here
+        await subscription.send("SUBSCRIBE", "a")  # the connection breaks here
         with pytest.raises(redis.ConnectionError):
-            await line.receive(lambda reply: None)
+            await subscription.receive(lambda reply: None)
 
     with ours, theirs:
         asyncio.run(asyncio.wait_for(test(), 10))
@@ -142,7 +142,7 @@ def test_a_line_that_broke_before_it_is_heard_tells_that() -> None:
 @pytest.mark.parametrize(
     ("own_limit", "expected"), [(2.0, 2.0), (None, private_connection.PATIENCE)]
 )
-def test_to_connect_may_take_longer_than_a_reply(own_limit, expected) -> None:
+def test_connecting_may_take_longer_than_a_reply(own_limit, expected) -> None:
     seen = []
 
     class Kind:
@@ -161,7 +161,7 @@ def test_to_connect_may_take_longer_than_a_reply(own_limit, expected) -> None:
     assert connection.socket_timeout == 0.05
 
 
-def test_making_a_line_for_tasks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_subscription_for_tasks_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_connection, "PATIENCE", 0.05)
 
     async def test(port: int) -> None:
@@ -172,7 +172,7 @@ def test_making_a_line_for_tasks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_silent_server(test)
 
 
-def test_making_a_line_for_threads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_subscription_for_threads_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*arguments: Any) -> None:
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""A connection of the client's pool in our hands: when it is left, and how it goes back."""
+"""A connection borrowed from the client's pool: when it is replaced, and how it is returned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GET = ("GET", b"key")
 
 
 class Stream:
-    """Both ends of a connection's stream, as far as they are looked at."""
+    """A connection's reader and writer."""
 
     def __init__(self) -> None:
         self.transport = self
@@ -45,7 +45,7 @@ class Stream:
 
 
 class Connection:
-    """A connection to a server whose replies a test writes down; an exception is raised."""
+    """A connection whose replies are given by the test; an exception is raised."""
 
     __module__ = "redis.asyncio.connection"
 
@@ -74,7 +74,7 @@ class Connection:
         self._reader = self._writer = None
 
     async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
-        assert self.socket_timeout is None, "a time-out of the user's"
+        assert self.socket_timeout is None, "a timeout of the user's"
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
         assert disable_decoding
@@ -88,7 +88,7 @@ class Connection:
 
 
 class Pool:
-    """A pool that waits, like a BlockingConnectionPool, where all of its connections are used."""
+    """A pool that waits, like a BlockingConnectionPool, while all of its connections are in use."""
 
     __module__ = "redis.asyncio.connection"
 
@@ -151,8 +151,8 @@ def pool() -> Pool:
     return Pool()
 
 
-class Way:
-    """A courier and its carrier over a pool."""
+class Client:
+    """A batcher with its transport over a pool."""
 
     def __init__(self, pool: Pool) -> None:
         self.batcher = RequestBatcher()
@@ -165,14 +165,14 @@ class Way:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
 
 
-def test_connection_goes_back_with_the_time_out_that_it_had(loop: VirtualLoop, pool: Pool) -> None:
+def test_connection_is_returned_with_its_own_timeout(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         (kept,) = pool._in_use_connections
         pool.replies = [Disconnected("broken")]
         with pytest.raises(Disconnected):
-            await way.get()
+            await client.get()
         assert pool._available_connections == [kept]
         assert kept.socket_timeout == 0.5
         assert not kept.is_connected
@@ -181,52 +181,52 @@ def test_connection_goes_back_with_the_time_out_that_it_had(loop: VirtualLoop, p
 
 
 @pytest.mark.parametrize("at", range(8))
-def test_connection_goes_back_however_often_its_return_is_cancelled(
+def test_connection_is_returned_however_often_the_return_is_cancelled(
     loop: VirtualLoop, pool: Pool, at: int
 ) -> None:
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         pool.replies = [Disconnected("broken")]
-        task = asyncio.ensure_future(way.get())
+        task = asyncio.ensure_future(client.get())
         for turn in range(at + 2):
             await asyncio.sleep(0)
             if turn >= at:
                 task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         pool.replies = []
-        assert await way.get() == b"OK"
+        assert await client.get() == b"OK"
         assert len(pool._in_use_connections) == len(pool.all) == 1
         assert pool._available_connections == []
 
     loop.run_until_complete(ask())
 
 
-def test_work_that_holds_all_connections_does_not_hold_up_a_request(loop: VirtualLoop) -> None:
+def test_request_does_not_wait_for_work_that_uses_all_connections(loop: VirtualLoop) -> None:
     pool = Pool(1)
 
     async def ask() -> None:
-        way, started = Way(pool), loop.now
-        of_the_work = await pool.get_connection()
-        assert await way.get() == b"OK"
+        client, started = Client(pool), loop.now
+        borrowed_by_work = await pool.get_connection()
+        assert await client.get() == b"OK"
         assert loop.now - started < 0.1
-        assert pool._in_use_connections == {of_the_work}
+        assert pool._in_use_connections == {borrowed_by_work}
         assert [one.is_connected for one in pool.all] == [True, False]
 
     loop.run_until_complete(ask())
 
 
 @pytest.mark.parametrize("seconds", [0.001, 60])
-def test_connection_beside_the_pool_is_closed_if_its_connect_is_cut(
+def test_connection_outside_the_pool_is_closed_if_its_opening_is_cancelled(
     loop: VirtualLoop, seconds: float
 ) -> None:
     pool = Pool(1)
 
     async def ask() -> None:
-        way = Way(pool)
+        client = Client(pool)
         await pool.get_connection()
         pool.connect_seconds = seconds
-        task = asyncio.ensure_future(way.get())
+        task = asyncio.ensure_future(client.get())
         await asyncio.sleep(0.0105)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -237,19 +237,19 @@ def test_connection_beside_the_pool_is_closed_if_its_connect_is_cut(
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_connection_that_hangs_while_it_opens_does_not_hold_up_a_renewal(
+def test_renewal_does_not_wait_for_a_connection_that_hangs_while_opening(
     loop: VirtualLoop, others: int
 ) -> None:
-    """Another is opened in half of its time, and the first one serves if it is earlier."""
+    """Another one is opened in half of its time; the first one is used if it opens earlier."""
 
     async def ask(seconds: float) -> float:
-        way = Way(pool := Pool())
+        client = Client(pool := Pool())
         pool.connect_seconds = seconds
-        waiting = [asyncio.ensure_future(way.get()) for _ in range(others)]
+        waiting = [asyncio.ensure_future(client.get()) for _ in range(others)]
         await asyncio.sleep(0.1)
         began = loop.now
         loop.call_later(0.2, setattr, pool, "connect_seconds", 0.001)
-        first = way.batcher.exchange(way.transport, GET, loop.now + 1, first=True)
+        first = client.batcher.exchange(client.transport, GET, loop.now + 1, first=True)
         assert await first == b"OK"
         served = loop.now - began
         for task in waiting:
@@ -262,62 +262,60 @@ def test_connection_that_hangs_while_it_opens_does_not_hold_up_a_renewal(
     assert loop.run_until_complete(ask(0.4)) == pytest.approx(0.3 if others else 0.4, abs=0.05)
 
 
-def test_demoted_master_is_left_before_the_next_try(loop: VirtualLoop, pool: Pool) -> None:
+def test_connection_to_a_demoted_master_is_replaced(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         pool.replies = [ReadOnlyError("You can't write against a read only replica.")]
         with pytest.raises(ReadOnlyError):
-            await way.get()
-        await way.get()
+            await client.get()
+        await client.get()
         assert pool.connects == 2
         pool.replies = [ResponseError("WRONGTYPE")]
         with pytest.raises(ResponseError):
-            await way.get()
-        await way.get()
+            await client.get()
+        await client.get()
         assert pool.connects == 2
 
     loop.run_until_complete(ask())
 
 
-def test_connection_follows_a_pool_that_learns_of_another_master(
-    loop: VirtualLoop, pool: Pool
-) -> None:
+def test_connection_follows_a_pool_that_finds_another_master(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
-        way = Way(pool)
-        await way.many(3)
+        client = Client(pool)
+        await client.many(3)
         assert pool.connects == 1
         pool.master_address = ("new", 2)
-        await way.get()
+        await client.get()
         assert pool.connects == 2
 
     loop.run_until_complete(ask())
 
 
-def test_closed_connection_is_left_without_an_error(loop: VirtualLoop, pool: Pool) -> None:
+def test_closed_connection_is_replaced_without_an_error(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         pool.all[0]._reader.is_over = True
-        assert await way.many(50) == [b"OK"] * 50
+        assert await client.many(50) == [b"OK"] * 50
         assert pool.connects == 2
 
     loop.run_until_complete(ask())
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
-def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
+def test_connection_that_was_closed_while_the_loop_was_blocked_is_replaced(
     loop: VirtualLoop, size: int
 ) -> None:
-    """The event loop has not seen it, whether we keep it or it lies in the pool."""
+    """The event loop has not noticed, whether the connection is kept or idle in the pool."""
     pool = Pool(size)
 
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         closed = pool.all[0]._reader
         closed.has_input = True
-        await way.get()
+        await client.get()
         assert closed.is_over
         assert pool.connects == 2
         assert len(pool._in_use_connections) == (size >= SPARE)
@@ -326,54 +324,52 @@ def test_connection_that_was_closed_while_the_loop_was_blocked_is_left_too(
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_cancellation_passes_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
-    class NotificationsUnavailable(Connection):
+def test_cancellation_is_raised_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
+    class Swallowing(Connection):
         async def connect(self) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(1)
             await super().connect()
 
     pool = Pool(size)
-    pool.kind = NotificationsUnavailable
+    pool.kind = Swallowing
 
     async def ask() -> None:
-        way = Way(pool)
-        task = asyncio.ensure_future(way.get())
+        client = Client(pool)
+        task = asyncio.ensure_future(client.get())
         await asyncio.sleep(0.5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
-        # Before Python 3.11 who awaits a task is given another error than its own.
+        # Before Python 3.11, awaiting a task raises another exception object than its own.
         assert sys.version_info < (3, 11) or getattr(caught.value, "unsent", False)
-        if sys.version_info < (3, 11):  # what connects is not waited for there
+        if sys.version_info < (3, 11):  # connecting is not awaited there
             await asyncio.sleep(2)
-        assert await way.get() == b"OK"
+        assert await client.get() == b"OK"
         assert pool.connects == 1
         assert len(pool._in_use_connections) == (size >= SPARE)
 
     loop.run_until_complete(ask())
 
 
-def test_requests_that_no_connection_was_found_for_did_not_leave(
-    loop: VirtualLoop, pool: Pool
-) -> None:
+def test_requests_without_a_connection_count_as_unsent(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
-        way = Way(pool)
+        client = Client(pool)
         pool.refusal = Disconnected("refused")
-        results = await way.many(50)
+        results = await client.many(50)
         assert all(result.unsent for result in results)
         pool.refusal = None
-        await way.get()
+        await client.get()
         pool.replies = [Disconnected("reset")]
         with pytest.raises(Disconnected) as caught:
-            await way.get()
+            await client.get()
         assert not getattr(caught.value, "unsent", False)
 
     loop.run_until_complete(ask())
 
 
 class Closed(Connection):
-    """One that another task closes while it is opened, or used, so often."""
+    """A connection that another task closes so often while it is being opened or used."""
 
     at_connect = at_send = 0
 
@@ -382,7 +378,7 @@ class Closed(Connection):
         if Closed.at_connect:
             Closed.at_connect -= 1
             await super().disconnect()
-            await real.Connection()._send_packed_command([b"PING"])  # what the library does then
+            await real.Connection()._send_packed_command([b"PING"])  # as the library does then
 
     async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
         if Closed.at_send:
@@ -392,32 +388,32 @@ class Closed(Connection):
 
 
 @pytest.mark.parametrize(("at", "is_sent"), [("at_connect", False), ("at_send", True)])
-def test_a_connection_that_another_task_closes_meanwhile_is_a_closed_one(
+def test_connection_closed_by_another_task_raises_a_connection_error(
     loop: VirtualLoop, pool: Pool, monkeypatch: pytest.MonkeyPatch, at: str, is_sent: bool
 ) -> None:
     async def ask() -> None:
         pool.kind = Closed
-        way = Way(pool)
+        client = Client(pool)
         monkeypatch.setattr(Closed, at, 1)
         with pytest.raises(Disconnected) as caught:
-            await way.get()
+            await client.get()
         assert client_errors.was_sent(caught.value) is is_sent
 
         assert client_errors.is_unknown(caught.value)
 
-        assert await way.get() == b"OK"
+        assert await client.get() == b"OK"
         assert len(pool._in_use_connections) == 1
 
     loop.run_until_complete(ask())
 
 
-def test_replies_that_came_before_a_connection_broke_are_told(
+def test_replies_that_arrived_before_a_connection_broke_are_returned(
     loop: VirtualLoop, pool: Pool
 ) -> None:
     async def ask() -> None:
-        way = Way(pool)
+        client = Client(pool)
         pool.replies = [b"0", *[b"%d" % number for number in range(1, 21)], Disconnected("reset")]
-        results = await way.many(51)
+        results = await client.many(51)
         assert results[:21] == [b"%d" % number for number in range(21)]
         assert {type(result) for result in results[21:]} == {Disconnected}
         assert len({id(result) for result in results[21:]}) == 30
@@ -426,9 +422,9 @@ def test_replies_that_came_before_a_connection_broke_are_told(
 
 
 class Parsing(Connection):
-    """As a connection of redis-py: its parser gives errors as they are, and returns error replies.
+    """Like redis-py's connections: the parser raises plain errors, and returns error replies.
 
-    Only the connection's own method gives the client's errors.
+    Only the connection's own method raises the client's errors.
     """
 
     @property
@@ -442,27 +438,27 @@ class Parsing(Connection):
             return reply
 
 
-def test_replies_that_a_parser_gives_are_those_that_its_connection_would_give(
+def test_replies_read_from_the_parser_equal_those_of_the_connection(
     loop: VirtualLoop, pool: Pool
 ) -> None:
     pool.kind = Parsing
 
     async def ask() -> None:
-        way = Way(pool)
-        await way.get()
+        client = Client(pool)
+        await client.get()
         pool.replies = [b"0", b"1", ResponseError("no"), b"3", ConnectionResetError(104, "reset")]
-        results = await way.many(7)
+        results = await client.many(7)
         assert results[:2] + results[3:4] == [b"0", b"1", b"3"]
         assert type(results[2]) is ResponseError
         assert {type(result) for result in results[4:]} == {Disconnected}
         assert all(client_errors.is_unknown(result) for result in results[4:])
-        assert await way.get() == b"OK"
+        assert await client.get() == b"OK"
 
     loop.run_until_complete(ask())
 
 
 class HalfOpen(Connection):
-    """Brings no reply after the first, until it is opened anew; needs some time for each."""
+    """Returns no reply after the first one until it is opened again; each takes some time."""
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
         self.pool.reads += 1
@@ -482,21 +478,21 @@ def half_open(pool: Pool) -> Any:
 
 
 @pytest.mark.parametrize(("socket_timeout", "seconds"), [(0.5, 0.5), (None, 2.5), (60, 2.5)])
-def test_silent_connection_leaves_time_for_another_try_on_another_one(
+def test_silent_connection_leaves_time_for_an_attempt_on_another(
     loop: VirtualLoop, half_open: Any, socket_timeout: float | None, seconds: float
 ) -> None:
-    """As soon as the client's own time-out is over, or half of an outage."""
+    """After the client's own timeout, or half of an outage."""
 
     async def ask() -> None:
-        way = Way(half_open)
+        client = Client(half_open)
         connection = await half_open.get_connection()
         connection.socket_timeout = socket_timeout
         await half_open.release(connection)
-        await way.get()
+        await client.get()
         started = loop.now
 
         async def attempt(until: float) -> Any:
-            return await way.batcher.exchange(way.transport, GET, until)
+            return await client.batcher.exchange(client.transport, GET, until)
 
         clock: Any = SimpleNamespace(
             now=loop.time,
@@ -511,10 +507,10 @@ def test_silent_connection_leaves_time_for_another_try_on_another_one(
     loop.run_until_complete(ask())
 
 
-def test_time_out_of_the_client_counts_for_each_reply(loop: VirtualLoop, half_open: Any) -> None:
+def test_client_timeout_applies_to_each_reply(loop: VirtualLoop, half_open: Any) -> None:
     async def ask() -> None:
-        way = Way(half_open)
+        client = Client(half_open)
         half_open.is_silent, half_open.reply_seconds = False, 0.4
-        assert await way.many(5) == [b"OK"] * 5
+        assert await client.many(5) == [b"OK"] * 5
 
     loop.run_until_complete(ask())
