@@ -31,7 +31,7 @@ from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
 
 T = TypeVar("T")
 
-#: What tells the courier for requests that cannot wait from that for nodes.
+#: The key of the batcher for urgent requests; the keys of others are nodes.
 EXPRESS = object()
 #: So often work is begun whose task is cancelled each time, as by one who cancels all tasks.
 MOST_BEGUN = 50
@@ -113,7 +113,7 @@ class AsyncioPort(BasePort):
         return await self._new_line(self.client, key)
 
     async def drop_idle_connections(self) -> None:
-        # Whichever connection it was: that for urgent requests is another one.
+        # All of them: urgent requests use a separate connection.
         for transport in {self._transport, *self._batcher.transports()}:
             await transport.drop_idle_connections()
 
@@ -121,7 +121,7 @@ class AsyncioPort(BasePort):
         await finish(work)
 
     def ahead(self) -> AsyncioPort:
-        """A port for what must not wait for its turn: renewals, and hearing whose turn it is."""
+        """A port for requests that must not queue: renewals, and those of the subscriber."""
         return _PortAhead(self.client, self._client_state, self._transport, self._new_line)
 
     def close(self) -> None:
@@ -133,14 +133,16 @@ class AsyncioPort(BasePort):
 
 
 class _PortAhead(AsyncioPort):
-    """A port whose every request leaves with the next trip, before those that wait."""
+    """A port whose requests are in the next batch, before those that are queued."""
 
     __slots__ = ()
 
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
         if isinstance(self._transport, ClientTransport) and batcher.is_busy:
-            batcher = batcher.separate(EXPRESS)  # nobody can end a trip by the client's own methods
+            batcher = batcher.separate(
+                EXPRESS
+            )  # an exchange by the client's own methods cannot be ended from outside
         return batcher.exchange(self._transport, command, until, first=True)
 
 
@@ -162,7 +164,7 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
 def pool_transport(
     batcher: RequestBatcher, client: Any, client_state: ClientState[RequestBatcher]
 ) -> PoolTransport:
-    """The way of a courier past the client's own methods."""
+    """A batcher's transport past the client's own methods."""
     transport: PoolTransport | None = batcher.transport
     if transport is None or transport.pool is not client.connection_pool:
         transport = batcher.transport = PoolTransport(

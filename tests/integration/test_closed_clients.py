@@ -1,4 +1,4 @@
-"""A client that is closed while it holds locks is closed after they were let go as well."""
+"""A client that is closed while locks are held remains closed after their release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cluster():
 
 
 def locks_of(direct, name):
-    """The locks there, but not what is noted of who let them go."""
+    """The keys of locks, without the notes of their releases."""
     found = direct.keys(f"sys:lock:{name}*")
     return [key for key in found if not key.endswith(b":released")]
 
@@ -54,9 +54,7 @@ async def test_closed_client_that_is_used_again_keeps_its_connection(front, serv
     assert int(direct.info("stats")["total_connections_received"]) <= before + 2
 
 
-async def test_release_leaves_no_connection_in_a_closed_client_that_was_wrapped(
-    front, server, direct, name
-):
+async def test_release_leaves_no_connection_in_a_closed_wrapped_client(front, server, direct, name):
     client = front.client(server)
     plain, before = client.execute_command, connections(direct)
 
@@ -74,7 +72,7 @@ async def test_release_leaves_no_connection_in_a_closed_client_that_was_wrapped(
 # For some names, which lie on other nodes than most, a connection stays: not understood yet.
 @pytest.mark.xfail(strict=False, reason="an asyncio cluster's client may stay open")
 @pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
-async def test_release_leaves_no_connection_in_a_closed_client_of_a_cluster(front, cluster, name):
+async def test_release_leaves_no_connection_in_a_closed_cluster_client(front, cluster, name):
     client, directs = front.cluster(cluster.nodes[0]), [one.client() for one in cluster.nodes]
     await client.initialize()
     await client.aclose()
@@ -91,7 +89,7 @@ async def test_release_leaves_no_connection_in_a_closed_client_of_a_cluster(fron
 
 
 @pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
-async def test_client_of_a_cluster_that_is_used_again_stays_open(front, cluster, name):
+async def test_cluster_client_that_is_used_again_stays_open(front, cluster, name):
     client = front.cluster(cluster.nodes[0])
     async with RedisLock(f"{name}:1", client=client, expire=30):
         await client.aclose()

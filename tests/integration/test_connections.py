@@ -1,4 +1,4 @@
-"""Where clients come from: configure, Locks, the hook, the environment."""
+"""Sources of clients: configure, Locks, the hook, the environment."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_configure_with_a_wrong_option_changes_nothing(server, name):
         assert (lease.key, lease.expire) == (f"sys:lock:{name}", 30)
 
 
-def test_the_factory_is_called_at_first_use_and_once_by_many_threads(server, name):
+def test_factory_is_called_once_at_first_use_by_many_threads(server, name):
     calls = []
 
     def factory():
@@ -96,21 +96,21 @@ def test_two_projects_share_nothing(server, name):
         assert not server.client(db=2).exists(ours.key)
 
 
-def test_a_lock_may_bring_its_own_factory(server, name):
+def test_lock_with_its_own_factory(server, name):
     lock = RedisLock(name, get_redis_connection=lambda: server.client(db=3))
 
     with lock as lease:
         assert server.client(db=3).get(lease.key).decode() == lease.identifier
 
 
-def test_the_url_of_the_environment(server, name, monkeypatch):
+def test_url_of_the_environment(server, name, monkeypatch):
     monkeypatch.setenv("REDIS_URL", server.url)
 
     with RedisLock(name) as lease:
         assert server.client().exists(lease.key)
 
 
-def test_the_factory_of_the_environment_comes_first(server, name, monkeypatch):
+def test_factory_of_the_environment_precedes_its_url(server, name, monkeypatch):
     module = types.ModuleType("a_project")
     module.connect = lambda: server.client()
     monkeypatch.setitem(sys.modules, "a_project", module)
@@ -121,7 +121,7 @@ def test_the_factory_of_the_environment_comes_first(server, name, monkeypatch):
         assert server.client().exists(lease.key)
 
 
-def test_factory_of_the_environment_for_the_other_world_is_told(server, monkeypatch):
+def test_factory_of_the_environment_for_the_other_kind_of_client_is_reported(server, monkeypatch):
     module = types.ModuleType("a_project")
     module.connect = lambda: server.client()
     monkeypatch.setitem(sys.modules, "a_project", module)
@@ -138,7 +138,7 @@ def test_factory_of_the_environment_for_the_other_world_is_told(server, monkeypa
 @pytest.mark.parametrize(
     "named", ["no_such_module:connect", "sys:no_such_name", "os.path", ":connect", "sys:version"]
 )
-def test_an_environment_that_names_no_factory_is_told(monkeypatch, named):
+def test_environment_that_names_no_factory_is_reported(monkeypatch, named):
     monkeypatch.setenv("REDIS_LOCK_CONNECTION", named)
 
     with pytest.raises(ConfigurationError, match=r"REDIS_LOCK_CONNECTION.*(write|name) ") as caught:
@@ -147,7 +147,7 @@ def test_an_environment_that_names_no_factory_is_told(monkeypatch, named):
     assert "posixpath" not in str(caught.value)
 
 
-def test_an_unreadable_url_is_told_without_its_password(monkeypatch):
+def test_invalid_url_is_reported_without_its_password(monkeypatch):
     monkeypatch.setenv("REDIS_URL", "redis://:p#s3cret@localhost:6379/0")
 
     with pytest.raises(ConfigurationError, match="REDIS_URL") as caught:
@@ -158,7 +158,7 @@ def test_an_unreadable_url_is_told_without_its_password(monkeypatch):
     assert caught.value.__suppress_context__
 
 
-def test_what_is_no_client_is_told():
+def test_object_that_is_no_client_is_reported():
     for wrong in ("redis://localhost", 42, object()):
         with pytest.raises(ConfigurationError, match="no Redis client"):
             RedisLock("x", client=wrong).acquire()
@@ -166,7 +166,7 @@ def test_what_is_no_client_is_told():
             Locks(lambda wrong=wrong: wrong).lock("x").acquire()
 
 
-def test_what_is_no_factory_is_told(server):
+def test_object_that_is_no_factory_is_reported(server):
     with pytest.raises(ConfigurationError, match="cannot be called"):
         Locks(server.client())
     with pytest.raises(ConfigurationError, match="not both"):
@@ -174,7 +174,7 @@ def test_what_is_no_factory_is_told(server):
 
 
 @pytest.mark.skipif(int(redis.__version__[0]) < 4, reason="redis-py 3.5 has no asyncio")
-def test_an_asyncio_client_in_blocking_code_is_told():
+def test_asyncio_client_in_blocking_code_is_reported():
     import redis.asyncio
 
     with pytest.raises(ConfigurationError, match="asyncio client"):
@@ -182,7 +182,7 @@ def test_an_asyncio_client_in_blocking_code_is_told():
 
 
 @collects_garbage
-def test_a_client_is_let_go_with_its_last_user(server, name):
+def test_client_is_garbage_collected_with_its_last_user(server, name):
     client = server.client()
     with RedisLock(name, client=client):
         pass
@@ -195,7 +195,7 @@ def test_a_client_is_let_go_with_its_last_user(server, name):
 
 
 @collects_garbage
-def test_a_factory_made_for_one_lock_goes_with_it(server, name):
+def test_factory_of_one_lock_is_garbage_collected_with_it(server, name):
     made = []
 
     def use():
@@ -213,7 +213,7 @@ def test_a_factory_made_for_one_lock_goes_with_it(server, name):
     assert made[0]() is None
 
 
-def test_a_wrapped_client_sees_every_command(server, name):
+def test_wrapped_client_sends_every_command(server, name):
     seen = []
 
     class Traced(redis.Redis):
@@ -228,7 +228,7 @@ def test_a_wrapped_client_sees_every_command(server, name):
     assert len(seen) >= 2
 
 
-def test_a_client_wrapped_after_its_first_use_is_seen_too(server, name, monkeypatch):
+def test_client_wrapped_after_its_first_use_sends_every_command(server, name, monkeypatch):
     client, seen = server.client(), []
     with RedisLock(name, client=client):
         pass
@@ -245,7 +245,7 @@ def test_a_client_wrapped_after_its_first_use_is_seen_too(server, name, monkeypa
     assert seen == ["EVALSHA", "EVALSHA"]
 
 
-def test_connections_of_ours_do_not_grow_with_use(server, name):
+def test_number_of_private_connections_does_not_grow_with_use(server, name):
     client = server.client()
     lock = RedisLock(name, client=client, acquire_time=60, delta=0.002)
     before = len(client.client_list())
@@ -261,11 +261,11 @@ def test_connections_of_ours_do_not_grow_with_use(server, name):
     for thread in threads:
         thread.join()
 
-    # Sixteen are kept; one hears, one renews.
+    # Sixteen idle ones, one for the subscription and one for renewals.
     assert len(client.client_list()) - before <= 18
 
 
-def test_a_client_may_be_given_in_place_of_a_hook(server, name):
+def test_client_is_accepted_in_place_of_a_hook(server, name):
     client = server.client()
 
     with Locks(client=client, prefix="given:").lock(name) as lease:
@@ -276,7 +276,7 @@ def test_a_client_may_be_given_in_place_of_a_hook(server, name):
         assert client.get(f"configured:{name}") == lease.identifier.encode()
 
 
-def test_an_asyncio_client_may_be_given_in_place_of_a_hook(server, name):
+def test_asyncio_client_is_accepted_in_place_of_a_hook(server, name):
     library = pytest.importorskip("redis.asyncio")
 
     async def main():
@@ -289,19 +289,19 @@ def test_an_asyncio_client_may_be_given_in_place_of_a_hook(server, name):
 
 
 @pytest.mark.parametrize("hook", ["get_redis_connection", "get_async_redis_connection"])
-def test_a_client_and_a_hook_are_refused(server, hook):
+def test_client_and_hook_together_are_refused(server, hook):
     with pytest.raises(ConfigurationError, match="not both"):
         Locks(client=server.client(), **{hook: server.client})
 
 
 @pytest.mark.parametrize("client", ["redis://localhost", redis.Redis.from_url])
-def test_what_is_no_client_is_refused_in_place_of_a_hook(client):
+def test_object_that_is_no_client_is_refused_in_place_of_a_hook(client):
     with pytest.raises(ConfigurationError, match="no Redis client"):
         Locks(client=client)
 
 
 @pytest.mark.parametrize("given", ["hook", "client"])
-def test_blocking_code_of_an_asyncio_project_looks_for_no_server_of_its_own(server, given):
+def test_blocking_code_of_an_asyncio_project_uses_no_default_server(server, given):
     library = pytest.importorskip("redis.asyncio")
     client = library.Redis(port=server.port)
     options = (

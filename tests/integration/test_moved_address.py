@@ -1,4 +1,4 @@
-"""An address leads to another server while the old one stays up: locks follow their client."""
+"""Locks follow a client whose address leads to another server while the old one is still up."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from redis_lock_decorators.testing.address import LocalAddress
 
 @pytest.fixture
 def other():
-    """The server that the address leads to in the end."""
+    """The server to which the address leads after the move."""
     with LocalServer() as server:
         yield server
 
@@ -24,7 +24,7 @@ def address(frail):
 
 
 async def close(client):
-    """Close a client, which opens itself again when it is used."""
+    """Close a client; its next use opens it again."""
     await do(getattr(client, "aclose", client.close)())
 
 
@@ -33,13 +33,13 @@ async def disconnect(client):
 
 
 @pytest.mark.parametrize("drop", [close, disconnect], ids=["close", "disconnect"])
-async def test_locks_and_renewals_follow_a_client_that_was_told_to_connect_anew(
+async def test_locks_and_renewals_follow_a_client_that_reconnects(
     front, address, other, name, drop
 ):
     client = front.client(address)
     await do(client.ping())
     async with front.held(front.package.RedisLock(f"{name}:1", client=client, expire=0.6)):
-        await front.sleep(0.8)  # the background has a connection as well
+        await front.sleep(0.8)  # by then the background has a connection too
 
     address.point_to(other)
     await drop(client)
@@ -54,10 +54,10 @@ async def test_locks_and_renewals_follow_a_client_that_was_told_to_connect_anew(
 
 
 @pytest.mark.parametrize("drop", [close, disconnect], ids=["close", "disconnect"])
-async def test_who_is_inside_meanwhile_is_told_of_the_loss(front, address, other, name, drop):
-    client, told = front.client(address), []
+async def test_lease_held_during_the_move_is_reported_as_lost(front, address, other, name, drop):
+    client, lost_reasons = front.client(address), []
     lock = front.package.RedisLock(
-        name, client=client, expire=1, on_lost=lambda lock_name, why: told.append(why)
+        name, client=client, expire=1, on_lost=lambda lock_name, why: lost_reasons.append(why)
     )
     lease = await do(lock.acquire())
     await front.sleep(0.5)
@@ -65,15 +65,15 @@ async def test_who_is_inside_meanwhile_is_told_of_the_loss(front, address, other
     address.point_to(other)
     await drop(client)
 
-    await until(front, lambda: bool(told))
+    await until(front, lambda: bool(lost_reasons))
     assert lease.lost
 
 
-async def test_who_waits_goes_on_at_the_new_server(front, frail, address, other, name):
+async def test_waiter_continues_at_the_new_server(front, frail, address, other, name):
     client, taken = front.client(address), []
     key = f"sys:lock:{name}"
     with contextlib.closing(frail.client()) as old, contextlib.closing(other.client()) as new:
-        old.set(key, "somebody", px=600_000)
+        old.set(key, "another client", px=600_000)
 
         async def wait():
             async with front.held(front.package.RedisLock(name, client=client, acquire_time=20)):

@@ -1,4 +1,4 @@
-"""Our own connections of blocking clients, on a real server."""
+"""Private connections of blocking clients, on a real server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis_lock_decorators._io.transport.private_pool import PrivatePool, connec
 
 
 class Cooperative(socket.socket):
-    """A socket as an event loop such as gevent's puts in place of Python's."""
+    """A socket like those with which gevent replaces Python's."""
 
 
 class OnCooperativeSockets(redis.Connection):
@@ -26,13 +26,13 @@ class OnCooperativeSockets(redis.Connection):
 
 
 @pytest.fixture(params=["kernel", "python"])
-def keeper_of_time(request, monkeypatch):
+def timeouts_by(request, monkeypatch):
     monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
     return request.param
 
 
 @pytest.mark.parametrize("decode", [True, False])
-def test_the_clients_time_out_ends_the_wait_for_a_reply(server, name, keeper_of_time, decode):
+def test_client_timeout_ends_the_wait_for_a_reply(server, name, timeouts_by, decode):
     client = server.client(socket_timeout=0.1, decode_responses=decode)
     private_pool, until = PrivatePool(), time.monotonic() + 60
 
@@ -43,25 +43,25 @@ def test_the_clients_time_out_ends_the_wait_for_a_reply(server, name, keeper_of_
     assert private_pool.exchange(client.connection_pool, ("EXISTS", name), until) == 0
 
 
-def test_a_time_out_is_kept_by_one_of_the_two(server, keeper_of_time):
+def test_timeout_is_enforced_by_the_kernel_or_by_python(server, timeouts_by):
     pool = server.client(socket_timeout=2.5).connection_pool
-    wire = connected(pool, time.monotonic() + 60)
+    opened = connected(pool, time.monotonic() + 60)
     try:
-        kept = wire.connection._sock.gettimeout()
+        kept = opened.connection._sock.gettimeout()
         assert kept == (None if timeouts.KNOWN else 2.5)
     finally:
-        wire.close()
+        opened.close()
 
 
-def test_sockets_of_another_kind_keep_their_own_time_outs(server, name):
+def test_other_kinds_of_sockets_keep_their_own_timeouts(server, name):
     client = server.client(socket_timeout=0.1)
     pool = redis.ConnectionPool(
         connection_class=OnCooperativeSockets, **client.connection_pool.connection_kwargs
     )
     until = time.monotonic() + 60
-    wire = connected(pool, until)
-    assert wire.connection._sock.gettimeout() == 0.1
-    wire.close()
+    opened = connected(pool, until)
+    assert opened.connection._sock.gettimeout() == 0.1
+    opened.close()
 
     with pytest.raises(redis.exceptions.TimeoutError):
         PrivatePool().exchange(pool, ("BLPOP", f"{name}:nothing", 0), until)
