@@ -69,9 +69,8 @@ def test_lock_of_another_client_after_a_release_without_a_reply_may_be_a_loss(
     fate = no_reply_and_lock_taken
     port.faults = [fate] if method != "transaction" else [None, fate]
 
-    is_known = (
-        may_resend and is_run and method != "transaction"
-    )  # by script, which recorded the release
+    # A script recorded the release.
+    is_known = may_resend and is_run and method != "transaction"
     if is_known:
         run(release(port, claim, method))
     else:
