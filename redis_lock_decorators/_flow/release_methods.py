@@ -81,20 +81,12 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
         deleted, awaited = await _both(port, delete, is_awaited, until)
-        if isinstance(deleted, Exception) and port.lacks(deleted) == "command":
+        lacks = port.lacks(deleted) if isinstance(deleted, Exception) else ""
+        if lacks == "command":
             continue
-        if isinstance(deleted, Exception) and port.lacks(deleted) == "string":
+        if lacks == "string":
             return Refusal(None, why=OTHER_DATA)
-        for failure in (deleted, awaited):
-            # If EXISTS is forbidden, the recheck below might be allowed all the same.
-            is_tolerated = failure is awaited and is_forbidden(port, failure)
-            if isinstance(failure, Exception) and not is_tolerated:
-                raise failure
-        if deleted not in (0, 1) or isinstance(deleted, bytes):
-            await port.drop_idle_connections()
-            raise ReplyMismatch(
-                f"a reply to another command arrived for {command}", claim.lock_name
-            )
+        await _refuse_replies(port, claim, command, deleted, awaited)
         if not deleted:
             holder = text(await port.send("GET", key, until=until))
             return await _judge(port, claim, key, holder, until)
@@ -109,6 +101,20 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
         "release by method='script'",
         claim.lock_name,
     )
+
+
+async def _refuse_replies(
+    port: Port, claim: Claim, command: str, deleted: Any, awaited: Any
+) -> None:
+    """Raise an error among the replies, or one for a reply to another command."""
+    for failure in (deleted, awaited):
+        # If EXISTS is forbidden, to grant the lock to a waiter might be allowed all the same.
+        is_tolerated = failure is awaited and is_forbidden(port, failure)
+        if isinstance(failure, Exception) and not is_tolerated:
+            raise failure
+    if deleted not in (0, 1) or isinstance(deleted, bytes):
+        await port.drop_idle_connections()
+        raise ReplyMismatch(f"a reply to another command arrived for {command}", claim.lock_name)
 
 
 async def _remove_grant(port: Port, claim: Claim, key: bytes, until: float) -> None:
