@@ -14,8 +14,8 @@ from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.claim_state import ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.queue.entries import QueueEntries, Received
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
-from redis_lock_decorators._flow.redispy_adjust import acquire, adjust
-from redis_lock_decorators._flow.redispy_lock import AcquireRequest
+from redis_lock_decorators._flow.redispy_adjust import adjust
+from redis_lock_decorators._flow.redispy_lock import AcquireRequest, acquire
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._rules import lease_times, messages
 
