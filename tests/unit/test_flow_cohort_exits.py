@@ -1,0 +1,383 @@
+"""Cohorts whose waiters time out, withdraw, or are interrupted at any line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from support.cohort_world import KEY, KEYS, SOON, World, held_with, stranded
+from support.simulated_queue import QueuePort, Taking
+from support.simulation import new_claim
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
+from redis_lock_decorators._flow.queue.cohort import (
+    Cohort,
+    hand_off,
+    settle,
+)
+from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
+from redis_lock_decorators._flow.queue.waiter import Signal
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_second_waiter_leads_after_the_leader_times_out(world: World) -> None:
+    holder = world.takes(world.process(), way="queue")
+    process = world.process()
+    leader = world.takes(process, wait=0.4)
+    second, third = world.crowd(process, 2)
+
+    world.passes(0.42 - SOON)
+    entries = world.server.members(KEYS[1])
+    holder.ends()
+    world.passes(SOON)
+
+    assert leader.refusal is not None
+    assert len(entries) == 1
+    assert second.claim.identifier in next(iter(entries))
+    assert world.serves() == [second, third]
+    assert world.is_empty()
+
+
+def test_waiter_that_timed_out_is_skipped(world: World) -> None:
+    process = world.process()
+    holder = world.takes(process)
+    impatient = world.takes(process, wait=0.4)
+    patient = world.takes(process)
+
+    world.passes(0.5)
+
+    assert impatient.at == pytest.approx(0.4, abs=0.01)
+    assert impatient.claim.state is ENDED
+    assert world.serves() == [holder, patient]
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("offset", [-0.001, -1e-6, 0.0, 1e-6, 0.001])
+def test_lock_handed_off_at_a_timeout_is_held_or_handed_off_again(
+    world: World, offset: float
+) -> None:
+    process = world.process()
+    holder = world.takes(process)
+    impatient = world.takes(process, wait=0.5)
+    patient = world.takes(process)
+    stop = 1000.001 + 0.5
+
+    world.clock.at(stop + offset, holder.ends)
+    world.passes(1)
+
+    assert world.inside() is not None
+    order = world.serves()
+    assert order[-1] is patient
+    assert (impatient in order) is (impatient.refusal is None)
+    assert world.is_empty()
+
+
+class Cut(Taking):
+    """An acquisition that is interrupted when it is resumed for the ``number``-th time."""
+
+    number = 0
+
+    async def _take(self) -> None:
+        await Interrupting(super()._take(), self)
+
+
+class Interrupting:
+    def __init__(self, work: Any, taking: Cut) -> None:
+        self._work, self._taking = work, taking
+
+    def __await__(self) -> Generator[Any, None, None]:
+        steps = self._work.__await__()
+        try:
+            arrange = next(steps)
+            while True:
+                yield arrange
+                self._taking.number -= 1
+                cut = self._taking.number == -1
+                arrange = steps.throw(KeyboardInterrupt()) if cut else next(steps)
+        except StopIteration:
+            return
+
+
+def cut_at(number: int) -> Any:
+    return type("CutHere", (Cut,), {"number": number})
+
+
+def all_but(one: Taking, takings: list[Taking]) -> list[Taking]:
+    """The waiters that must enter: ``one`` only if it was not interrupted."""
+    return [taking for taking in takings if taking is not one or taking.error is None]
+
+
+def test_leader_interrupted_at_any_step_delays_no_waiter() -> None:
+    for number in range(100):
+        world = World()
+        holder = world.takes(world.process(), way="queue")
+        process = world.process()
+        leader: Any = world.takes(process, kind=cut_at(number))
+        others = world.crowd(process, 2)
+
+        world.passes(0.3)
+        holder.ends()
+        world.passes(RECHECK + SOON)
+        order = world.serves()
+
+        assert order == all_but(leader, [leader, *others]), number
+        assert world.is_empty(), number
+        if leader.error is None:
+            break
+
+    assert 3 < number < 99
+
+
+def test_waiter_interrupted_at_any_step_delays_no_waiter() -> None:
+    for number in range(100):
+        world = World()
+        process = world.process()
+        holder = world.takes(process)
+        next_member: Any = world.takes(process, kind=cut_at(number))
+        others = world.crowd(process, 2)
+
+        world.passes(0.6)
+        holder.ends()
+        world.passes(RECHECK + SOON)
+        order = world.serves()
+
+        assert order == all_but(next_member, [next_member, *others]), number
+        assert world.is_empty(), number
+        if next_member.error is None:
+            break
+
+    assert 2 < number < 99
+
+
+class InterruptedExit(Cohort):
+    """A cohort that interrupts one waiter while it leaves."""
+
+    step = "withdraw"
+    one: Claim | None = None
+
+    def withdraw(self, waiter: CohortWaiter) -> bool:
+        self._interrupt("withdraw", waiter)
+        return super().withdraw(waiter)
+
+    def step_down(self, waiter: CohortWaiter, now: float) -> None:
+        self._interrupt("step_down", waiter)
+        super().step_down(waiter, now)
+
+    def _interrupt(self, step: str, waiter: CohortWaiter) -> None:
+        if step == self.step and waiter.claim is self.one and waiter.claim.state is not ENDED:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["withdraw", "step_down"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_waiter_interrupted_while_leaving_blocks_no_waiter(
+    world: World, step: str, place: int
+) -> None:
+    holder = world.takes(world.process(), way="queue")
+    process = world.process()
+    cohort = process.cohorts[KEY, 10_000] = InterruptedExit()
+    waiters = [world.takes(process) for _ in range(4)]
+    cohort.one, cohort.step = waiters[place].claim, step
+    world.passes(SOON)
+
+    process.waiters[1 + place].interrupt(KeyboardInterrupt())  # the first has two wake-up objects
+    world.passes(SOON)
+    holder.ends()
+    world.passes(RECHECK + SOON)
+    order = world.serves()
+
+    assert isinstance(waiters[place].error, KeyboardInterrupt)
+    assert order == all_but(waiters[place], waiters)
+    assert world.is_empty()
+
+
+def test_release_interrupted_after_a_hand_off_is_idempotent(
+    world: World,
+) -> None:
+    holder, (next_member, other) = held_with(world)
+
+    def interrupt(signal: Signal) -> None:
+        raise KeyboardInterrupt
+
+    holder.process.waiters[1].notify = interrupt  # type: ignore[method-assign]
+    for _ in range(2):
+        holder.ends()
+        world.passes(RECHECK + SOON)
+
+    assert [type(error) for error in holder.process.lease_loop.failures] == [KeyboardInterrupt]
+    assert holder.claim.state is ENDED
+    assert world.inside() is next_member
+    assert not other.held
+    assert world.serves() == [next_member, other]
+
+
+def test_next_member_that_wakes_after_its_lease_waits_again(world: World) -> None:
+    holder, (next_member, _) = held_with(world)
+    other = world.takes(world.process(), expire=60, grant=60, way="queue")
+    world.passes(SOON)
+
+    holder.ends()
+    world.clock.at(world.clock.now, lambda: holder.process.lease_loop.stand_still(20))
+    world.passes(15)
+    first = world.inside()
+    world.passes(10)
+
+    assert first is other
+    assert world.inside() is other
+    assert next_member in world.serves()
+    assert world.is_empty()
+
+
+def test_late_message_does_not_release_a_lock_that_was_handed_off(world: World) -> None:
+    holder, (late, next_member) = stranded(world)
+    other = world.takes(world.process(), way="queue")
+    world.passes(SOON)
+    late.process.lines[-1].late = 0.5
+    holder.ends()
+    world.passes(0.01)
+    for waiter in late.process.waiters:
+        waiter.notify(Signal.RETRY)  # as a recheck does that finds the entry missing
+    world.passes(0.05)
+    late.ends()
+    world.passes(0.01)
+    entered = world.inside()
+
+    world.passes(2)
+
+    assert entered is next_member
+    assert world.inside() is next_member
+    assert world.server.value(KEY) == next_member.claim.identifier
+    assert world.serves() == [next_member, other]
+
+
+class Racing(Cohort):
+    """A cohort where something happens between the choice of the next member and its hand-off."""
+
+    happens: Any = staticmethod(lambda next_member: None)
+
+    def pop_next(self, now: float) -> CohortWaiter | None:
+        next_member = super().pop_next(now)
+        if next_member is not None:
+            self.happens(next_member)
+        return next_member
+
+
+def racing(world: World) -> tuple[Any, Claim, Racing, list[CohortWaiter]]:
+    """A port, a claim that holds the lock, its cohort, and two waiters."""
+    holder = world.takes(world.process())
+    world.passes(SOON)
+    port: Any = QueuePort(holder.process)
+    cohort = holder.claim.cohort = Racing()
+    cohort.holder, cohort.since = holder.claim, holder.claim.since
+    waiting = [CohortWaiter(new_claim("a", owner=object()), port.wakeup()) for _ in range(2)]
+    for waiter in waiting:
+        waiter.claim.cohort, waiter.claim.cohort_waiter = cohort, waiter
+        cohort.add(waiter)
+    return port, holder.claim, cohort, waiting
+
+
+def test_lock_is_not_handed_to_a_thread_that_withdraws_at_the_same_time(world: World) -> None:
+    port, holder, cohort, (gone, second) = racing(world)
+    identifier, left = holder.identifier, []
+    cohort.happens = lambda next_member: (
+        left.append(cohort.withdraw(next_member)) if next_member is gone else None
+    )
+
+    is_handed_off = hand_off(port, holder)
+    settle(second.claim)
+
+    assert is_handed_off
+    assert left == [True]
+    assert gone.claim.identifier != identifier
+    assert second.claim.identifier == identifier
+
+
+def test_thread_that_joins_during_its_hand_off_leaves_no_entry(world: World) -> None:
+    port, holder, cohort, (next_member, second) = racing(world)
+    cohort.happens = cohort.add
+
+    is_handed_off = hand_off(port, holder)
+    cohort.happens = lambda next_member: None
+    left = cohort.withdraw(next_member)
+
+    assert is_handed_off
+    assert next_member.handover is not None
+    assert not left
+    assert [cohort.pop_next(port.now()), cohort.pop_next(port.now())] == [second, None]
+
+
+def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
+    """A trace function that acts once, before the n-th line of cohorts, as another thread may."""
+    left = iter(range(number, -1, -1))
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        if frame.f_globals["__name__"] != hand_off.__module__:
+            return None
+        if event == "line" and next(left, None) == 0:
+            sys.settrace(None)
+            action()
+        return trace
+
+    return trace
+
+
+def test_waiter_that_withdraws_at_any_line_of_a_hand_off_holds_or_is_skipped() -> None:
+    outcomes = set()
+    for number in range(60):
+        world = World()
+        port, holder, cohort, (first, second) = racing(world)
+        identifier, left = holder.identifier, []
+
+        def leave(cohort: Cohort = cohort, first: CohortWaiter = first, left: Any = left) -> None:
+            left.append(cohort.withdraw(first))
+
+        before = sys.gettrace()
+        sys.settrace(at_line(number, leave))
+        try:
+            assert hand_off(port, holder)
+        finally:
+            sys.settrace(before)
+        for waiter in (first, second):
+            settle(waiter.claim)
+        holders = [
+            claim for claim in (holder, first.claim, second.claim) if claim.identifier == identifier
+        ]
+
+        assert holders == [second.claim if left == [True] else first.claim], number
+        outcomes.add(tuple(left))
+
+    assert outcomes == {(True,), (False,), ()}
+
+
+def test_hand_off_interrupted_at_any_line_leaves_one_holder() -> None:
+    for number in range(60):
+        world = World()
+        port, holder, _, waiting = racing(world)
+        identifier = holder.identifier
+
+        def fail() -> None:
+            raise KeyboardInterrupt
+
+        before = sys.gettrace()
+        sys.settrace(at_line(number, fail))
+        try:
+            hand_off(port, holder)
+        except KeyboardInterrupt:
+            sys.settrace(None)
+            is_handed_off = hand_off(port, holder)  # as leaving the block does next
+            assert is_handed_off
+        finally:
+            sys.settrace(before)
+        for waiter in waiting:
+            settle(waiter.claim)
+
+        assert [waiter.claim.identifier for waiter in waiting].count(identifier) == 1, number
+        assert holder.identifier == "", number

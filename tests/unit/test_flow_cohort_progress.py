@@ -1,0 +1,228 @@
+"""Cohort waiters that make no progress, crowds of waiters, and what they send."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.cohort_world import KEY, KEYS, PATIENCE, SOON, World, held_with, stranded
+from support.faults import raising
+from support.simulated_queue import Taking, Waiting
+from support.simulation import Clock, SimulatedServer, new_claim
+
+from redis_lock_decorators._flow.acquire import undo
+from redis_lock_decorators._flow.claim_state import ENDED
+from redis_lock_decorators._flow.queue.cohort import (
+    MOST_HAND_OFFS,
+    Cohort,
+)
+from redis_lock_decorators._flow.queue.cohort_waiter import SILENCE, CohortWaiter
+from redis_lock_decorators._io.blocking_port import run
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Suspended:
+    """A waiter whose thread runs other code until ``goes_on``."""
+
+    def __init__(self, world: World, process: Waiting, **options: Any) -> None:
+        self.taking = Taking(process, "a", PATIENCE, way="cohort", **options)
+        self._work = process.lease_loop.works[-1]
+        world.passes(SOON)
+
+    def stops(self) -> None:
+        self._work._is_over = True
+
+    def goes_on(self) -> None:
+        self._work._is_over = False
+        self._work.step()
+
+
+def of_owner(world: World, process: Waiting, owner: object, wait: float = PATIENCE) -> Taking:
+    """A waiter on the thread of another one."""
+    taking = Taking(process, "a", wait, way="cohort")
+    taking.claim.owner = owner
+    world.passes(SOON)
+    return taking
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_signal_handler_does_not_wait_for_the_waiter_it_interrupts(
+    world: World, leads: bool
+) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    if not leads:
+        other = world.takes(process)
+    suspended = Suspended(world, process)
+    suspended.stops()
+    handler = of_owner(world, process, suspended.taking.claim.owner)
+    later = world.takes(process)
+    world.passes(1)
+
+    holder.ends()
+    world.passes(2 * 2.5 + 1)
+    if not leads:
+        assert other.held
+        other.ends()
+        world.passes(0.5)
+
+    assert handler.held
+    handler.ends()
+    world.passes(0.5)
+    assert later.held
+    later.ends()
+    suspended.goes_on()
+    world.passes(1)
+    assert suspended.taking.held
+    suspended.taking.ends()
+    world.passes(1)
+    assert world.is_empty()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_waiter_without_progress_is_skipped(world: World, leads: bool) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    leader = world.takes(process, wait=1) if not leads else None
+    suspended = Suspended(world, process)
+    others = world.crowd(process, 2)
+    suspended.stops()
+    world.passes(2)
+    assert leader is None or leader.at is not None
+
+    holder.ends()
+    world.passes(SILENCE + 2 * 2.5)
+    first = others[0].held
+    others[0].ends()
+    world.passes(0.5)
+
+    assert first
+    assert others[1].held
+    others[1].ends()
+    world.passes(0.5)
+    suspended.goes_on()
+    world.passes(2)
+    assert suspended.taking.held
+    suspended.taking.ends()
+    world.passes(1)
+    assert world.is_empty()
+
+
+def test_leader_that_waits_long_remains_the_only_one(world: World) -> None:
+    holder, process = world.takes(world.process()), world.process()
+    crowd = world.crowd(process, 5)
+    process.port.log.clear()
+
+    for _ in range(50):
+        world.passes(1)
+        holder.claim.set_term(world.clock.now, 10)
+        world.server.put(KEY, holder.claim.identifier, 10)
+        assert len(world.server.members(KEYS[1])) == 1
+
+    assert "enqueue" not in process.port.verbs
+    assert "acquire" not in process.port.verbs
+    assert not any(taking.held for taking in crowd)
+
+
+def test_next_member_interrupted_twice_can_be_undone_again(world: World) -> None:
+    holder, (next_member,) = held_with(world, 1)
+    holder.ends()
+    world.passes(SOON)
+    assert next_member.held
+    port: Any = next_member.process.port
+    port.faults = [raising(KeyboardInterrupt())]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(undo(port, next_member.claim))
+    if next_member.claim.state is not ENDED:
+        run(undo(port, next_member.claim))
+
+    assert next_member.claim.state is ENDED
+    assert world.server.value(KEY) is None
+
+
+class Compared(CohortWaiter):
+    """Counts how often waiters are compared with each other."""
+
+    count = 0
+    __hash__ = CohortWaiter.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return self is other
+
+
+def test_joining_and_leaving_compares_no_waiters() -> None:
+    cohort, waiter = Cohort(), Waiting(SimulatedServer(Clock())).lease_loop
+    crowd = [Compared(new_claim("a"), waiter) for _ in range(50)]  # type: ignore[arg-type]
+    for _ in range(2):
+        for waiter in crowd:
+            cohort.add(waiter)
+    first = cohort.pop_next(0)
+    for waiter in crowd:
+        cohort.withdraw(waiter)
+
+    assert first is crowd[0]
+    assert cohort.is_idle()
+    assert Compared.count == 0
+
+
+def test_only_the_first_of_many_waiters_recheck_often(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranded(world, 50)
+    rechecks, lead = [], Cohort.lead
+    monkeypatch.setattr(Cohort, "lead", lambda *args: rechecks.append(1) or lead(*args))
+
+    world.passes(8)
+
+    assert len(rechecks) < 500, "all waiters rechecked every quarter of a second"
+
+
+def test_next_member_needs_no_identifier_of_its_own(world: World) -> None:
+    holder, next_member = world.crowd(world.process(), 2)
+    given = holder.claim.identifier
+    assert given
+    assert not next_member.claim.identifier, "a system call for random bytes would switch threads"
+    holder.ends()
+    world.passes(0)
+    assert next_member.claim.identifier == given
+    assert next_member.claim.releaser != given, (
+        "its notes must be distinct from the former holder's"
+    )
+
+
+def test_waiter_that_times_out_without_a_request_sends_nothing(world: World) -> None:
+    process = world.process()
+    holder, waiting = world.crowd(process, 2, wait=1)
+    process.port.log.clear()
+    world.passes(2)
+    assert waiting.claim.state is ENDED
+    assert holder.is_live
+    assert process.port.log == []
+
+
+@pytest.mark.parametrize("hand_offs", [0, MOST_HAND_OFFS], ids=["handed off", "released in Redis"])
+def test_silent_waiters_are_woken_by_a_release(
+    world: World, hand_offs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their timers may be lost, so that they would sleep while the lock is free."""
+    holder, waiters = held_with(world)
+    holder.claim.hand_offs = hand_offs
+    woken: list[int] = []
+    for number, waiter in enumerate(waiters):
+        waiter = waiter.claim.cohort_waiter
+        assert waiter is not None
+        waiter.acted = -math.inf
+        monkeypatch.setattr(
+            waiter, "wakeup", SimpleNamespace(notify=lambda _, number=number: woken.append(number))
+        )
+
+    holder.ends()
+    world.passes(0.01)
+
+    assert set(woken) == {0, 1}
