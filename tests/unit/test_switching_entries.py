@@ -1,4 +1,4 @@
-"""Whatever the order of lines: who is handed a lock knows of it, or it is handed on at once."""
+"""Each granted lock has a holder or is handed off again, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ RUN_ID = b"0123"
 NOW = 1000.0
 
 
-class Told:
-    """A waiter that remembers its news."""
+class FakeWakeup:
+    """Records the signals that it is sent."""
 
     def __init__(self) -> None:
         self.signal: list[Signal] = []
@@ -38,10 +38,10 @@ class Told:
 
 
 class Port:
-    """A client whose only listener has these places."""
+    """A client whose only subscriber has these entries."""
 
-    def __init__(self, places: QueueEntries) -> None:
-        self._entries = places
+    def __init__(self, entries: QueueEntries) -> None:
+        self._entries = entries
 
     def now(self) -> float:
         return NOW
@@ -56,9 +56,9 @@ class Port:
 
 
 def new_waiter(claim: Claim) -> QueuedWaiter:
-    turn = QueuedWaiter(claim.keys[0], claim.identifier, Told())  # type: ignore[arg-type]
-    turn.queue_entry, turn.session = "a place", 0
-    return turn
+    waiter = QueuedWaiter(claim.keys[0], claim.identifier, FakeWakeup())  # type: ignore[arg-type]
+    waiter.queue_entry, waiter.session = "an entry", 0
+    return waiter
 
 
 def held(name: str = "a") -> Claim:
@@ -67,173 +67,177 @@ def held(name: str = "a") -> Claim:
     return claim
 
 
-def word_for(identifier: str, key: bytes) -> messages.Message:
+def grant_message(identifier: str, key: bytes) -> messages.Message:
     hint, proof = messages.hint(identifier), messages.proof(RUN_ID, identifier, key)
     return messages.Message(b"turn", hint, proof)
 
 
-def hear(places: QueueEntries, identifier: str, key: bytes) -> AbandonedEntry | None:
-    """Hear from the server that the place has the lock."""
-    return places.receive(word_for(identifier, key), Received(0, RUN_ID, NOW - 1, NOW))
+def receive(entries: QueueEntries, identifier: str, key: bytes) -> AbandonedEntry | None:
+    """Receive the message that the entry was handed the lock."""
+    return entries.receive(grant_message(identifier, key), Received(0, RUN_ID, NOW - 1, NOW))
 
 
-def news_of(turn: QueuedWaiter) -> list[Signal]:
-    waiter: Any = turn.wakeup
-    return list(waiter.signal)
+def signals_of(waiter: QueuedWaiter) -> list[Signal]:
+    wakeup: Any = waiter.wakeup
+    return list(wakeup.signal)
 
 
 @SCENES.add
-def a_waiter_leaves_while_it_is_told(switcher: Switcher) -> Scene:
-    places, claim = QueueEntries(), new_claim("a")
-    turn, found = new_waiter(claim), []
-    places.join(turn)
+def waiter_leaves_while_it_is_notified(switcher: Switcher) -> Scene:
+    entries, claim = QueueEntries(), new_claim("a")
+    waiter, found = new_waiter(claim), []
+    entries.join(waiter)
 
     def check() -> None:
         (left,) = found
-        assert (left is None) is (news_of(turn) == [Signal.GRANTED]), (
-            "nobody has the lock it was handed"
+        assert (left is None) is (signals_of(waiter) == [Signal.GRANTED]), (
+            "the lock that it was handed has no holder"
         )
-        assert not places
+        assert not entries
 
     return Scene(
-        lambda: places.leave(turn),
-        lambda: found.append(hear(places, turn.identifier, turn.key)),
+        lambda: entries.leave(waiter),
+        lambda: found.append(receive(entries, waiter.identifier, waiter.key)),
         check,
     )
 
 
 @SCENES.add
-def two_waiters_join_and_leave_while_one_is_told(switcher: Switcher) -> Scene:
-    places, turn, other = QueueEntries(), new_waiter(new_claim("a")), new_waiter(new_claim("b"))
-    places.join(turn)
+def two_waiters_join_and_leave_while_one_is_notified(switcher: Switcher) -> Scene:
+    entries, waiter, other = QueueEntries(), new_waiter(new_claim("a")), new_waiter(new_claim("b"))
+    entries.join(waiter)
 
-    def come_and_go() -> None:
-        places.join(other)
-        places.leave(turn)
+    def join_and_leave() -> None:
+        entries.join(other)
+        entries.leave(waiter)
 
-    def all_turns() -> None:
-        assert set(places.waiters()) <= {turn, other}
-        assert hear(places, other.identifier, other.key) is None, "handed on though it waits"
+    def receive_other() -> None:
+        assert set(entries.waiters()) <= {waiter, other}
+        assert receive(entries, other.identifier, other.key) is None, (
+            "released though its waiter waits"
+        )
 
     def check() -> None:
-        assert places.waiters() == [other]
-        hear(places, other.identifier, other.key)
-        assert Signal.GRANTED in news_of(other)
+        assert entries.waiters() == [other]
+        receive(entries, other.identifier, other.key)
+        assert Signal.GRANTED in signals_of(other)
 
-    return Scene(come_and_go, all_turns, check)
+    return Scene(join_and_leave, receive_other, check)
 
 
 @SCENES.add
-def a_waiter_enters_and_leaves_while_it_is_told(switcher: Switcher) -> Scene:
-    places, claim = QueueEntries(), held()
-    turn, found = new_waiter(claim), []
-    places.join(turn)
+def waiter_enters_and_leaves_while_it_is_notified(switcher: Switcher) -> Scene:
+    entries, claim = QueueEntries(), held()
+    waiter, found = new_waiter(claim), []
+    entries.join(waiter)
 
-    def come_in() -> None:
-        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW + 0.5))
-        places.leave(turn)
+    def enter_and_leave() -> None:
+        entries.enter(EnteredClaim(claim, claim.identifier, "an entry", NOW + 0.5))
+        entries.leave(waiter)
 
     def check() -> None:
-        assert found == [None], "a held lock is handed on"
-        assert hear(places, claim.identifier, turn.key) is None
+        assert found == [None], "a held lock is released"
+        assert receive(entries, claim.identifier, waiter.key) is None
 
-    return Scene(come_in, lambda: found.append(hear(places, claim.identifier, turn.key)), check)
+    return Scene(
+        enter_and_leave, lambda: found.append(receive(entries, claim.identifier, waiter.key)), check
+    )
 
 
 @SCENES.add
 def two_waiters_enter(switcher: Switcher) -> Scene:
-    places, one, other = QueueEntries(), held(), held("b")
+    entries, one, other = QueueEntries(), held(), held("b")
 
     def check() -> None:
-        assert {entered.claim for entered in places.to_confirm(NOW)} == {one, other}
-        assert places.to_confirm(NOW) == []
+        assert {entered.claim for entered in entries.to_confirm(NOW)} == {one, other}
+        assert entries.to_confirm(NOW) == []
 
     def enter(claim: Claim) -> None:
-        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW))
+        entries.enter(EnteredClaim(claim, claim.identifier, "an entry", NOW))
 
     return Scene(lambda: enter(one), lambda: enter(other), check)
 
 
 @SCENES.add
-def a_waiter_enters_while_others_are_noted(switcher: Switcher) -> Scene:
-    places, before, claim, over = QueueEntries(), held("b"), held(), held("c")
-    places.enter(EnteredClaim(before, before.identifier, "a place", NOW))
-    places.enter(EnteredClaim(over, over.identifier, "a place", NOW))
-    noted: list[Claim] = []
+def waiter_enters_while_others_are_confirmed(switcher: Switcher) -> Scene:
+    entries, before, claim, over = QueueEntries(), held("b"), held(), held("c")
+    entries.enter(EnteredClaim(before, before.identifier, "an entry", NOW))
+    entries.enter(EnteredClaim(over, over.identifier, "an entry", NOW))
+    confirmed: list[Claim] = []
 
     def enter() -> None:
         over.state = ENDED
-        places.enter(EnteredClaim(claim, claim.identifier, "a place", NOW))
+        entries.enter(EnteredClaim(claim, claim.identifier, "an entry", NOW))
 
-    def note() -> None:
-        noted.extend([entered.claim for entered in places.to_confirm(NOW)])
+    def confirm() -> None:
+        confirmed.extend([entered.claim for entered in entries.to_confirm(NOW)])
 
     def check() -> None:
-        note()
-        assert sorted(noted.count(one) for one in (before, claim)) == [1, 1]
-        assert isinstance(hear(places, over.identifier, over.keys[0]), AbandonedEntry)
+        confirm()
+        assert sorted(confirmed.count(one) for one in (before, claim)) == [1, 1]
+        assert isinstance(receive(entries, over.identifier, over.keys[0]), AbandonedEntry)
 
-    return Scene(enter, note, check)
+    return Scene(enter, confirm, check)
 
 
 @SCENES.add
-def a_waiter_leaves_while_others_are_noted(switcher: Switcher) -> Scene:
-    places, turn = QueueEntries(), new_waiter(new_claim("a"))
-    places.join(turn)
+def waiter_leaves_while_others_are_confirmed(switcher: Switcher) -> Scene:
+    entries, waiter = QueueEntries(), new_waiter(new_claim("a"))
+    entries.join(waiter)
 
     def check() -> None:
-        assert isinstance(hear(places, turn.identifier, turn.key), AbandonedEntry)
-        assert hear(places, turn.identifier, turn.key) is None, "handed on twice"
+        assert isinstance(receive(entries, waiter.identifier, waiter.key), AbandonedEntry)
+        assert receive(entries, waiter.identifier, waiter.key) is None, "released twice"
 
-    return Scene(lambda: places.leave(turn), lambda: places.to_confirm(NOW), check)
+    return Scene(lambda: entries.leave(waiter), lambda: entries.to_confirm(NOW), check)
 
 
-def passing() -> tuple[QueueEntries, Port, Claim, CohortWaiter]:
-    """A lock that came from the queue, and who is to have it next in this process."""
-    places, cohort = QueueEntries(), Cohort()
-    port, holder, successor = Port(places), held(), new_claim("a")
-    holder.cohort = successor.cohort = cohort
+def handing_off() -> tuple[QueueEntries, Port, Claim, CohortWaiter]:
+    """A lock that was granted by the queue, and its next member in the cohort."""
+    entries, cohort = QueueEntries(), Cohort()
+    port, holder, next_member = Port(entries), held(), new_claim("a")
+    holder.cohort = next_member.cohort = cohort
     holder.has_queued = True
     cohort.holder, cohort.since = holder, NOW
-    successor.cohort_waiter = CohortWaiter(successor, Told())  # type: ignore[arg-type]
-    cohort.add(successor.cohort_waiter)
+    next_member.cohort_waiter = CohortWaiter(next_member, FakeWakeup())  # type: ignore[arg-type]
+    cohort.add(next_member.cohort_waiter)
     holder.queue_record = port.enter(holder.identifier, holder)
-    return places, port, holder, successor.cohort_waiter
+    return entries, port, holder, next_member.cohort_waiter
 
 
 @SCENES.add
-def word_of_a_lock_comes_late_while_it_is_passed_on(switcher: Switcher) -> Scene:
-    places, port, holder, successor = passing()
+def message_is_late_during_a_hand_off(switcher: Switcher) -> Scene:
+    entries, port, holder, next_member = handing_off()
     identifier, found = holder.identifier, []
 
     def check() -> None:
-        assert found == [None], "a lock that is passed on is taken from who has it"
-        settle(successor.claim)
-        assert hear(places, identifier, holder.keys[0]) is None
+        assert found == [None], "a lock that is handed off is released"
+        settle(next_member.claim)
+        assert receive(entries, identifier, holder.keys[0]) is None
 
     return Scene(
         lambda: hand_off(port, holder),  # type: ignore[arg-type]
-        lambda: found.append(hear(places, identifier, holder.keys[0])),
+        lambda: found.append(receive(entries, identifier, holder.keys[0])),
         check,
     )
 
 
 @SCENES.add
-def word_of_a_lock_comes_late_while_its_heir_wakes(switcher: Switcher) -> Scene:
-    places, port, holder, successor = passing()
+def message_is_late_while_the_next_member_wakes(switcher: Switcher) -> Scene:
+    entries, port, holder, next_member = handing_off()
     identifier, found = holder.identifier, []
     assert hand_off(port, holder)  # type: ignore[arg-type]
 
     def check() -> None:
-        assert found == [None], "a lock that was passed on is taken from who has it"
+        assert found == [None], "a lock that was handed off is released"
 
     return Scene(
-        lambda: settle(successor.claim),
-        lambda: found.append(hear(places, identifier, holder.keys[0])),
+        lambda: settle(next_member.claim),
+        lambda: found.append(receive(entries, identifier, holder.keys[0])),
         check,
     )
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_places_are_known_whatever_the_order_of_lines(scene: Make) -> None:
+def test_entries_are_consistent_with_thread_switches_at_any_line(scene: Make) -> None:
     assert SCENES.explore(scene) > 5

@@ -1,4 +1,4 @@
-"""A lock that a thread begins to wait for is looked at, whatever the listener does meanwhile."""
+"""Awaited locks are rechecked in time, with thread switches at any line of the subscriber."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ HOLDER = "f" * 32 + "~"
 
 
 @SCENES.add
-def a_waiter_lines_up_while_it_ticks(switcher: Switcher) -> Scene:
+def waiter_joins_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    turn = new_waiter("a")
+    waiter = new_waiter("a")
     lease_loop.time += 0.5
 
-    def line_up() -> None:
-        subscriber.join(turn)
-        subscriber.schedule_recheck(turn.key, Refusal(HOLDER, 5.0), 2.5)
+    def join() -> None:
+        subscriber.join(waiter)
+        subscriber.schedule_recheck(waiter.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
         lease_loop.goes_on(1010)
-        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
-        assert looks, "it is never looked at"
-        assert looks[0] <= 1003.1
+        rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert rechecks, "it is never rechecked"
+        assert rechecks[0] <= 1003.1
 
-    return Scene(line_up, subscriber.tick, check)
+    return Scene(join, subscriber.tick, check)
 
 
 @SCENES.add
-def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher) -> Scene:
+def waiter_joins_while_the_last_for_the_same_lock_leaves(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    old, turn = new_waiter("a"), new_waiter("a", "another")
+    old, waiter = new_waiter("a"), new_waiter("a", "another")
     subscriber.join(old)
     subscriber.schedule_recheck(b"a", Refusal(HOLDER, 5.0), 2.5)
     lease_loop.time += 0.5
@@ -50,38 +50,38 @@ def a_waiter_lines_up_while_the_last_for_the_same_lock_leaves(switcher: Switcher
         subscriber.leave(old)
         subscriber.tick()
 
-    def line_up() -> None:
-        subscriber.join(turn)
-        subscriber.schedule_recheck(turn.key, Refusal(HOLDER, 5.0), 2.5)
+    def join() -> None:
+        subscriber.join(waiter)
+        subscriber.schedule_recheck(waiter.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
         lease_loop.goes_on(1010)
         assert [name for _, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
 
-    return Scene(line_up, leave_and_tick, check)
+    return Scene(join, leave_and_tick, check)
 
 
 @SCENES.add
-def a_waiter_hands_in_while_the_alarm_is_put_off(switcher: Switcher) -> Scene:
+def waiter_schedules_while_the_timer_is_set(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    turn = new_waiter("a")
-    subscriber.join(turn)
+    waiter = new_waiter("a")
+    subscriber.join(waiter)
 
     def check() -> None:
         lease_loop.goes_on(1010)
-        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
-        assert looks
-        assert looks[0] <= 1000.1
+        rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert rechecks
+        assert rechecks[0] <= 1000.1
 
-    def hand_in() -> None:
+    def schedule() -> None:
         subscriber.schedule_recheck(b"a", Refusal(None), 2.5)
 
-    return Scene(hand_in, subscriber._wake_in_time, check)
+    return Scene(schedule, subscriber._wake_in_time, check)
 
 
 @SCENES.add
-def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
-    """The shortest grant is heeded whoever hands in last."""
+def two_waiters_of_one_lock_schedule(switcher: Switcher) -> Scene:
+    """The shortest grant counts, in either order."""
     lease_loop, subscriber = new_subscriber()
     one, other = new_waiter("a"), new_waiter("a", "another")
     subscriber.join(one)
@@ -89,9 +89,9 @@ def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1010)
-        looks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
-        assert looks
-        assert looks[0] <= 1000.6, "not looked at within the shorter grant"
+        rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
+        assert rechecks
+        assert rechecks[0] <= 1000.6, "not rechecked within the shorter grant"
 
     return Scene(
         lambda: subscriber.schedule_recheck(b"a", Refusal(HOLDER, 60.0), 0.5),
@@ -101,5 +101,5 @@ def two_waiters_of_one_lock_hand_in(switcher: Switcher) -> Scene:
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_lock_that_is_waited_for_is_looked_at_whatever_the_order_of_lines(scene: Make) -> None:
+def test_awaited_lock_is_rechecked_with_thread_switches_at_any_line(scene: Make) -> None:
     assert SCENES.explore(scene) > 10

@@ -1,4 +1,4 @@
-"""What else threads share keeps its promises whatever the order of their lines."""
+"""Other structures that threads share, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLAIM = Scenes("_flow/term", "_flow/lease_ends")
 WAITER = Scenes("_io/background/wakeups")
 CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
 #: Also between the lines of the connections here, where a request waits.
-LANE = Scenes("_io/transport/private_pool", "unit/test_switching_shared")
+PRIVATE_POOL = Scenes("_io/transport/private_pool", "unit/test_switching_shared")
 
 
 # The claims held through a client
@@ -57,26 +57,26 @@ def two_threads_forget_one_claim(switcher: Switcher) -> Scene:
 
 @HELD.add
 def a_lost_claim_is_forgotten_while_its_key_is_taken(switcher: Switcher) -> Scene:
-    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
+    held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     held.note(lost, lambda: 1000.0)
     return Scene(
         lambda: held.forget(lost),
-        lambda: held.note(successor, lambda: 1000.0),
-        lambda: is_held(held, successor),
+        lambda: held.note(next_member, lambda: 1000.0),
+        lambda: is_held(held, next_member),
     )
 
 
 @HELD.add
 def claims_that_are_over_are_searched_for_while_one_is_taken(switcher: Switcher) -> Scene:
-    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
+    held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 2)]
     for claim in (lost, *many):
         held.note(claim, lambda: 1000.0)
     one = held_claim("one")
     return Scene(
         lambda: held.note(one, lambda: 1000.0),
-        lambda: held.note(successor, lambda: 1000.0),
-        lambda: all_known(held, one, successor),
+        lambda: held.note(next_member, lambda: 1000.0),
+        lambda: all_known(held, one, next_member),
     )
 
 
@@ -117,14 +117,14 @@ def a_key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene
 
 @HELD.add
 def a_successor_takes_a_key_while_two_threads_forget(switcher: Switcher) -> Scene:
-    held, lost, successor = HeldClaims(), held_claim("a", 900.0), held_claim("a")
+    held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     held.note(lost, lambda: 1000.0)
 
     def take_over() -> None:
         held.forget(lost)
-        held.note(successor, lambda: 1000.0)
+        held.note(next_member, lambda: 1000.0)
 
-    return Scene(take_over, lambda: held.forget(lost), lambda: is_held(held, successor))
+    return Scene(take_over, lambda: held.forget(lost), lambda: is_held(held, next_member))
 
 
 def all_known(held: HeldClaims, *claims: Claim) -> None:
@@ -223,11 +223,11 @@ def the_end_of_a_lease_is_moved_nearer_while_another_such_move_is_refused(
     )
 
 
-# The waiters of one process
+# Cohorts
 
 
-class Told:
-    """A waiter that remembers its news."""
+class FakeWakeup:
+    """Records the signals that it is sent."""
 
     def __init__(self) -> None:
         self.signal: list[Signal] = []
@@ -236,9 +236,9 @@ class Told:
         self.signal.append(signal)
 
 
-def local(name: str = "a") -> CohortWaiter:
+def new_waiter(name: str = "a") -> CohortWaiter:
     claim = new_claim(name)
-    claim.cohort_waiter = CohortWaiter(claim, Told())  # type: ignore[arg-type]
+    claim.cohort_waiter = CohortWaiter(claim, FakeWakeup())  # type: ignore[arg-type]
     return claim.cohort_waiter
 
 
@@ -246,66 +246,66 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
     port, cohort = SimulatedPort(), Cohort()
     holder = taken(port, "a")
     holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
-    waiters = [local() for _ in range(waiting)]
+    waiters = [new_waiter() for _ in range(waiting)]
     for one in waiters:
         cohort.add(one)
     return port, cohort, holder, waiters
 
 
-def passed_to(successor: CohortWaiter, identifier: str) -> bool:
-    """Whether a waiter holds what is passed on, once it knows."""
-    settle(successor.claim)
-    return successor.claim.identifier == identifier
+def is_held_by(next_member: CohortWaiter, identifier: str) -> bool:
+    """Whether a waiter holds the lock once it has settled."""
+    settle(next_member.claim)
+    return next_member.claim.identifier == identifier
 
 
 @COHORT.add
-def the_only_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (successor,) = held_in_cohort()
+def only_member_withdraws_during_a_hand_off(switcher: Switcher) -> Scene:
+    port, cohort, holder, (next_member,) = held_in_cohort()
     identifier, found = holder.identifier, {}
 
     def check() -> None:
-        assert found["passed"] is not found["gone"], "passed to nobody, or left with the lock"
-        assert found["passed"] is passed_to(successor, identifier) is not bool(holder.identifier)
+        assert found["handed"] is not found["gone"], "handed to no waiting member"
+        assert found["handed"] is is_held_by(next_member, identifier) is not bool(holder.identifier)
 
     return Scene(
-        lambda: found.update(passed=hand_off(port, holder)),
-        lambda: found.update(gone=cohort.withdraw(successor)),
+        lambda: found.update(handed=hand_off(port, holder)),
+        lambda: found.update(gone=cohort.withdraw(next_member)),
         check,
     )
 
 
 @COHORT.add
-def the_first_heir_goes_while_the_lock_is_passed_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (successor, second) = held_in_cohort(waiting=2)
+def first_member_withdraws_during_a_hand_off(switcher: Switcher) -> Scene:
+    port, cohort, holder, (next_member, second) = held_in_cohort(waiting=2)
     identifier, found = holder.identifier, {}
 
     def check() -> None:
-        assert found["passed"]
-        assert passed_to(successor, identifier) is not found["gone"]
-        assert passed_to(second, identifier) is found["gone"]
-        assert cohort.holder is (second if found["gone"] else successor).claim
+        assert found["handed"]
+        assert is_held_by(next_member, identifier) is not found["gone"]
+        assert is_held_by(second, identifier) is found["gone"]
+        assert cohort.holder is (second if found["gone"] else next_member).claim
 
     return Scene(
-        lambda: found.update(passed=hand_off(port, holder)),
-        lambda: found.update(gone=cohort.withdraw(successor)),
+        lambda: found.update(handed=hand_off(port, holder)),
+        lambda: found.update(gone=cohort.withdraw(next_member)),
         check,
     )
 
 
 @COHORT.add
-def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene:
-    port, cohort, holder, (successor,) = held_in_cohort()
+def next_member_settles_during_the_hand_off(switcher: Switcher) -> Scene:
+    port, cohort, holder, (next_member,) = held_in_cohort()
     identifier = holder.identifier
 
     def leave() -> None:
         """What a waiter does at the end of its wait."""
-        cohort.withdraw(successor)
-        settle(successor.claim)
-        cohort.step_down(successor, port.now())
+        cohort.withdraw(next_member)
+        settle(next_member.claim)
+        cohort.step_down(next_member, port.now())
 
     def check() -> None:
-        holders = [claim for claim in (holder, successor.claim) if claim.identifier == identifier]
-        assert len(holders) == 1, "held by both, or by nobody"
+        holders = [claim for claim in (holder, next_member.claim) if claim.identifier == identifier]
+        assert len(holders) == 1, "held by both or by none"
         assert holders[0].is_live(port.now())
 
     return Scene(lambda: hand_off(port, holder), leave, check)
@@ -313,7 +313,7 @@ def the_heir_knows_while_the_holder_still_passes_on(switcher: Switcher) -> Scene
 
 @COHORT.add
 def two_waiters_want_to_lead(switcher: Switcher) -> Scene:
-    cohort, one, other, led = Cohort(), local(), local(), []
+    cohort, one, other, led = Cohort(), new_waiter(), new_waiter(), []
 
     def lead(waiter: CohortWaiter) -> None:
         cohort.add(waiter)
@@ -327,8 +327,8 @@ def two_waiters_want_to_lead(switcher: Switcher) -> Scene:
 
 
 @COHORT.add
-def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
-    cohort, leader, waiter, led = Cohort(), local(), local(), []
+def waiter_joins_while_the_leader_steps_down(switcher: Switcher) -> Scene:
+    cohort, leader, waiter, led = Cohort(), new_waiter(), new_waiter(), []
     cohort.add(leader)
     assert cohort.lead(leader, 1000.0)
 
@@ -336,14 +336,14 @@ def a_waiter_comes_while_the_leader_steps_down(switcher: Switcher) -> Scene:
         cohort.withdraw(leader)
         cohort.step_down(leader, 1000.0)
 
-    def come() -> None:
+    def join() -> None:
         cohort.add(waiter)
         led.append(cohort.lead(waiter, 1000.0))
 
     def check() -> None:
-        assert led == [True] or waiter.wakeup.signal, "nobody leads"  # type: ignore[attr-defined]
+        assert led == [True] or waiter.wakeup.signal, "there is no leader"  # type: ignore[attr-defined]
 
-    return Scene(step_down, come, check)
+    return Scene(step_down, join, check)
 
 
 @COHORT.add
@@ -356,7 +356,7 @@ def idle(cohort: Cohort) -> None:
     assert cohort.is_idle()
 
 
-# A thread that waits for news
+# A thread that waits for signals
 
 
 def waiter_of(switcher: Switcher) -> ThreadWakeup:
@@ -366,31 +366,31 @@ def waiter_of(switcher: Switcher) -> ThreadWakeup:
 
 
 @WAITER.add
-def news_come_while_a_thread_begins_to_wait(switcher: Switcher) -> Scene:
-    waiter, heard = waiter_of(switcher), []
+def signal_arrives_while_a_thread_begins_to_wait(switcher: Switcher) -> Scene:
+    waiter, received = waiter_of(switcher), []
     return Scene(
-        lambda: heard.append(run(waiter.wait(1e6))),  # type: ignore[arg-type]
+        lambda: received.append(run(waiter.wait(1e6))),  # type: ignore[arg-type]
         lambda: waiter.notify(Signal.GRANTED),
-        lambda: is_heard(heard, Signal.GRANTED),
+        lambda: are_received(received, Signal.GRANTED),
     )
 
 
 @WAITER.add
-def news_come_twice(switcher: Switcher) -> Scene:
-    waiter, heard = waiter_of(switcher), []
+def two_signals_arrive(switcher: Switcher) -> Scene:
+    waiter, received = waiter_of(switcher), []
 
     def wait() -> None:
-        heard.extend([run(waiter.wait(1e6)), run(waiter.wait(1e6))])  # type: ignore[arg-type]
+        received.extend([run(waiter.wait(1e6)), run(waiter.wait(1e6))])  # type: ignore[arg-type]
 
-    def tell() -> None:
+    def notify() -> None:
         waiter.notify(Signal.RETRY)
         waiter.notify(Signal.GRANTED)
 
-    return Scene(wait, tell, lambda: is_heard(heard, Signal.RETRY, Signal.GRANTED))
+    return Scene(wait, notify, lambda: are_received(received, Signal.RETRY, Signal.GRANTED))
 
 
 @WAITER.add
-def two_threads_tell_news(switcher: Switcher) -> Scene:
+def two_threads_notify(switcher: Switcher) -> Scene:
     waiter = waiter_of(switcher)
 
     def check() -> None:
@@ -399,8 +399,8 @@ def two_threads_tell_news(switcher: Switcher) -> Scene:
     return Scene(lambda: waiter.notify(Signal.RETRY), lambda: waiter.notify(Signal.GRANTED), check)
 
 
-def is_heard(heard: list[Any], *signal: Signal) -> None:
-    assert heard == [*signal]
+def are_received(received: list[Any], *signal: Signal) -> None:
+    assert received == [*signal]
 
 
 # Clients and their connections
@@ -456,7 +456,7 @@ def two_threads_learn_of_a_client(switcher: Switcher) -> Scene:
 
 
 @CLIENTS.add
-def two_threads_need_a_listener(switcher: Switcher) -> Scene:
+def two_threads_need_a_subscriber(switcher: Switcher) -> Scene:
     port, found = SimulatedPort(), []
     client_state = ClientState(redis.Redis(), PrivatePool(), NoLoop())  # type: ignore[arg-type]
 
@@ -535,37 +535,37 @@ def in_order(private_pool: PrivatePool, wires: list[Wire]) -> Callable[[], None]
     return check
 
 
-@LANE.add
+@PRIVATE_POOL.add
 def two_threads_send_requests(switcher: Switcher) -> Scene:
     private_pool, wires = new_private_pool(Wire(), Wire())
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
-@LANE.add
+@PRIVATE_POOL.add
 def two_threads_want_the_last_connection(switcher: Switcher) -> Scene:
     private_pool, wires = new_private_pool(Wire())
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
-@LANE.add
+@PRIVATE_POOL.add
 def two_threads_find_stale_connections(switcher: Switcher) -> Scene:
     private_pool, wires = new_private_pool(*[Wire(is_stale=True) for _ in range(3)])
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
-@LANE.add
+@PRIVATE_POOL.add
 def idle_connections_are_dropped_while_a_request_is_sent(switcher: Switcher) -> Scene:
     private_pool, wires = new_private_pool(Wire(), Wire(), Wire())
     return Scene(exchanging(private_pool), private_pool.drop, in_order(private_pool, wires))
 
 
-@LANE.add
+@PRIVATE_POOL.add
 def a_connection_breaks_while_a_request_is_sent(switcher: Switcher) -> Scene:
     private_pool, wires = new_private_pool(Wire(), Wire(is_broken=True), Wire(is_broken=True))
     return Scene(exchanging(private_pool), exchanging(private_pool), in_order(private_pool, wires))
 
 
-GROUPS = (HELD, CLAIM, COHORT, WAITER, CLIENTS, LANE)
+GROUPS = (HELD, CLAIM, COHORT, WAITER, CLIENTS, PRIVATE_POOL)
 ALL = [(scenes, scene) for scenes in GROUPS for scene in scenes]
 
 

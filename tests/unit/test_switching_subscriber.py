@@ -1,4 +1,4 @@
-"""Whatever the order of their lines: waiters that join and leave from threads are served."""
+"""Waiters that join and leave from threads are served, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Subscription:
 
 
 class FakeLoop:
-    """An event loop that does what it is asked to later, when it is told to.
+    """An event loop that runs callbacks when ``goes_on`` is called.
 
     Attributes:
-        started: the names of the works that were begun, and what they were begun with.
+        started: the time, name and ``key`` argument of each started coroutine.
     """
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class FakeLoop:
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> None:
-        client_state = work.cr_frame.f_locals
-        self.started.append((self.time, work.cr_code.co_name, client_state.get("key")))
+        arguments = work.cr_frame.f_locals
+        self.started.append((self.time, work.cr_code.co_name, arguments.get("key")))
         work.close()
         if work.cr_code.co_name == "send":  # a PING, which the server answers
             self.call(lambda: self.answer([b"pong", repr(self.time).encode()]))
@@ -85,7 +85,7 @@ class FakeLoop:
         pass
 
     def goes_on(self, until: float) -> None:
-        """Do what was asked for, and ring when it is time to."""
+        """Run the callbacks and timers that are due by ``until``."""
         while self._calls or self.wakes_at <= until:
             while self._calls:
                 self._calls.pop(0)()
@@ -95,8 +95,8 @@ class FakeLoop:
         self.time = until
 
 
-class Told:
-    """A waiter that remembers its news."""
+class FakeWakeup:
+    """Records the signals that it is sent."""
 
     def __init__(self) -> None:
         self.signal: list[Signal] = []
@@ -106,7 +106,7 @@ class Told:
 
 
 def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
-    """A listener; an open one has a waiter that stays."""
+    """A subscriber; an open one has a waiter that remains."""
     lease_loop = FakeLoop()
     subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"z", lambda _: None)  # type: ignore[arg-type]
     lease_loop.answer = subscriber._on_message
@@ -123,19 +123,19 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
 
 
 def new_waiter(name: str, identifier: str | None = None) -> QueuedWaiter:
-    turn = QueuedWaiter(name.encode(), identifier or f"identifier of {name}", Told())  # type: ignore[arg-type]
-    turn.queue_entry = f"channel|{turn.identifier}|2500"
-    return turn
+    waiter = QueuedWaiter(name.encode(), identifier or f"identifier of {name}", FakeWakeup())  # type: ignore[arg-type]
+    waiter.queue_entry = f"channel|{waiter.identifier}|2500"
+    return waiter
 
 
 @SCENES.add
-def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
+def waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber(is_open=False)
-    turn, knows = new_waiter("a"), []
+    waiter, knows = new_waiter("a"), []
 
     def join() -> None:
-        subscriber.join(turn)
-        knows.append(subscriber.admits(turn))  # as who waits does before it waits for news
+        subscriber.join(waiter)
+        knows.append(subscriber.admits(waiter))  # as a waiter does before it waits for a signal
 
     def opens() -> None:
         """What ``_begin`` does once messages can arrive."""
@@ -146,13 +146,13 @@ def a_waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert knows == [True] or turn.wakeup.signal  # type: ignore[attr-defined]
+        assert knows == [True] or waiter.wakeup.signal  # type: ignore[attr-defined]
 
     return Scene(join, opens, check)
 
 
 @SCENES.add
-def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
+def first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber(is_open=False)
     one, other = new_waiter("a"), new_waiter("b")
 
@@ -164,7 +164,7 @@ def the_first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
+def waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber(is_open=False)
     old, new = new_waiter("a"), new_waiter("b")
     subscriber.join(old)
@@ -177,37 +177,37 @@ def a_waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def the_only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
+def only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber(is_open=False)
     ended: list[Subscriber] = []
     subscriber._end = ended.append
-    turn = new_waiter("a")
+    waiter = new_waiter("a")
 
     def check() -> None:
         lease_loop.goes_on(1000)
         begun = [name for _, name, _ in lease_loop.started] == ["_run"]
         assert begun or (ended == [subscriber] and subscriber not in lease_loop.wanted)
 
-    def come_and_go() -> None:
-        subscriber.join(turn)
-        subscriber.leave(turn)
+    def join_and_leave() -> None:
+        subscriber.join(waiter)
+        subscriber.leave(waiter)
 
-    return Scene(come_and_go, lambda: lease_loop.goes_on(1000), check)
+    return Scene(join_and_leave, lambda: lease_loop.goes_on(1000), check)
 
 
 @SCENES.add
-def a_waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
+def waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    turn = new_waiter("a")
-    subscriber.join(turn)
+    waiter = new_waiter("a")
+    subscriber.join(waiter)
     lease_loop.time += 0.5
     return Scene(
-        lambda: subscriber.leave(turn), subscriber.tick, lambda: goes_on(lease_loop, subscriber)
+        lambda: subscriber.leave(waiter), subscriber.tick, lambda: goes_on(lease_loop, subscriber)
     )
 
 
 @SCENES.add
-def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
+def holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     over, claim = new_claim("a"), new_claim("b")
     over.state = ENDED
@@ -224,31 +224,31 @@ def a_holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
+def waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    turn = new_waiter("a")
+    waiter = new_waiter("a")
     subscriber.is_open, subscriber._subscription = False, None
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert Signal.RETRY in turn.wakeup.signal, "nobody tells it to follow"  # type: ignore[attr-defined]
+        assert Signal.RETRY in waiter.wakeup.signal, "it is not sent to the next subscriber"  # type: ignore[attr-defined]
         assert subscriber not in lease_loop.wanted
 
-    return Scene(lambda: subscriber.join(turn), subscriber._stop, check)
+    return Scene(lambda: subscriber.join(waiter), subscriber._stop, check)
 
 
 @SCENES.add
-def a_waiter_joins_while_it_goes_deaf(switcher: Switcher) -> Scene:
+def waiter_joins_while_it_becomes_unavailable(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
-    turn = new_waiter("a")
+    waiter = new_waiter("a")
     subscriber.is_open = False
 
     def check() -> None:
         lease_loop.goes_on(1000)
-        assert Signal.UNAVAILABLE in turn.wakeup.signal  # type: ignore[attr-defined]
+        assert Signal.UNAVAILABLE in waiter.wakeup.signal  # type: ignore[attr-defined]
 
     return Scene(
-        lambda: subscriber.join(turn), lambda: subscriber._on_failure(ResponseError("no")), check
+        lambda: subscriber.join(waiter), lambda: subscriber._on_failure(ResponseError("no")), check
     )
 
 
@@ -268,32 +268,32 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
+def holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop, subscriber = new_subscriber()
     claim = new_claim("a")
     claim.mark_held(lease_loop.time)
-    claim.grant_ms = 300  # its note is due before anything else
+    claim.grant_ms = 300  # its confirmation is due first
 
     def check() -> None:
         lease_loop.goes_on(1001)
-        noted = [at for at, name, _ in lease_loop.started if name == "_confirm"]
-        assert len(noted) == 1
-        assert noted[0] <= 1000.12, "it is noted too late"
+        confirmed = [at for at, name, _ in lease_loop.started if name == "_confirm"]
+        assert len(confirmed) == 1
+        assert confirmed[0] <= 1000.12, "it is confirmed too late"
 
     return Scene(entering(subscriber, claim), subscriber.tick, check)
 
 
 def entering(subscriber: Subscriber, claim: Claim) -> Callable[[], None]:
-    return lambda: subscriber.enter(claim.identifier, claim, "channel|a place|2500")
+    return lambda: subscriber.enter(claim.identifier, claim, "channel|an entry|2500")
 
 
 def goes_on(lease_loop: FakeLoop, subscriber: Subscriber) -> None:
-    """It still sends PING, for the waiter that stays."""
+    """Check that it still sends PING for the waiter that remains."""
     lease_loop.started.clear()
     lease_loop.goes_on(lease_loop.time + 1)
     assert "send" in [name for _, name, _ in lease_loop.started]
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_waiters_are_served_whatever_the_order_of_lines(scene: Make) -> None:
+def test_waiters_are_served_with_thread_switches_at_any_line(scene: Make) -> None:
     assert SCENES.explore(scene) > 10
