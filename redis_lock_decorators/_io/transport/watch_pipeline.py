@@ -13,11 +13,13 @@ redis-py's pipelines need some care:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_state import disconnect, disconnect_idle, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
+
+W = TypeVar("W", bound="_Watch")
 
 
 class ClientState(Protocol):
@@ -30,8 +32,8 @@ class ClientState(Protocol):
     has_transacted: bool
 
 
-class BlockingWatch:
-    """A key watched by a blocking client."""
+class _Watch:
+    """A watched key; subclasses wait for the client's methods and close its connections."""
 
     __slots__ = ("_client", "_client_state", "_options", "_pipeline")
 
@@ -41,22 +43,32 @@ class BlockingWatch:
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
 
-    async def __aenter__(self) -> BlockingWatch:
+    async def _result(self, call: Any) -> Any:
+        """The result of a call of a client's method."""
+        raise NotImplementedError
+
+    async def _disconnect(self, connection: Any) -> None:
+        raise NotImplementedError
+
+    async def _disconnect_client(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self: W) -> W:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if not _keeps_connection(error):
-                self._drop()
+                await self._drop()
         finally:
-            self._pipeline.reset()
+            await self._result(self._pipeline.reset())
         if client_errors.is_elsewhere(error):
-            disconnect(self._client)
+            await self._disconnect_client()
 
     async def holder(self, key: bytes) -> Any:
         try:
-            self._pipeline.watch(key)
-            return self._pipeline.execute_command("GET", key, **self._options)
+            await self._result(self._pipeline.watch(key))
+            return await self._result(self._pipeline.execute_command("GET", key, **self._options))
         except UnicodeDecodeError as error:  # redis-py 3.5 decodes it regardless
             return error.object
         except Exception as error:
@@ -66,106 +78,23 @@ class BlockingWatch:
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         if not self._client_state.has_transacted:
-            return self._execute_first(commands)
-        _queue(self._pipeline, commands)
-        try:
-            replies: list[Any] = self._pipeline.execute()
-        except Exception as error:
-            if client_errors.is_change(error):
-                return None
-            failure = _meant(self._client, self._client_state, error)
-            raise failure from failure.__cause__
-        return replies
-
-    def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
-        """Execute the first transaction, when MULTI and EXEC may be forbidden."""
-        try:
-            self._pipeline.immediate_execute_command("MULTI")
-        except Exception as error:
-            # No command that changes anything was sent.
-            failure = client_errors.unsent(client_errors.meant(self._client, error))
-            raise failure from failure.__cause__
-        try:
-            replies = self._exchange([*map(encoded, commands), ("EXEC",)])
-        except BaseException:
-            self._drop()
-            raise
-        refused = _first_failure(replies)
-        if refused is not None:
-            self._drop()  # older servers are still in the transaction if EXEC is refused
-            raise refused
-        self._client_state.has_transacted = True
-        self._pipeline.watching = False
-        return _done(replies[-1])
-
-    def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
-        """Send commands together and return their replies; an error reply is an item."""
-        connection, replies = self._pipeline.connection, []
-        connection.send_packed_command(connection.pack_commands(commands))
-        for _ in commands:
-            try:
-                replies.append(self._pipeline.parse_response(connection, "_"))
-            except Exception as error:
-                if not client_errors.is_reply(error):
-                    raise
-                replies.append(error)
-        return replies
-
-    def _drop(self) -> None:
-        connection = _abandoned(self._pipeline)
-        if connection is not None:
-            connection.disconnect()
-
-
-class TaskWatch:
-    """A key watched by an asyncio client."""
-
-    __slots__ = ("_client", "_client_state", "_options", "_pipeline")
-
-    def __init__(self, client: Any, client_state: ClientState) -> None:
-        self._client = client
-        self._client_state = client_state
-        self._options = undecoded(client)
-        self._pipeline = client.pipeline()
-
-    async def __aenter__(self) -> TaskWatch:
-        return self
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
-            if not _keeps_connection(error):
-                await self._drop()
-        finally:
-            await self._pipeline.reset()
-        if client_errors.is_elsewhere(error):
-            await disconnect_idle(self._client)
-
-    async def holder(self, key: bytes) -> Any:
-        try:
-            await self._pipeline.watch(key)
-            return await self._pipeline.execute_command("GET", key, **self._options)
-        except Exception as error:
-            # Only reading commands were sent: nothing has changed.
-            failure = client_errors.unsent(client_errors.meant(self._client, error))
-            raise failure from failure.__cause__
-
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        if not self._client_state.has_transacted:
             return await self._execute_first(commands)
-        _queue(self._pipeline, commands)
+        self._pipeline.multi()
+        for command in commands:
+            self._pipeline.execute_command(*encoded(command))
         try:
-            replies: list[Any] = await self._pipeline.execute()
+            replies: list[Any] = await self._result(self._pipeline.execute())
         except Exception as error:
             if client_errors.is_change(error):
                 return None
-            failure = _meant(self._client, self._client_state, error)
+            failure = self._meant(error)
             raise failure from failure.__cause__
         return replies
 
     async def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
         """Execute the first transaction, when MULTI and EXEC may be forbidden."""
         try:
-            await self._pipeline.immediate_execute_command("MULTI")
+            await self._result(self._pipeline.immediate_execute_command("MULTI"))
         except Exception as error:
             # No command that changes anything was sent.
             failure = client_errors.unsent(client_errors.meant(self._client, error))
@@ -186,10 +115,10 @@ class TaskWatch:
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """Send commands together and return their replies; an error reply is an item."""
         connection, replies = self._pipeline.connection, []
-        await connection.send_packed_command(connection.pack_commands(commands))
+        await self._result(connection.send_packed_command(connection.pack_commands(commands)))
         for _ in commands:
             try:
-                replies.append(await self._pipeline.parse_response(connection, "_"))
+                replies.append(await self._result(self._pipeline.parse_response(connection, "_")))
             except Exception as error:
                 if not client_errors.is_reply(error):
                     raise
@@ -197,19 +126,51 @@ class TaskWatch:
         return replies
 
     async def _drop(self) -> None:
-        connection = _abandoned(self._pipeline)
+        """Close the pipeline's connection."""
+        self._pipeline.watching = False  # otherwise it opens the connection again for UNWATCH
+        connection = self._pipeline.connection
         if connection is not None:
-            await connection.disconnect(nowait=True)
+            await self._disconnect(connection)
+
+    def _meant(self, error: Exception) -> Exception:
+        """The meaning of an error after MULTI, the commands and EXEC were sent together."""
+        if client_errors.is_no_transaction(error):
+            self._client_state.has_transacted = False
+            refused = client_errors.closed(self._client, "MULTI is refused now")
+            return client_errors.caused(refused, error)
+        if client_errors.lacks(error) == "right":
+            self._client_state.has_transacted = False
+        return client_errors.meant(self._client, error)
 
 
-def _meant(client: Any, client_state: ClientState, error: Exception) -> Exception:
-    """The meaning of an error after MULTI, the commands and EXEC were sent together."""
-    if client_errors.is_no_transaction(error):
-        client_state.has_transacted = False
-        return client_errors.caused(client_errors.closed(client, "MULTI is refused now"), error)
-    if client_errors.lacks(error) == "right":
-        client_state.has_transacted = False
-    return client_errors.meant(client, error)
+class BlockingWatch(_Watch):
+    """A key watched by a blocking client."""
+
+    __slots__ = ()
+
+    async def _result(self, call: Any) -> Any:
+        return call
+
+    async def _disconnect(self, connection: Any) -> None:
+        connection.disconnect()
+
+    async def _disconnect_client(self) -> None:
+        disconnect(self._client)
+
+
+class TaskWatch(_Watch):
+    """A key watched by an asyncio client."""
+
+    __slots__ = ()
+
+    async def _result(self, call: Any) -> Any:
+        return await call
+
+    async def _disconnect(self, connection: Any) -> None:
+        await connection.disconnect(nowait=True)
+
+    async def _disconnect_client(self) -> None:
+        await disconnect_idle(self._client)
 
 
 def _done(replies: list[Any] | None) -> list[Any] | None:
@@ -224,21 +185,6 @@ def _first_failure(replies: Iterable[Any]) -> Exception | None:
     return next((reply for reply in replies if isinstance(reply, Exception)), None)
 
 
-def _queue(pipeline: Any, commands: tuple[tuple[Any, ...], ...]) -> None:
-    pipeline.multi()
-    for command in commands:
-        pipeline.execute_command(*encoded(command))
-
-
 def _keeps_connection(error: BaseException | None) -> bool:
     """Whether the connection may return to the pool as it is; not after an interrupt."""
     return error is None or (isinstance(error, Exception) and client_errors.keeps_connection(error))
-
-
-def _abandoned(pipeline: Any) -> Any:
-    """The connection of a pipeline, for the caller to close.
-
-    Clears the pipeline's ``watching``: otherwise it would open the connection again for UNWATCH.
-    """
-    pipeline.watching = False
-    return pipeline.connection
