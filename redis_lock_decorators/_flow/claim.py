@@ -200,6 +200,11 @@ class Claim(Term):
         """Whether acquiring it takes more than setting its keys."""
         return self.fencing or self.replicas > 0
 
+    def min_hold_left(self, now: float) -> int:
+        """How many milliseconds of ``min_hold`` are left at ``now``."""
+        left = self.held_until - now
+        return durations.milliseconds(left) if left > 0 else 0
+
     def is_over(self) -> bool:
         """Whether its release has begun, or it was reported as lost."""
         return self.state is not ACTIVE or self.lost_reason is not None

@@ -33,7 +33,6 @@ from redis_lock_decorators._flow.retries import (
     tidy,
     tidying,
 )
-from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 
@@ -168,18 +167,18 @@ def _request(
     send: Send | None,
 ) -> Awaitable[Refusal | None]:
     """Choose the request that releases these keys."""
-    left = claim.held_until - port.now() if claim.held_until > -math.inf else 0.0
+    left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
     match method:
         case _ if claim.queue_entry is not None:
             return cancel(port, claim, claim.queue_entry, until)
-        case "script" if left > 0:
-            keys, details = with_notes(part), (durations.milliseconds(left), *noted(port, claim))
+        case "script" if left:
+            keys, details = with_notes(part), (left, *noted(port, claim))
             return ask(port, "min_hold", claim, keys, *details, until=until, send=send)
         case "script":
-            keys = with_notes(part)
-            return ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
+            keys, details = with_notes(part), noted(port, claim)
+            return ask(port, "release", claim, keys, *details, until=until, send=send)
         case "transaction":
             return transaction(port, claim, part[0], until)
         case "native":

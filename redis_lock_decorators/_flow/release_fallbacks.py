@@ -10,7 +10,6 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_methods import CANNOT_WATCH, by_script, native, transaction
 from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock
-from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
@@ -44,7 +43,7 @@ async def with_fallbacks(
         return await work
     except Exception as error:
         if is_torn(port, error):
-            return await unlock(port, claim, part, _min_hold_left(port, claim), until)
+            return await unlock(port, claim, part, claim.min_hold_left(port.now()), until)
         if not _is_barred(port, error):
             raise
         barred = error
@@ -77,7 +76,7 @@ def _fallbacks(
 
     Scripts are first: the last of them touches only the keys by which the lock was acquired.
     """
-    left = _min_hold_left(port, claim)
+    left = claim.min_hold_left(port.now())
     if method != "script" and left == 0:
         yield partial(_one_by_one, by_script, port, claim, part, until)
     yield partial(unlock, port, claim, part, left, until)
@@ -99,9 +98,3 @@ async def _one_by_one(
     found = [await release(port, claim, key, until) for key in part]
     refusals = [refusal for refusal in found if refusal is not None]
     return max(refusals, key=lambda refusal: refusal.holder or "", default=None)
-
-
-def _min_hold_left(port: Port, claim: Claim) -> int:
-    """How many milliseconds of ``min_hold`` are left."""
-    left = claim.held_until - port.now()
-    return durations.milliseconds(left) if left > 0 else 0

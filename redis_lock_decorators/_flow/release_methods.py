@@ -22,7 +22,6 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
 from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder
-from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
@@ -168,10 +167,8 @@ def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[R
 
 
 def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
-    left = claim.held_until - port.now()
-    if left <= 0:
-        return "DEL", key
-    return "SET", key, min_hold_placeholder(claim), "PX", durations.milliseconds(left)
+    left = claim.min_hold_left(port.now())
+    return ("SET", key, min_hold_placeholder(claim), "PX", left) if left else ("DEL", key)
 
 
 async def _grant_next(port: Port, claim: Claim, key: bytes) -> None:
