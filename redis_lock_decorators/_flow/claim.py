@@ -74,40 +74,15 @@ class Claim(Term):
         lost_holder: the identifier that Redis had instead at that time; None if not known.
     """
 
+    # fmt: off
     __slots__ = (
-        "__weakref__",
-        "clock",
-        "cohort",
-        "cohort_waiter",
-        "expire",
-        "expire_ms",
-        "fence",
-        "fencing",
-        "grant_ms",
-        "hand_offs",
-        "has_queued",
-        "held_until",
-        "identifier",
-        "in_transition",
-        "is_around",
-        "keys",
-        "late_ends",
-        "lock_names",
-        "lost_holder",
-        "lost_reason",
-        "maybe_released",
-        "next_member",
-        "owner",
-        "process",
-        "queue_entry",
-        "queue_record",
-        "released",
-        "releaser",
-        "renews",
-        "replicas",
-        "state",
-        "unique",
+        "__weakref__", "clock", "cohort", "cohort_waiter", "expire", "expire_ms", "fence",
+        "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
+        "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
+        "lost_reason", "maybe_released", "next_member", "owner", "process", "queue_entry",
+        "queue_record", "released", "releaser", "renews", "replicas", "state", "unique",
     )
+    # fmt: on
 
     def __init__(
         self,

@@ -153,36 +153,25 @@ def release_group(
     until: float,
     send: Send | None = None,
 ) -> Awaitable[Refusal | None]:
-    """Release those keys of the claim, which one request may touch."""
-    work = _request(port, claim, part, method, until, send)
-    return with_fallbacks(port, claim, part, method, until, work)
-
-
-def _request(
-    port: Port,
-    claim: Claim,
-    part: tuple[bytes, ...],
-    method: ReleaseMethod,
-    until: float,
-    send: Send | None,
-) -> Awaitable[Refusal | None]:
-    """Choose the request that releases these keys."""
-    left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
+    """Release those keys of the claim, which one request may touch: choose that request."""
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
+    left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
+    work: Awaitable[Refusal | None]
     match method:
         case _ if claim.queue_entry is not None:
-            return cancel(port, claim, claim.queue_entry, until)
+            work = cancel(port, claim, claim.queue_entry, until)
         case "script" if left:
             keys, details = with_notes(part), (left, *noted(port, claim))
-            return ask(port, "min_hold", claim, keys, *details, until=until, send=send)
+            work = ask(port, "min_hold", claim, keys, *details, until=until, send=send)
         case "script":
-            keys, details = with_notes(part), noted(port, claim)
-            return ask(port, "release", claim, keys, *details, until=until, send=send)
+            keys = with_notes(part)
+            work = ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
         case "transaction":
-            return transaction(port, claim, part[0], until)
+            work = transaction(port, claim, part[0], until)
         case "native":
-            return native(port, claim, part[0], until)
+            work = native(port, claim, part[0], until)
+    return with_fallbacks(port, claim, part, method, until, work)
 
 
 def _note_failure(
