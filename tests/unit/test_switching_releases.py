@@ -1,0 +1,59 @@
+"""Two threads release or extend one claim, whatever the order of their lines."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from support.simulation import SimulatedPort, taken
+from support.switching import Make, Scene, Scenes, Switcher, name_of
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim_state import ENDED
+from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._io.blocking_port import run
+from redis_lock_decorators.errors import LockNotOwnedError
+
+RELEASE = Scenes("_flow/release", "_flow/claim", "_flow/losses", "_flow/extend")
+
+
+def released(port: SimulatedPort, claim: Claim) -> None:
+    """Check that a claim has ended, and holds nothing."""
+    assert claim.state is ENDED
+    assert not claim.is_live(port.now())
+    assert port.held == {}
+    assert port.server.value(claim.keys[0]) is None
+
+
+def release_once(port: SimulatedPort, claim: Claim) -> None:
+    with suppress(LockNotOwnedError):  # the other one was first
+        run(release(port, claim, "script"))
+
+
+@RELEASE.add
+def two_threads_release_one_claim(switcher: Switcher) -> Scene:
+    port = SimulatedPort()
+    claim = taken(port, "a")
+    return Scene(
+        lambda: release_once(port, claim),
+        lambda: release_once(port, claim),
+        lambda: released(port, claim),
+    )
+
+
+@RELEASE.add
+def one_thread_extends_what_another_releases(switcher: Switcher) -> Scene:
+    port = SimulatedPort()
+    claim = taken(port, "a")
+
+    def extend_once() -> None:
+        with suppress(LockNotOwnedError):
+            run(extend(port, claim, 60))
+
+    return Scene(lambda: release_once(port, claim), extend_once, lambda: released(port, claim))
+
+
+@pytest.mark.parametrize("make", list(RELEASE), ids=name_of)
+def test_claim_is_released_whatever_the_order_of_lines(make: Make) -> None:
+    assert RELEASE.explore(make) > 10
