@@ -1,4 +1,4 @@
-"""@redis_lock: from the kind of callable to the kind of wrapper."""
+"""``@redis_lock``: the wrapper for each kind of callable."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from redis_lock_decorators.lease import Attempt, Lease, abandon
 from redis_lock_decorators.redislock import RedisLock
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What a call does when the lock is not free in time.
+#: What a call does if the lock is not free in time.
 OnBusy = Literal["raise", "skip"] | Callable[..., Any]
-#: What can answer in place of a function of each kind.
+#: The kinds that ``on_busy`` may have, by the kind of the decorated function.
 _ANSWERS: dict[Kind, tuple[Kind, ...]] = {
     Kind.PLAIN: (Kind.PLAIN,),
     Kind.COROUTINE: (Kind.COROUTINE, Kind.PLAIN),
@@ -38,12 +38,11 @@ def decorated(
     get_lock_name: naming.GetLockName | None,
     on_busy: OnBusy,
 ) -> F:
-    """The function, run under a lock that each call names; all that can be is checked here.
+    """Return the function with a lock around each call; check all that can be checked now.
 
     Raises:
-        LockNameError: the name template is wrong.
-        ConfigurationError: this kind of object cannot be run under a lock, or ``on_busy`` cannot
-            stand in for it.
+        LockNameError: the name template is invalid.
+        ConfigurationError: the object cannot be decorated, or ``on_busy`` does not fit it.
     """
     if isinstance(function, (classmethod, staticmethod)):
         inner = decorated(function.__func__, config, lock_name, get_lock_name, on_busy)
@@ -58,7 +57,7 @@ def decorated(
 
 
 def _cure(thing: object) -> str:
-    """What to decorate, or give, instead of what is no function."""
+    """Return what to decorate instead of an object that is no function."""
     if inspect.isclass(thing) or hasattr(thing, "__get__"):
         return "put it on the method that does the work, under @property and the like"
     return "if this is to be a lock's name, a name is text or a list of texts"
@@ -84,7 +83,7 @@ def _decorated(
 
 
 def checked_busy(on_busy: object) -> Callable[..., Any] | None:
-    """The callable that gives a busy call's result; None stands for raising."""
+    """Return the callable that gives a busy call's result; None means to raise."""
     if on_busy == "raise":
         return None
     if on_busy == "skip":
@@ -95,21 +94,21 @@ def checked_busy(on_busy: object) -> Callable[..., Any] | None:
 
 
 def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
-    """Refuse an ``on_busy`` whose body would never run: its caller waits for nothing."""
+    """Refuse an ``on_busy`` whose body would never run, as the caller does not await or iterate."""
     own, fitting = kind_of(busy), _ANSWERS[kind]
     if own not in fitting:
         raise ConfigurationError(
-            f"on_busy={full_name(busy)} is {own.value}, but what it stands in for is "
+            f"on_busy={full_name(busy)} is {own.value}, but the decorated function is "
             f"{kind.value}, whose callers would not run it: give "
             + " or ".join(answer.value for answer in fitting)
         )
 
 
 def _answer(busy: Callable[..., Any], function: Callable[..., Any], answer: Any) -> Any:
-    """What ``on_busy`` gave, unless that is a coroutine, which nobody here would run.
+    """Return the result of ``on_busy``.
 
     Raises:
-        ConfigurationError: it is.
+        ConfigurationError: it is a coroutine, which no caller would await.
     """
     if not isinstance(answer, Coroutine):
         return answer
@@ -124,7 +123,7 @@ def _lock_for(
     function: Callable[..., Any], config: LockConfig, namer: naming.Namer, kind: type[D]
 ) -> Callable[..., D]:
     def lock_for(*args: Any, **kwargs: Any) -> D:
-        """The lock that a call with these arguments takes; a method's takes ``self`` first."""
+        """Return the lock of a call with these arguments; for a method, pass ``self`` first."""
         _refuse_unfit(function, args, kwargs)
         return described(kind, config, namer(args, kwargs))
 
@@ -134,9 +133,9 @@ def _lock_for(
 def _refuse_unfit(
     function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
-    """Refuse arguments with which the function cannot be called, as far as it tells."""
+    """Refuse arguments that do not fit the function's signature."""
     if is_borrowed(function):
-        return  # what it wraps may be called with other arguments
+        return  # the wrapped function may be called with other arguments
     try:
         signature_of(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -194,10 +193,10 @@ def _generator(
 
 
 class _Steps(Generator[Any, Any, Any]):
-    """A generator whose every step, and no other code, runs with its lease as the current one.
+    """A generator whose steps, and no other code, run with its lease as the current one.
 
-    Any thread may take a step. None runs once the lease is lost: ``LockLostError`` is raised in the
-    generator instead.
+    Each step may run in another thread. Once the lease is lost, the next step raises
+    ``LockLostError`` in the generator instead.
     """
 
     def __init__(self, lease: Lease, steps: Generator[Any, Any, Any]) -> None:
@@ -225,7 +224,7 @@ class _Steps(Generator[Any, Any, Any]):
 
 
 def _wrapper_and_lock(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any]]]:
-    """What wraps this kind of function, and the kind of lock that it takes."""
+    """Return the wrapper and the lock class for this kind of function."""
     if kind is Kind.PLAIN:
         return _plain, RedisLock
     if kind is Kind.GENERATOR:

@@ -1,6 +1,6 @@
-"""``redis_lock``: the decorator of a project's locks, in all the ways it is called."""
+"""``redis_lock``: the decorator, with and without arguments."""
 
-# Functions are told apart by what they return, so that the later signatures include the earlier.
+# Overloads distinguish functions by their return type, so later signatures include earlier ones.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 
@@ -48,7 +48,7 @@ R = TypeVar("R")
 
 
 class RedisLockDecorator:
-    """What has settings and decorates functions by them."""
+    """The base of ``Locks`` with the decorator."""
 
     _settings: Settings
 
@@ -182,26 +182,25 @@ class RedisLockDecorator:
         get_redis_connection: Factory | None = None,
         **options: Unpack[LockOptions],
     ) -> Any:
-        """Run a function or method under a lock that each call names by its arguments.
+        """Run each call of a function or method under a lock that its arguments name.
 
-        Works bare and called. Without a name the lock is named by the first argument as text.
+        Usable with and without parentheses. The default name is the first argument as text.
 
         Args:
             lock_name: a template over the arguments, such as "stock:{self.warehouse}:{sku}", or
-                several: all are held or none.
-            get_lock_name: makes the name (or names) from the call's arguments.
-            on_busy: what a call does when the lock is not free in time: "raise" a
-                LockTimeoutError, "skip" (return None), or a function of the same arguments that
-                gives the result.
-            client: the Redis client; without it, the hook's.
-            get_redis_connection: gives the client, instead of the project's hook.
+                several: all of the locks are acquired or none.
+            get_lock_name: returns the name (or names) for the call's arguments.
+            on_busy: what a call does if the lock is not free in time: "raise" LockTimeoutError,
+                "skip" (return None), or a function of the same arguments that returns the result.
+            client: the Redis client; by default the project's.
+            get_redis_connection: returns the client; by default the project's function.
             options: as for ``RedisLock``, durations in seconds: acquire_time, expire, prefix,
                 delta, release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost,
                 fencing, replicas, wait.
 
         Raises:
-            LockNameError: the template names an argument that the function lacks.
-            ConfigurationError: an option is not usable, or this object cannot be decorated.
+            LockNameError: the template is invalid, or uses a parameter that the function lacks.
+            ConfigurationError: an option is invalid, or the object cannot be decorated.
         """
         config = LockConfig(self._settings, client, get_redis_connection, options)
         if lock_name is not None and not is_name(lock_name):

@@ -1,4 +1,4 @@
-"""The simple recipe as functions: an identifier in, a yes or no out."""
+"""Plain functions: ``acquire_lock``, ``extend_lock`` and ``release_lock``."""
 
 from __future__ import annotations
 
@@ -49,22 +49,23 @@ def acquire_lock(
     identifier: str | None = None,
     prefix: str = "sys:lock:",
 ) -> str | Literal[False]:
-    """Take a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
+    """Acquire a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
 
     Args:
         conn: a blocking Redis client, of a single server, Sentinel or a cluster.
-        lock_name: what to lock; the key is ``prefix + lock_name``.
-        acquire_time: the longest wait, in seconds; 0 tries once, None waits for ever.
-        expire: seconds after which the lock frees itself.
-        delta: seconds between two tries, on average.
-        identifier: a value of your own, unique to this acquisition; a random one if None.
-            With your own, a request whose reply is lost counts as refused until it expires.
+        lock_name: the name to lock; the key is ``prefix + lock_name``.
+        acquire_time: the longest wait, in seconds; 0 tries once, None waits indefinitely.
+        expire: the time to live of the lock, in seconds.
+        delta: the average pause between two tries, in seconds.
+        identifier: a value that is unique to this acquisition; None generates one. With a value of
+            your own, a request whose reply is lost counts as refused until the lock expires.
+        prefix: the text before the name in the Redis key.
 
     Returns:
         The identifier to release with, or False if the lock was not free in time.
 
     Raises:
-        LockNameError, ConfigurationError: an argument is not usable.
+        LockNameError, ConfigurationError: an argument is invalid.
         redis.exceptions.ConnectionError: the server cannot be reached.
     """
     refuse_none(conn)
@@ -73,10 +74,10 @@ def acquire_lock(
         lock_name, acquire_time, expire, delta, identifier, prefix
     )
     try:
-        taken = run(functions.acquire_lock(port, claim, wait, pause))
-        return claim.identifier if taken else False
+        is_acquired = run(functions.acquire_lock(port, claim, wait, pause))
+        return claim.identifier if is_acquired else False
     except BaseException:
-        if claim.is_live(port.now()):  # interrupted on its last lines
+        if claim.is_live(port.now()):  # interrupted after the acquisition
             run(undo(port, claim))
         raise
 
@@ -89,25 +90,30 @@ def release_lock(
     method: ReleaseMethod | None = None,
     prefix: str = "sys:lock:",
 ) -> bool:
-    """Let a lock go if it is still ours.
+    """Release a lock if it has this identifier.
 
     Args:
+        conn: the Redis client.
+        lock_name: the name that was given to ``acquire_lock``.
+        identifier: the result of ``acquire_lock``.
         method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a
             cluster, and for a client without ``pipeline``) or "native" (one command: Valkey 9.0,
             Redis 8.4).
+        prefix: the text before the name in the Redis key.
 
     Returns:
-        True if the lock was deleted or is gone already; False if another holds it.
+        True if the lock was deleted or did not exist; False if another client holds it.
 
     Raises:
-        ConfigurationError: the client or the server lacks the method.
+        LockNameError, ConfigurationError: an argument is invalid, or the client or the server does
+            not have the method.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
     refuse_none(conn)
     port = DEFAULT.port(conn, None)
-    way = None if method is None else checked_method(method, "method")
+    checked = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
-    return run(functions.release_lock(port, claim, way))
+    return run(functions.release_lock(port, claim, checked))
 
 
 def extend_lock(
@@ -118,12 +124,20 @@ def extend_lock(
     *,
     prefix: str = "sys:lock:",
 ) -> bool:
-    """Let a lock that is still ours live at least ``expire`` seconds from now.
+    """Extend a lock with this identifier to at least ``expire`` seconds from now.
+
+    Args:
+        conn: the Redis client.
+        lock_name: the name that was given to ``acquire_lock``.
+        identifier: the result of ``acquire_lock``.
+        expire: the new time to live of the lock, in seconds, unless it is longer already.
+        prefix: the text before the name in the Redis key.
 
     Returns:
-        True if it does; False if the lock is gone or another holds it.
+        True if it was extended; False if the lock does not exist or another client holds it.
 
     Raises:
+        LockNameError, ConfigurationError: an argument is invalid.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
     refuse_none(conn)

@@ -1,4 +1,4 @@
-"""Locks: the locks of one project, with its own connection and defaults."""
+"""``Locks``: the connection and the defaults of one project's locks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Locks(RedisLockDecorator):
-    """The locks of one project or library; two of them in a process share nothing.
+    """The locks of one project or library; two ``Locks`` objects in a process share nothing.
 
     Args:
-        get_redis_connection: gives the project's client; called at first use, once per process.
-        get_async_redis_connection: gives its asyncio client; called once per event loop.
-        client: the client itself, in place of a hook; an asyncio client serves one event loop.
-        options: defaults for the project's locks, as for ``RedisLock``; durations in seconds.
+        get_redis_connection: returns the project's client; called at first use, once per process.
+        get_async_redis_connection: returns its asyncio client; called once per event loop.
+        client: the client itself, instead of a function; an asyncio client serves one event loop.
+        options: the defaults of the project's locks, as for ``RedisLock``; durations in seconds.
 
     Raises:
-        ConfigurationError: an option is unknown or not usable.
+        ConfigurationError: an option is unknown or invalid.
     """
 
     # Every option is written out once, for editors, which complete no keywords from a TypedDict.
@@ -121,24 +121,25 @@ class Locks(RedisLockDecorator):
         client: BlockingClient | AsyncClient | None = None,
         **options: Unpack[LockOptions],
     ) -> None:
-        """Change the project's connection hook and defaults; unnamed ones stay.
+        """Change the project's connection and the given defaults; the others remain.
 
-        Locks and decorated functions that exist follow, except in what they were told themselves.
+        Existing locks and decorated functions use the new defaults, except for the options that
+        were given to them. The arguments are those of ``Locks``.
 
         Raises:
-            ConfigurationError: an option is unknown or not usable; nothing was changed.
+            ConfigurationError: an option is unknown or invalid; nothing was changed.
         """
         self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
     def __reduce__(self) -> str:
-        """Refuse to be copied, by ``pickle`` or in this process: copies would share nothing.
+        """Refuse to be copied or pickled, as the copy would share nothing.
 
         Raises:
             TypeError: always.
         """
         raise TypeError(
             "cannot copy or pickle a Locks object, as its connections and settings belong to its "
-            "process: keep it in a module, and import it where it is used"
+            "process: create it in a module, and import it where it is used"
         )
 
     def lock(
@@ -150,7 +151,10 @@ class Locks(RedisLockDecorator):
         get_redis_connection: BlockingFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> RedisLock:
-        """A ``RedisLock`` with the project's connection and defaults."""
+        """Return a ``RedisLock`` with the project's connection and defaults.
+
+        The arguments and errors of ``RedisLock``.
+        """
         config = LockConfig(self._settings, client, get_redis_connection, options)
         return described(RedisLock, config, lock_name, get_lock_name)
 
@@ -163,8 +167,10 @@ class Locks(RedisLockDecorator):
         get_redis_connection: AsyncFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> AsyncRedisLock:
-        """A ``redis_lock_decorators.asyncio.RedisLock`` of the project; for it the hook given
-        here returns an asyncio client.
+        """Return a ``redis_lock_decorators.asyncio.RedisLock`` with the project's defaults.
+
+        The arguments and errors of ``RedisLock``; ``get_redis_connection`` returns an asyncio
+        client.
         """
         from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
@@ -180,7 +186,7 @@ class Locks(RedisLockDecorator):
         get_redis_connection: BlockingFactory | None = None,
         **options: Unpack[LockOptions],
     ) -> bool:
-        """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""
+        """Release the lock of another holder: ``RedisLock.force_release`` by the lock's name."""
         lock = self.lock(
             lock_name, client=client, get_redis_connection=get_redis_connection, **options
         )
@@ -188,7 +194,7 @@ class Locks(RedisLockDecorator):
 
 
 def of(settings: Settings) -> Locks:
-    """The locks over settings that exist already."""
+    """Return the ``Locks`` of existing settings."""
     locks = Locks.__new__(Locks)
     locks._settings = settings
     return locks

@@ -1,1 +1,1 @@
-"""What both faces, threads and asyncio, are made of. Private."""
+"""What the public classes for threads and for asyncio share. Private."""

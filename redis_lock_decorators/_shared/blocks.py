@@ -1,12 +1,12 @@
-"""Which ``with`` block of a lock is being left: each block has an exit of its own.
+"""Find out which ``with`` block of a lock is being left: each block has a separate exit.
 
-A ``with`` statement, and contextlib's stacks, look up both methods of a block before they call the
-first, and keep the second until the block is left. Here each look-up makes a ``Block``, or finds
-the one of the other look-up, so what is called at the end knows what was entered at the beginning,
-in whichever thread, task or context that is.
+A ``with`` statement, like contextlib's exit stacks, looks up ``__enter__`` and ``__exit__`` before
+it calls the first, and keeps the second until the block is left. The descriptors here create a
+``Block`` at the first look-up and find it again at the second one. So the exit knows what was
+entered, even if it runs in another thread, task or context.
 
-A subclass with methods of its own may let others go on between the two look-ups. So only look-ups
-of one task, thread or greenlet make a pair: each has a context, and a copy of it is another's.
+A subclass with methods of its own may let other code run between the two look-ups. So only look-ups
+of the same thread, task or greenlet form a pair: each has its own context or a copy of one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from redis_lock_decorators._shared.exits import BlockRef, owning
 
 L = TypeVar("L")
 
-#: Which methods of a block were looked up, and that the first was called.
+#: The methods of a block that were looked up, and whether ``__enter__`` was called.
 ENTER, EXIT, BEGUN = 1, 2, 4
 PAIR = ENTER | EXIT
 
 
 class Block(Generic[L]):
-    """One block of a lock.
+    """One ``with`` block of a lock.
 
-    Only who can enter or leave it refers to it. So what it holds is given up where it is left
-    without its exit: an exception from outside may come before the first line of that.
+    Only the bound methods refer to it. So if a signal handler raises before the first line of the
+    exit, the block is collected, and what it holds is abandoned.
 
     Attributes:
         held: what was entered; None before and after.
-        call: refers to what a call of its exit has (``exits.py``); None if that owns no block.
+        call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
     """
 
     __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "call", "held")
@@ -50,15 +50,14 @@ class Block(Generic[L]):
         self._of = of
         self._seen = seen
         self._outer = outer
-        self._owner = owner  # who looked up its last method first, until it is begun
+        self._owner = owner  # the thread or task that looked up __exit__ first; None once entered
         self.held: L | None = None
         self.call: ref[BlockRef[Any]] | None = None
 
     def begin(self) -> bool:
-        """Whether the exit of what is entered now will be this block's.
+        """Mark the block as used; return whether its own exit belongs to what is entered now.
 
-        It is not where the methods are called by hand: by names, or again and again. An exit that
-        is called is offered to no later entry.
+        It does not if the methods are called directly, or repeatedly after one look-up.
         """
         newest = _newest.get()
         if newest is not None and newest() is self:
@@ -67,11 +66,11 @@ class Block(Generic[L]):
         return seen == PAIR
 
     def is_exit_of(self, owner: object) -> bool:
-        """Whether only its last method was looked up, by an owner whose entry may follow late."""
+        """Whether only ``__exit__`` was looked up, by this owner."""
         return self._seen == EXIT and self._owner == owner
 
 
-#: The block whose methods were looked up last in this context, of those not begun.
+#: The unused block whose methods were looked up last in this context.
 _newest: ContextVar[ref[Block[Any]] | None] = ContextVar(
     "redis_lock_decorators.newest", default=None
 )
@@ -84,12 +83,12 @@ def _running_thread() -> object:
 def _running_task() -> object:
     try:
         return asyncio.current_task()
-    except RuntimeError:  # no event loop: its steps are taken by hand
+    except RuntimeError:  # no event loop: the coroutine is run by hand
         return get_ident()
 
 
 class _Method:
-    """One of the two methods of a block."""
+    """The descriptor of one of the two methods of a block."""
 
     __slots__ = ("_function", "_is_async", "_owner")
 
@@ -101,12 +100,12 @@ class _Method:
         self._owner = _running_task if name.startswith("__a") else _running_thread
 
     def _of_class(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is looked up at the class, and called with the lock."""
+        """Return the unbound method."""
         return known_as_async(function) if self._is_async else function
 
 
 class EnterMethod(_Method):
-    """The first method of a block, which is called with it: ``function(lock, block)``."""
+    """The descriptor of ``__enter__`` or ``__aenter__``: ``function(lock, block)``."""
 
     __slots__ = ()
 
@@ -124,12 +123,12 @@ class EnterMethod(_Method):
         return partial(self._function, lock, block)
 
     def _is_ours(self, block: Block[Any], of: object, kind: type) -> bool:
-        """Whether an exit that was looked up first is of this lock, and of who looks this up."""
+        """Whether the block, whose exit was looked up first, has this lock and this owner."""
         return (block._of is of or block._of is kind) and block.is_exit_of(self._owner())
 
 
 class ExitMethod(_Method):
-    """The last method of a block: ``function(lock, BlockRef, …)``; tasks' has the block itself."""
+    """The descriptor of ``__exit__``: ``function(lock, BlockRef, …)``; tasks get the Block."""
 
     __slots__ = ("_enter",)
 
@@ -153,29 +152,29 @@ class ExitMethod(_Method):
         return self._bound(lock, block)
 
     def _bound(self, lock: object, block: Block[Any]) -> Callable[..., Any]:
-        if self._is_async:  # the coroutine goes on when the method is gone
+        if self._is_async:  # the coroutine outlives the bound method
             return partial(self._function, lock, block)
         return owning(self._function, lock, block)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:
-        """Whether it is looked up before the other where not by hand."""
+        """Whether a ``with`` statement may look up the exit first."""
         if sys.version_info >= (3, 14) or (sys.version_info < (3, 11) and lock is None):
             return True
         found = (vars(base)[self._enter] for base in kind.__mro__ if self._enter in vars(base))
-        return not isinstance(next(found), EnterMethod)  # a subclass has its own, which calls ours
+        return not isinstance(next(found), EnterMethod)  # a subclass overrides it and calls ours
 
 
 def _offered(of: object, method: int, owner: object = None) -> Block[Any]:
-    """A block of a lock or a class whose other method will be looked up next."""
+    """Create a block for a lock or class, whose other method may be looked up next."""
     block: Block[Any] = Block(of, method, _newest.get(), owner)
     _newest.set(ref(block))
     return block
 
 
 def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
-    """The block of a first method that was looked up at the class, and is called with the lock.
+    """Return the block of an unbound ``__enter__`` that is called with the lock.
 
-    A subclass's own may call it so. Then the block's last method was looked up before.
+    A subclass may call it so from its own method. Then the block's exit was looked up before.
     """
     outer = None if block._outer is None or block._seen != ENTER else block._outer()
     if outer is not None and outer.is_exit_of(owner) and outer._of in (lock, type(lock)):
@@ -186,8 +185,8 @@ def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
 
 
 def _left(lock: object, block: Block[Any]) -> Block[Any]:
-    """The block of a last method that was looked up at the class, and is called with the lock.
+    """Return the block of an unbound ``__exit__`` that is called with the lock.
 
-    Meanwhile a subclass's own first method may have entered another lock of the class with it.
+    Since the look-up, a subclass may have entered another lock of the class with the block.
     """
     return block if block._of is lock or isinstance(block._of, type) else Block(lock, EXIT)

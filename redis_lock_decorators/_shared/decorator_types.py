@@ -1,10 +1,10 @@
-"""What @redis_lock makes of functions, as type checkers see it; nothing here runs.
+"""The types of decorated functions, for type checkers only.
 
-A call that is skipped gives None, and one that ``on_busy`` answers what that gives. Generators
-are known by their annotation, ``Iterator`` or ``Generator``: skipped, they are empty.
+A skipped call returns None, and one that ``on_busy`` handles the result of that. Generators are
+recognized by their annotation, ``Iterator`` or ``Generator``: skipped, they are empty.
 """
 
-# Functions are told apart by what they return, so that the later signatures include the earlier.
+# Overloads distinguish functions by their return type, so later signatures include earlier ones.
 # mypy: disable-error-code="overload-overlap"
 # pyright: reportOverlappingOverload=false
 
@@ -36,14 +36,14 @@ Wrapped = TypeVar("Wrapped", bound="classmethod[Any, Any, Any] | staticmethod[An
 
 @final
 class Unknown:
-    """Nothing is of this type, so that only results of which no type is known are taken for it.
+    """A type without values: it matches only results of unknown type.
 
-    pyright takes them for what comes first, such as a coroutine.
+    Without it pyright would match such results with the first overload, such as a coroutine.
     """
 
 
 class ClassBoundLocked(Protocol[P, R_co]):
-    """A decorated class method, or a method of which no types are known."""
+    """A decorated class method, or a method of unknown type."""
 
     __name__: str
     __qualname__: str
@@ -61,13 +61,13 @@ class ClassBoundLocked(Protocol[P, R_co]):
 
 
 class Method(Protocol[Owner_contra, P, R_co]):
-    """What can be bound to an object by its first parameter."""
+    """A callable that can be bound to an object by its first parameter."""
 
     def __call__(self, owner: Owner_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Locked(Protocol[P, R_co, L_co]):
-    """A decorated function: called as before, under the lock that ``lock_for`` gives."""
+    """A decorated function: called as before, under the lock that ``lock_for`` returns."""
 
     __name__: str
     __qualname__: str
@@ -78,11 +78,11 @@ class Locked(Protocol[P, R_co, L_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def lock_for(self, *args: P.args, **kwargs: P.kwargs) -> L_co:
-        """The lock that a call with these arguments takes; a method's takes ``self`` first."""
+        """Return the lock of a call with these arguments; for a method, pass ``self`` first."""
         ...
 
-    # Under @classmethod and @staticmethod too, checkers ask here what a method is bound to: to its
-    # first parameter, if that takes the class; to nothing, if neither class nor object fit it.
+    # Type checkers also use this for @classmethod and @staticmethod: a method is bound if its first
+    # parameter accepts the class or the object, else it is not.
     @overload
     def __get__(
         self: Method[Owner, Q, S], instance: object, owner: Owner, /
@@ -95,13 +95,13 @@ class Locked(Protocol[P, R_co, L_co]):
     def __get__(self: Me, instance: object, owner: Any, /) -> Me: ...
 
 
-# mypy takes a type variable, which a generic function returns, for whatever is asked of it first.
-# Never is asked first, so that its calls take and give anything. pyright passes that over, if it
-# is asked with the parameters too.
+# mypy solves the type variable that a generic function returns by the first overload. With Never
+# in the first overload, calls of such a function accept and return Any. pyright skips it, as its
+# parameters are a separate ParamSpec.
 
 
 class Raising(Protocol):
-    """The decorator whose busy calls raise."""
+    """The decorator with ``on_busy="raise"``."""
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...
@@ -122,7 +122,7 @@ class Raising(Protocol):
 
 
 class Skipping(Protocol):
-    """The decorator whose busy calls give None."""
+    """The decorator with ``on_busy="skip"``: busy calls return None."""
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...
@@ -145,7 +145,7 @@ class Skipping(Protocol):
 
 
 class Answering(Generic[Answer_co]):
-    """The decorator whose busy calls give an answer, which async functions await."""
+    """The decorator with a function as ``on_busy``, whose result async functions await."""
 
     @overload
     def __call__(self, function: Wrapped, /) -> Wrapped: ...

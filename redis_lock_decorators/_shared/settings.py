@@ -1,4 +1,4 @@
-"""The settings of one project: the defaults of its locks and where its connections come from."""
+"""The settings of one project: the defaults of its locks and the sources of its clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from redis_lock_decorators.errors import ConfigurationError
 
 
 class KeywordOptions(TypedDict, total=False):
-    """What a lock is told by name only; durations in seconds."""
+    """The keyword-only options of a lock; durations in seconds."""
 
     delta: float
     prefix: str
@@ -50,7 +50,7 @@ class KeywordOptions(TypedDict, total=False):
 
 
 class LockOptions(KeywordOptions, total=False):
-    """What every kind of lock can be told; durations in seconds."""
+    """All options of a lock; durations in seconds."""
 
     acquire_time: float | None
     expire: float
@@ -61,7 +61,7 @@ _CACHED = frozenset({int, float, str, bool, NoneType})
 
 
 class Settings:
-    """What the locks of one project share. Two of them never share anything."""
+    """The state that the locks of one project share; two ``Settings`` share nothing."""
 
     def __init__(self) -> None:
         self.options = Options()
@@ -78,10 +78,10 @@ class Settings:
         client: Any,
         options: LockOptions,
     ) -> None:
-        """Change the defaults; locks that exist follow, except in what they were told themselves.
+        """Change the defaults, also of existing locks, except for the options given to them.
 
         Raises:
-            ConfigurationError: an option is unknown or not usable; nothing was changed.
+            ConfigurationError: an option is unknown or invalid; nothing was changed.
         """
         if client is not None:
             given = get_redis_connection or get_async_redis_connection
@@ -96,7 +96,7 @@ class Settings:
         self.options = changed
 
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
-        """The port to a client, or to the one that a factory (or the project's) gives."""
+        """Return the port to a client, or to that of a factory, or to that of the project."""
         connections = self._of_hub() if are_threads_green() else self._connections
         if connections.process != fork.number:  # a forked child connects for itself
             connections = self._connections = ClientSource(
@@ -108,7 +108,7 @@ class Settings:
         return BlockingPort(client, connections.client_state(client))
 
     def _of_hub(self) -> ClientSource[PrivatePool]:
-        """The clients of the running greenlet's hub: no other can wait for their sockets."""
+        """Return the clients of the running greenlet's hub, as a socket belongs to one hub."""
         number, known = hub(), self._by_hub
         found = known.get(number)
         if found is None or found.process != fork.number:
@@ -117,7 +117,7 @@ class Settings:
         return found
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
-        """The same for the running event loop."""
+        """Return the port to an asyncio client on the running event loop."""
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
         if connections is None or connections.process != fork.number:
@@ -153,10 +153,10 @@ class Settings:
 def _factories(
     client: Any, given: ConnectionFactory | None
 ) -> tuple[ConnectionFactory | None, ConnectionFactory | None]:
-    """The hooks, of threads and of event loops, that always give this client."""
+    """Return the blocking and the asyncio factory that always return this client."""
     if given is not None:
         raise ConfigurationError(
-            "give client or a hook such as get_redis_connection, not both; a client serves "
+            "give client or a function such as get_redis_connection, not both; a client serves "
             "either threads or one event loop"
         )
     awaited = is_awaited(client)
@@ -165,12 +165,12 @@ def _factories(
 
 
 def combined(options: Options, given: LockOptions) -> Options:
-    """The options, changed by those given; checks them."""
+    """Return the options with the given changes, checked."""
     if not given:
         return options
     if not OPTION_NAMES.issuperset(given):
         refuse_unknown(given, OPTION_NAMES)
-    # A lock made anew for each use brings the same few numbers and texts again and again.
+    # Locks that are created for each use have the same few options: check these once.
     if _CACHED.issuperset(map(type, given.values())):
         return _checked(options, tuple(given), *given.values())
     return dataclasses.replace(options, **given)
@@ -182,7 +182,7 @@ def _checked(options: Options, names: tuple[str, ...], *values: Any) -> Options:
 
 
 def checked_factory(factory: object) -> None:
-    """Refuse a hook that cannot be called, such as a client given in its place."""
+    """Refuse a factory that cannot be called, such as a client."""
     if factory is not None and not callable(factory):
         raise ConfigurationError(
             f"get_redis_connection={type(factory).__name__} cannot be called: give a function "

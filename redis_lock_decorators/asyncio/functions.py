@@ -1,4 +1,4 @@
-"""The simple recipe as functions: an identifier in, a yes or no out."""
+"""Plain functions for ``redis.asyncio`` clients."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ async def acquire_lock(
     identifier: str | None = None,
     prefix: str = "sys:lock:",
 ) -> str | Literal[False]:
-    """Take a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
+    """Acquire a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
 
-    The arguments, results and errors of ``redis_lock_decorators.acquire_lock``.
+    The arguments, result and errors of ``redis_lock_decorators.acquire_lock``.
     """
     refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
     claim, wait, pause = acquire_arguments(
         lock_name, acquire_time, expire, delta, identifier, prefix
     )
-    taken = await functions.acquire_lock(port, claim, wait, pause)
-    return claim.identifier if taken else False
+    is_acquired = await functions.acquire_lock(port, claim, wait, pause)
+    return claim.identifier if is_acquired else False
 
 
 async def release_lock(
@@ -73,23 +73,23 @@ async def release_lock(
     method: ReleaseMethod | None = None,
     prefix: str = "sys:lock:",
 ) -> bool:
-    """Let a lock go if it is still ours.
+    """Release a lock if it has this identifier.
 
-    The arguments, results and errors of ``redis_lock_decorators.release_lock``.
+    The arguments, result and errors of ``redis_lock_decorators.release_lock``.
     """
     refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
-    way = None if method is None else checked_method(method, "method")
+    checked = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
-    return await functions.release_lock(port, claim, way)
+    return await functions.release_lock(port, claim, checked)
 
 
 async def extend_lock(
     conn: AsyncClient, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
 ) -> bool:
-    """Let a lock that is still ours live at least ``expire`` seconds from now.
+    """Extend a lock with this identifier to at least ``expire`` seconds from now.
 
-    The arguments, results and errors of ``redis_lock_decorators.extend_lock``.
+    The arguments, result and errors of ``redis_lock_decorators.extend_lock``.
     """
     refuse_none(conn)
     port = DEFAULT.async_port(conn, None)
@@ -105,6 +105,6 @@ async def force_release(
     get_redis_connection: AsyncFactory | None = None,
     **options: Unpack[KeywordOptions],
 ) -> bool:
-    """Let a lock go that somebody else holds: ``RedisLock.force_release`` by a name."""
+    """Release the lock of another holder: ``RedisLock.force_release`` by the lock's name."""
     lock = RedisLock(lock_name, client=client, get_redis_connection=get_redis_connection, **options)
     return await lock.force_release(identifier)

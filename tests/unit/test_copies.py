@@ -94,7 +94,7 @@ def test_a_lock_of_a_project_is_not_pickled(make):
 
 @ways
 def test_a_project_is_not_copied(copied):
-    with pytest.raises(TypeError, match="keep it in a module, and import it"):
+    with pytest.raises(TypeError, match="create it in a module, and import it"):
         copied(Locks(connect))
 
 
