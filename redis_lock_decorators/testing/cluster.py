@@ -21,11 +21,11 @@ TIMEOUT = ("--cluster-node-timeout", str(NODE_TIMEOUT_MILLISECONDS))
 
 
 class LocalCluster(LocalSet):
-    """A cluster of masters that share all slots evenly, in the order of `ports`.
+    """A cluster whose masters share the slots evenly, in the order of `ports`.
 
-    `nodes` is their number, `replicas` that of each one's replicas, which come after
-    the masters in all lists. `binary` is the server program; None takes what
-    `find_server()` finds.
+    `nodes` is the number of masters, `replicas` the number of replicas of each, which
+    follow the masters in all lists. `binary` is the server program; None means that
+    of `find_server()`.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class LocalCluster(LocalSet):
 
     def replicas_of(self, master: Node) -> tuple[Node, ...]:
         """The nodes that were replicas of a master at the start."""
-        place = self.masters.index(master)
-        return self.nodes[self._size + place :: self._size]
+        index = self.masters.index(master)
+        return self.nodes[self._size + index :: self._size]
 
     @property
     def ports(self) -> list[int]:
@@ -65,7 +65,7 @@ class LocalCluster(LocalSet):
 
     def client(self, **options: Any) -> "RedisCluster":
         """Return a new `redis.cluster.RedisCluster` with these options."""
-        # redis-py 3.5 has no cluster client, and can use the rest of this class.
+        # Imported here, as redis-py 3.5 has no cluster client.
         from redis.cluster import RedisCluster
 
         return RedisCluster(host=HOST, port=self.ports[0], **options)
@@ -82,8 +82,8 @@ class LocalCluster(LocalSet):
             _order(nodes[0], "MEET", HOST, node.port)
         for node in nodes:
             _wait_until_joined(node, len(nodes))
-        for place, replica in enumerate(replicas):
-            _follow(replica, masters[place % len(masters)])
+        for index, replica in enumerate(replicas):
+            _follow(replica, masters[index % len(masters)])
         for replica in replicas:
             replica.wait_until_says("master_link_status:up", "INFO")
         if replicas:
@@ -116,9 +116,9 @@ def _shares(nodes: int) -> Iterator[range]:
 
 
 def _order(node: Node, *words: str | int) -> None:
-    said = node.ask("CLUSTER", *words)
-    if not said.startswith("+OK"):
-        raise ServerFailed(f"{node.name} refused CLUSTER {words[0]}: {said}")
+    reply = node.ask("CLUSTER", *words)
+    if not reply.startswith("+OK"):
+        raise ServerFailed(f"{node.name} refused CLUSTER {words[0]}: {reply}")
 
 
 def _wait_until_joined(node: Node, size: int) -> None:

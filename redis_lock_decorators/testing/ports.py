@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 HOST = "127.0.0.1"
 BUS_OFFSET = 10_000
-# Ports and bus ports stay below the range that systems hand to outgoing
-# connections, so that a killed server's port is still free when it restarts.
+# Ports and bus ports are below the ephemeral range of outgoing connections, so that
+# the port of a killed server is still free when it restarts.
 CHOICE = range(10_240, 22_240)
 
 

@@ -17,13 +17,13 @@ SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
 class LocalSentinel(LocalSet):
-    """A master named "mymaster", its replicas, and the Sentinels that watch them.
+    """A master named "mymaster", its replicas, and the Sentinels that monitor them.
 
     `replicas` and `sentinels` are numbers; more than half of the Sentinels must
-    agree on a failover. `binary` is the server program; None takes what
-    `find_server()` finds. A server that says nothing for `down_after` seconds counts
-    as down: with less than a second a failover is quick, but on a busy machine
-    another one may follow it, and two servers be masters for a while.
+    agree on a failover. `binary` is the server program; None means that of
+    `find_server()`. A server without a reply for `down_after` seconds counts as down:
+    with less than a second a failover is quick, but on a busy machine another one may
+    follow, with two masters for a while.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LocalSentinel(LocalSet):
 
     @property
     def service_name(self) -> str:
-        """The name that the Sentinels know the master by."""
+        """The Sentinels' name of the master."""
         return SERVICE
 
     @property
@@ -60,11 +60,11 @@ class LocalSentinel(LocalSet):
 
     @property
     def sentinels(self) -> list[tuple[str, int]]:
-        """The host and port of each Sentinel, as `redis.sentinel.Sentinel` wants them."""
+        """The host and port of each Sentinel, the argument of `redis.sentinel.Sentinel`."""
         return [(node.host, node.port) for node in self.sentinel_nodes]
 
     def client(self, **options: Any) -> redis.Redis:
-        """Return a new client of whoever is the master, with these options."""
+        """Return a new client of the current master with these options."""
         # Any, because redis-py has no types here.
         watch: Any = redis.sentinel.Sentinel
         watched = watch(self.sentinels, sentinel_kwargs={"socket_timeout": 1})
@@ -75,7 +75,7 @@ class LocalSentinel(LocalSet):
         first, *others = free_ports(1 + self._replicas + self._sentinels)
         master = launcher.server("master", first, *SYNC_AT_ONCE)
         launch(master)
-        # A Sentinel asks for replicas at once, and then only every ten seconds.
+        # The replicas start first: a Sentinel asks for them immediately, then every ten seconds.
         replicas = _launch_replicas(launcher, master, others[: self._replicas])
         sentinels = self._launch_sentinels(launcher, master, others[self._replicas :])
         _wait_until_watched(sentinels, f"slaves={self._replicas},sentinels={self._sentinels}")

@@ -13,8 +13,8 @@ from redis_lock_decorators.testing.sets import Launcher, LocalSet, launch
 class LocalServer(LocalSet):
     """A server without persistence, on a free port of 127.0.0.1.
 
-    `arguments` are words of the server's command line, such as "--maxmemory", "10mb".
-    `binary` is the server program; None takes what `find_server()` finds.
+    `arguments` are added to the server's command line, such as "--maxmemory", "10mb".
+    `binary` is the server program; None means that of `find_server()`.
     """
 
     def __init__(self, *arguments: str, binary: str | os.PathLike[str] | None = None) -> None:
@@ -46,7 +46,7 @@ class LocalServer(LocalSet):
         return self._node.client(**options)
 
     def kill(self) -> None:
-        """Kill the server at once, as a crash would; it keeps its port."""
+        """Kill the server immediately, like a crash; it keeps its port."""
         self._node.kill()
 
     def pause(self) -> None:
@@ -54,7 +54,7 @@ class LocalServer(LocalSet):
         self._node.pause()
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         self._node.resume()
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""What every set of local servers has in common."""
+"""The base of all sets of local servers."""
 
 import abc
 import dataclasses
@@ -20,14 +20,14 @@ AnySet = TypeVar("AnySet", bound="LocalSet")
 
 @dataclasses.dataclass(frozen=True)
 class Launcher:
-    """Makes the nodes of one set."""
+    """Creates the nodes of one set."""
 
     binary: pathlib.Path
     version: tuple[int, int]
     processes: Processes
 
     def server(self, name: str, port: int, *arguments: str) -> Node:
-        """Return an unstarted server that keeps nothing on disk."""
+        """Return a server, not started, without persistence."""
         command = [str(self.binary), "--bind", HOST, "--port", str(port)]
         command += ["--save", "", "--appendonly", "no"]
         if self.version >= (7, 0):
@@ -35,7 +35,7 @@ class Launcher:
         return Node(name, port, (*command, *arguments), self.processes)
 
     def sentinel(self, name: str, port: int, configuration: str) -> Node:
-        """Return an unstarted Sentinel with these lines of configuration."""
+        """Return a Sentinel, not started, with these lines of configuration."""
         listen = f"bind {HOST}\nport {port}\n"
         self.processes.write(name, "sentinel.conf", listen + configuration)
         command = (str(self.binary), "sentinel.conf", "--sentinel")
@@ -43,7 +43,7 @@ class Launcher:
 
 
 def launch(*nodes: Node) -> None:
-    """Start nodes side by side and wait until all answer; raises ServerFailed."""
+    """Start nodes concurrently and wait until all answer; raises ServerFailed."""
     for node in nodes:
         node.launch()
     for node in nodes:
@@ -53,7 +53,7 @@ def launch(*nodes: Node) -> None:
 class LocalSet(abc.ABC):
     """Local servers that start and stop together.
 
-    `binary` is the server program; None takes what `find_server()` finds.
+    `binary` is the server program; None means that of `find_server()`.
     """
 
     def __init__(self, binary: str | os.PathLike[str] | None = None) -> None:
@@ -76,14 +76,14 @@ class LocalSet(abc.ABC):
     def start(self: AnySet) -> AnySet:
         """Start the servers on free ports and wait until they work together.
 
-        Does nothing when they run. Raises ServerNotFound and ServerFailed.
+        Does nothing if they run. Raises ServerNotFound and ServerFailed.
         """
         if self._processes is None:
             self._processes = self._start_on_free_ports()
         return self
 
     def stop(self) -> None:
-        """Kill the servers and remove their folder; does nothing when stopped."""
+        """Kill the servers and remove their folder; does nothing if they are stopped."""
         processes, self._processes = self._processes, None
         if processes is not None:
             processes.close()
