@@ -1,6 +1,6 @@
-"""What the scripts of the queue do, step for step in Python, and the least of a server for them.
+"""The queue scripts in Python, step by step, and a minimal server in memory for them.
 
-Keys, identifiers and channels are text. A place in the queue is "channel|identifier|grant".
+Keys, identifiers and channels are text. A queue entry is "channel|identifier|grant".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from redis_lock_decorators._lua import KEPT, MOST_NOTED, NOTED
 
 
 class Redis(Protocol):
-    """The commands that the scripts send; a number of milliseconds is a whole number."""
+    """The commands that the scripts use; milliseconds are integers."""
 
     def get(self, key: Any) -> str | None: ...
     def value(self, key: Any) -> Any: ...
@@ -40,14 +40,14 @@ class Redis(Protocol):
 
 
 class Scripts:
-    """The scripts, each by its verb: the mark of its reply, its keys, then its arguments.
+    """The scripts, a method each: the first item of the reply, the keys, then the arguments.
 
     Attributes:
-        most: so many places are passed over in one call.
-        most_untold: so many where nobody is found who would go on at once.
+        most: at most so many entries are skipped in one call.
+        most_unreached: at most so many if no waiter is found that would continue immediately.
     """
 
-    most, most_untold = 300, 3000
+    most, most_unreached = 300, 3000
 
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
@@ -56,51 +56,51 @@ class Scripts:
         self,
         key: Any,
         queue: Any,
-        facts: Any,
+        waiters: Any,
         releaser: str | None = None,
         alive: str | None = None,
     ) -> None:
         redis = self.redis
-        granted = redis.hget(facts, "granted")
+        granted = redis.hget(waiters, "granted")
         if granted is not None:
             last = parts(granted)
             if last is None or last[1] != releaser:
-                redis.hdel(facts, "granted")
+                redis.hdel(waiters, "granted")
             if last is not None and last[1] != releaser and last[0] != alive:
-                self.suspect(facts, last[0])
-        heard: dict[str, int] = {}
-        unheard = passed = 0
-        while (place := redis.zpopmin(queue)) is not None:
-            found = parts(place)
+                self.suspect(waiters, last[0])
+        known: dict[str, int] = {}
+        unreached = skipped = 0
+        while (entry := redis.zpopmin(queue)) is not None:
+            found = parts(entry)
             channel, identifier, grant = found or ("", "", "")
-            if found is not None and not heard.get(channel):
-                heard.setdefault(channel, self.hearers(channel))
+            if found is not None and not known.get(channel):
+                known.setdefault(channel, self.subscribers(channel))
             if found is None:
                 pass
-            elif heard[channel] == 0:
-                unheard += 1
-                if unheard <= 100:
+            elif known[channel] == 0:
+                unreached += 1
+                if unreached <= 100:
                     self.again(channel, identifier)
-            elif redis.hget(facts, f"suspect:{channel}") is not None:
+            elif redis.hget(waiters, f"suspect:{channel}") is not None:
                 self.again(channel, identifier)
             else:
                 redis.set(key, identifier, int(grant))
-                turn = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
-                if redis.publish(channel, turn):
-                    redis.hset(facts, "granted", place)
-                    redis.pexpire(facts, KEPT)
+                message = f"turn|{hint(identifier)}|{self.proof(identifier, key)}"
+                if redis.publish(channel, message):
+                    redis.hset(waiters, "granted", entry)
+                    redis.pexpire(waiters, KEPT)
                     return
-                heard[channel] = 0
-            passed += 1
-            is_stop = passed in (self.most, self.most_untold) and redis.exists(queue)
-            if is_stop and (self.stir_last(queue, facts) or passed == self.most_untold):
+                known[channel] = 0
+            skipped += 1
+            is_stop = skipped in (self.most, self.most_unreached) and redis.exists(queue)
+            if is_stop and (self.wake_last(queue, waiters) or skipped == self.most_unreached):
                 redis.delete(key)
-                redis.hdel(facts, "granted")
-                redis.pexpire(facts, KEPT)
+                redis.hdel(waiters, "granted")
+                redis.pexpire(waiters, KEPT)
                 return
-        redis.delete(key, facts)
+        redis.delete(key, waiters)
 
-    def hearers(self, channel: str) -> int:
+    def subscribers(self, channel: str) -> int:
         found = self.redis.numsub(channel)
         return 1 if found is None else found
 
@@ -111,27 +111,27 @@ class Scripts:
     def again(self, channel: str, identifier: str) -> int:
         return self.redis.publish(channel, f"again|{hint(identifier)}")
 
-    def stir(self, places: Sequence[str]) -> bool:
-        for place in places:
-            found = parts(place)
+    def wake_one(self, entries: Sequence[str]) -> bool:
+        for entry in entries:
+            found = parts(entry)
             if found is None:
                 continue
             channel, identifier, _ = found
-            if self.hearers(channel) and self.again(channel, identifier):
+            if self.subscribers(channel) and self.again(channel, identifier):
                 return True
         return False
 
-    def stir_last(self, queue: Any, facts: Any) -> bool:
-        places = []
-        for place in reversed(self.redis.zall(queue)[-100:]):
-            channel, *_ = parts(place) or ("",)
-            if self.redis.hget(facts, f"suspect:{channel}") is None:
-                places.append(place)
-        return self.stir(places)
+    def wake_last(self, queue: Any, waiters: Any) -> bool:
+        entries = []
+        for entry in reversed(self.redis.zall(queue)[-100:]):
+            channel, *_ = parts(entry) or ("",)
+            if self.redis.hget(waiters, f"suspect:{channel}") is None:
+                entries.append(entry)
+        return self.wake_one(entries)
 
-    def suspect(self, facts: Any, channel: str) -> None:
-        self.redis.hset(facts, f"suspect:{channel}", "1")
-        self.redis.pexpire(facts, KEPT)
+    def suspect(self, waiters: Any, channel: str) -> None:
+        self.redis.hset(waiters, f"suspect:{channel}", "1")
+        self.redis.pexpire(waiters, KEPT)
 
     def enqueue(
         self,
@@ -144,8 +144,8 @@ class Scripts:
         ticket: int,
         given_up: str = "",
     ) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
-        place = f"{channel}|{identifier}|{grant}"
+        redis, (key, queue, waiters) = self.redis, keys
+        entry = f"{channel}|{identifier}|{grant}"
         former = given_up.split("|")[1] if given_up else None
         if former is not None:
             redis.zrem(queue, given_up)
@@ -154,65 +154,65 @@ class Scripts:
         if is_ours or (holder is None and not redis.exists(queue)):
             if holder != identifier or -1 != redis.pttl(key) < lease:
                 redis.set(key, identifier, lease)
-            redis.zrem(queue, place)
-            redis.hdel(facts, "granted")
+            redis.zrem(queue, entry)
+            redis.hdel(waiters, "granted")
             return mark
-        redis.hdel(facts, f"suspect:{channel}")
-        ticket = redis.zscore(queue, place) or ticket
+        redis.hdel(waiters, f"suspect:{channel}")
+        ticket = redis.zscore(queue, entry) or ticket
         if ticket == 0:
             ticket = (redis.zlast(queue) or 0) + 1
-        redis.zadd(queue, ticket, place)
+        redis.zadd(queue, ticket, entry)
         redis.pexpire(queue, KEPT)
         if holder is None:
-            self.promote(key, queue, facts, alive=channel)
+            self.promote(key, queue, waiters, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
-    def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, place: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+    def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, entry: str) -> Any:
+        redis, (key, queue, waiters) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
-            stands = int(redis.zscore(queue, place) is not None)
-            return [mark, holder or "", redis.pttl(key), stands]
+            is_queued = int(redis.zscore(queue, entry) is not None)
+            return [mark, holder or "", redis.pttl(key), is_queued]
         if -1 != redis.pttl(key) < lease:
             redis.pexpire(key, lease)
-        redis.zrem(queue, place)
-        if redis.hget(facts, "granted") == place:
-            redis.hdel(facts, "granted")
+        redis.zrem(queue, entry)
+        if redis.hget(waiters, "granted") == entry:
+            redis.hdel(waiters, "granted")
         return mark
 
-    def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, place: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
-        redis.zrem(queue, place)
+    def cancel(self, mark: Any, keys: Sequence[Any], identifier: str, entry: str) -> Any:
+        redis, (key, queue, waiters) = self.redis, keys
+        redis.zrem(queue, entry)
         if redis.get(key) == identifier:
-            self.promote(key, queue, facts, identifier)
-        elif not redis.exists(queue) and redis.hget(facts, "granted") is None:
-            redis.delete(facts)
+            self.promote(key, queue, waiters, identifier)
+        elif not redis.exists(queue) and redis.hget(waiters, "granted") is None:
+            redis.delete(waiters)
         return mark
 
     def force(self, mark: Any, keys: Sequence[Any], identifier: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+        redis, (key, queue, waiters) = self.redis, keys
         holder = redis.get(key)
         if holder != identifier:
             return [mark, holder or ""]
         if redis.exists(queue):
-            self.promote(key, queue, facts, holder)
+            self.promote(key, queue, waiters, holder)
         else:
-            redis.delete(key, facts)
+            redis.delete(key, waiters)
         return mark
 
-    def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *places: str) -> Any:
-        redis, (key, queue, facts) = self.redis, keys
+    def recheck(self, mark: Any, keys: Sequence[Any], channel: str, *entries: str) -> Any:
+        redis, (key, queue, waiters) = self.redis, keys
         redis.pexpire(queue, KEPT)
         holder = redis.get(key)
         if holder is None:
-            self.promote(key, queue, facts)
-        elif not places and holder.endswith(":rest"):
-            self.stir(redis.zall(queue)[:100])
-        heard = redis.numsub(channel)
-        missing = [at for at, place in enumerate(places) if redis.zscore(queue, place) is None]
+            self.promote(key, queue, waiters)
+        elif not entries and holder.endswith(":rest"):
+            self.wake_one(redis.zall(queue)[:100])
+        known = redis.numsub(channel)
+        missing = [at for at, entry in enumerate(entries) if redis.zscore(queue, entry) is None]
         return [
             *(mark, redis.get(key) or "", redis.pttl(key)),
-            *(-1 if heard is None else heard, *missing),
+            *(-1 if known is None else known, *missing),
         ]
 
     def note_release(
@@ -236,21 +236,21 @@ class Scripts:
         releaser: str | None = None,
         noted: int = 0,
     ) -> Any:
-        redis, count, stranger = self.redis, len(keys) // 4, None
+        redis, count, other = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts, released = keys[at::count]
+            key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             if holder == identifier:
                 redis.set(key, resting, milliseconds)
-                redis.hdel(facts, "granted")
-                places = redis.zall(queue)[:100]
-                if places or noted:
-                    self.note_release(released, releaser, bool(places))
-                self.stir(places)
+                redis.hdel(waiters, "granted")
+                entries = redis.zall(queue)[:100]
+                if entries or noted:
+                    self.note_release(released, releaser, bool(entries))
+                self.wake_one(entries)
             elif holder != resting and not self.was_released(released, releaser):
-                stranger = (stranger or "") if holder is None else holder
-        return mark if stranger is None else [mark, stranger]
+                other = (other or "") if holder is None else holder
+        return mark if other is None else [mark, other]
 
     def release(
         self,
@@ -260,42 +260,42 @@ class Scripts:
         releaser: str | None = None,
         noted: int = 0,
     ) -> Any:
-        redis, count, stranger = self.redis, len(keys) // 4, None
+        redis, count, other = self.redis, len(keys) // 4, None
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
-            key, queue, facts, released = keys[at::count]
+            key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             if holder != identifier:
                 if holder == resting or not self.was_released(released, releaser):
-                    stranger = (stranger or "") if holder is None else holder
+                    other = (other or "") if holder is None else holder
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
                 if is_awaited:
-                    self.promote(key, queue, facts, identifier)
+                    self.promote(key, queue, waiters, identifier)
                 else:
-                    redis.delete(key, facts)
+                    redis.delete(key, waiters)
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
                     self.note_release(released, releaser, is_awaited, is_new)
-        return mark if stranger is None else [mark, stranger]
+        return mark if other is None else [mark, other]
 
 
 class Memory:
-    """A server in memory, where time stands still: keys live as long as they were last told to.
+    """A server in memory without time: a key keeps the time to live that was last set.
 
     Attributes:
-        hearers: the channels that somebody listens to.
-        spies: the channels that only a pattern of somebody matches.
-        published: what was published: (channel, message).
-        number: the process of the server; None if it does not tell.
+        subscribed: the channels with a subscriber.
+        patterns: the channels that only a pattern subscription matches.
+        published: the published messages: (channel, message).
+        number: the ``run_id`` of the server; None without the right to read it.
     """
 
     def __init__(self) -> None:
         self.strings: dict[Any, tuple[str, int]] = {}
         self.queues: dict[Any, dict[str, int]] = {}
         self.hashes: dict[Any, dict[str, str]] = {}
-        self.hearers: set[str] = set()
-        self.spies: set[str] = set()
+        self.subscribed: set[str] = set()
+        self.patterns: set[str] = set()
         self.number: str | None = "0"
         self.published: list[tuple[str, str]] = []
 
@@ -342,8 +342,8 @@ class Memory:
         return self.queues.get(key, {}).get(member)
 
     def ztrim(self, key: Any, least: int, most: int) -> None:
-        places = self.zall(key)
-        for number, member in enumerate(reversed(places)):
+        entries = self.zall(key)
+        for number, member in enumerate(reversed(entries)):
             if number >= most or self.queues[key][member] <= least:
                 self.zrem(key, member)
 
@@ -366,21 +366,21 @@ class Memory:
         return sorted(waiting, key=lambda member: (waiting[member], member))
 
     def publish(self, channel: str, message: str) -> int:
-        heard = (channel in self.hearers) + (channel in self.spies)
-        if heard:
+        known = (channel in self.subscribed) + (channel in self.patterns)
+        if known:
             self.published.append((channel, message))
-        return heard
+        return known
 
     def numsub(self, channel: str) -> int | None:
-        return int(channel in self.hearers)
+        return int(channel in self.subscribed)
 
     def run_id(self) -> str | None:
         return self.number
 
 
-def parts(place: str) -> tuple[str, str, str] | None:
-    """The channel, the identifier and the grant of a place; None for what is no place."""
-    found = re.fullmatch(r"([^|]+)\|([^|]+)\|([1-9][0-9]{0,4})", place)
+def parts(entry: str) -> tuple[str, str, str] | None:
+    """The channel, the identifier and the grant of an entry; None if it is malformed."""
+    found = re.fullmatch(r"([^|]+)\|([^|]+)\|([1-9][0-9]{0,4})", entry)
     return None if found is None else (found[1], found[2], found[3])
 
 
@@ -392,12 +392,12 @@ def _drop(kind: dict[Any, dict[str, Any]], key: Any, member: str) -> None:
 
 
 def hint(identifier: str) -> str:
-    """What a place is called in words."""
+    """The hint of an entry in messages."""
     return hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest()
 
 
 def proof(run_id: str, identifier: str, key: Any) -> str:
-    """What only the server and the waiter can say of a grant."""
+    """The proof of a grant, which only the server and the waiter can compute."""
     name = key if isinstance(key, bytes) else str(key).encode()
     data = f"{run_id}|{identifier}|".encode() + name
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()

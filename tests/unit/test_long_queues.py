@@ -104,20 +104,20 @@ def test_waiter_among_many_dead_finds_its_turn_by_itself(server: Server) -> None
     server.clock.advance(0.5)
 
     assert waiter.held
-    assert max(server.taken) <= Scripts.most_untold + 1
+    assert max(server.taken) <= Scripts.most_unreached + 1
 
 
 def test_waiter_among_very_many_dead_finds_its_turn_by_itself(server: Server) -> None:
     held = holder(server, expire=60)
-    dead(server, 3 * Scripts.most_untold)
+    dead(server, 3 * Scripts.most_unreached)
     waiter = waiting(server, 0)
-    dead(server, MANY, first=3 * Scripts.most_untold + 100)
+    dead(server, MANY, first=3 * Scripts.most_unreached + 100)
 
     held.ends()
     server.clock.advance(5)
 
     assert waiter.held
-    assert max(server.taken) <= Scripts.most_untold + 1
+    assert max(server.taken) <= Scripts.most_unreached + 1
 
 
 def test_newcomers_that_take_the_lock_meanwhile_keep_nobody_from_it(server: Server) -> None:
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_many_dead_that_nobody_stands_behind(server: Server) 
 
 def test_what_is_noted_of_waiters_ends_though_the_walk_does_not(server: Server) -> None:
     held = holder(server, expire=60)
-    dead(server, 2 * Scripts.most_untold)
+    dead(server, 2 * Scripts.most_unreached)
 
     held.ends()
     server.clock.advance(0.1)
