@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 from support import topologies
 from support.fronts import FRONTS
@@ -18,6 +19,9 @@ from support.proxy import FaultProxy
 from support.workers import Rival
 
 _numbers = itertools.count(1)
+# Time limits fail on a busy machine.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

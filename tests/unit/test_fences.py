@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as TimedOut
@@ -198,7 +198,6 @@ def test_number_after_a_refusal_is_not_used_up() -> None:
     assert port.server.value(KEY) == holder.identifier
 
 
-@settings(deadline=None)
 @given(events=st.lists(st.sampled_from([nothing, expire, step_back, step_forward_and_back])))
 def test_numbers_grow_over_any_history_of_clocks(events: list[Any]) -> None:
     port = SimulatedPort()

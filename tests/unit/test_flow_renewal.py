@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import (
     AskError,
@@ -464,7 +464,6 @@ def test_lost_key_is_never_revived(fate: Any) -> None:
     assert [port.server.value(claim.keys[0]) for claim in claims[:2]] == [None, None]
 
 
-@settings(deadline=None)
 @given(
     states=st.lists(st.sampled_from(["ours", "gone", "another's"]), min_size=1, max_size=12),
     cluster=st.booleans(),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.faults import (
     Fate,
@@ -134,7 +134,6 @@ def test_lease_is_renewed_every_third_of_it_for_hours() -> None:
     assert lease.told == []
 
 
-@settings(deadline=None)
 @given(expire=st.floats(min_value=0.1, max_value=10_000), phase=st.floats(0, 1))
 def test_lease_of_any_length_is_renewed_while_a_half_of_it_is_left(
     expire: float, phase: float
@@ -592,7 +591,6 @@ def test_lease_without_renewal_is_told_lost_at_its_deadline() -> None:
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
-@settings(deadline=None)
 @given(
     expire=st.floats(min_value=0.1, max_value=100),
     thirds=st.floats(min_value=0.5, max_value=20),

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redis_lock_decorators._rules.keys import (
@@ -306,19 +306,16 @@ def test_companion_is_in_the_slot_of_its_key(key: bytes) -> None:
     assert slot_of(companion(key, b"fence")) == slot_of(key)
 
 
-@settings(deadline=None)  # the letters of a slot are searched for
 @given(key=odd_keys(), kind=KINDS)
 def test_companion_is_in_the_slot_of_its_key_whatever_its_braces(key: bytes, kind: bytes) -> None:
     assert slot_of(companion(key, kind)) == slot_of(key)
 
 
-@settings(deadline=None)
 @given(key=odd_keys(), kind=KINDS)
 def test_companion_begins_with_the_key_and_so_with_its_prefix(key: bytes, kind: bytes) -> None:
     assert companion(key, kind).startswith(key)
 
 
-@settings(deadline=None)
 @given(key=odd_keys(), kind=KINDS)
 def test_companion_tells_whose_and_which_it_is_so_none_belongs_to_two(
     key: bytes, kind: bytes
@@ -329,7 +326,6 @@ def test_companion_tells_whose_and_which_it_is_so_none_belongs_to_two(
     assert found.endswith(b"~:" + kind)
 
 
-@settings(deadline=None)
 @given(keys=st.tuples(odd_keys(), odd_keys()), kinds=st.tuples(KINDS, KINDS))
 def test_companions_of_two_locks_or_kinds_differ(
     keys: tuple[bytes, bytes], kinds: tuple[bytes, bytes]
@@ -339,7 +335,6 @@ def test_companions_of_two_locks_or_kinds_differ(
     assert (first == second) == (keys[0] == keys[1] and kinds[0] == kinds[1])
 
 
-@settings(deadline=None)
 @given(key=odd_keys(), kind=KINDS, cut=st.integers(0, 60))
 def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: int) -> None:
     found = companion(key, kind)
