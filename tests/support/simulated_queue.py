@@ -80,12 +80,12 @@ class QueueWaiter:
 
     def __init__(self, lease_loop: QueueLoop) -> None:
         self._lease_loop = lease_loop
-        self._news: deque[Signal] = deque()
+        self._signals: deque[Signal] = deque()
         self._resume: Resume | None = None
         self.error: BaseException | None = None
 
     def notify(self, signal: Signal) -> None:
-        self._news.append(signal)
+        self._signals.append(signal)
         self._wake()
 
     def interrupt(self, error: BaseException) -> None:
@@ -93,11 +93,11 @@ class QueueWaiter:
         self._wake()
 
     async def wait(self, seconds: float) -> Signal | None:
-        if not self._news:
+        if not self._signals:
             await _Suspend(lambda resume: self._sleep(resume, seconds))
         if self.error is not None:
             raise self.error
-        return self._news.popleft() if self._news else None
+        return self._signals.popleft() if self._signals else None
 
     def _sleep(self, resume: Resume, seconds: float) -> None:
         self._resume = resume
@@ -143,7 +143,7 @@ class QueueSubscription:
             return
         if command[0] == "SUBSCRIBE":
             self._channel = command[1]
-            self._process.server.hearers.setdefault(command[1], []).append(self._on_message)
+            self._process.server.subscribers.setdefault(command[1], []).append(self._on_message)
             self._arrive([b"subscribe", command[1].encode(), 1])
         elif command[0] == "INFO":
             run_id = self._process.server.run_id
@@ -173,9 +173,9 @@ class QueueSubscription:
 
     def cut(self) -> None:
         """The connection breaks, for both sides."""
-        hearers = self._process.server.hearers.get(self._channel or "", [])
-        if self._on_message in hearers:
-            hearers.remove(self._on_message)
+        subscribers = self._process.server.subscribers.get(self._channel or "", [])
+        if self._on_message in subscribers:
+            subscribers.remove(self._on_message)
         self._messages.append(Disconnected("the subscription was cut"))
         self._wake()
 

@@ -67,7 +67,7 @@ class SimulatedServer:
         deleted: keys deleted by a command: (key, value).
         extended: keys extended by a command: (key, value).
         renewed: keys renewed, even if their lease was not changed: (key, value).
-        hearers: the subscribers by channel: functions called with each message.
+        subscribers: the subscribers by channel: functions called with each message.
         spies: the subscribers to all channels: functions called with channel and message.
         run_id: the run id of the server, as in INFO; None if INFO is not permitted.
     """
@@ -83,7 +83,7 @@ class SimulatedServer:
         self.stepped = 0.0
         self.replicas = 0
         self.is_torn = False
-        self.hearers: dict[str, list[Callable[[str], object]]] = {}
+        self.subscribers: dict[str, list[Callable[[str], object]]] = {}
         self.spies: list[Callable[[str, str], object]] = []
         self.run_id: str | None = f"{id(self):040x}"
         self._stored: dict[bytes, tuple[bytes | dict[str, Any], float]] = {}
@@ -165,16 +165,16 @@ class SimulatedServer:
 
     def publish(self, channel: str, message: str) -> int:
         """Send a message to all subscribers; returns their number."""
-        hearers = list(self.hearers.get(channel, ()))
-        for hear in hearers:
-            hear(message)
+        subscribers = list(self.subscribers.get(channel, ()))
+        for receive in subscribers:
+            receive(message)
         for spy in list(self.spies):
             spy(channel, message)
-        return len(hearers) + len(self.spies)
+        return len(subscribers) + len(self.spies)
 
     def numsub(self, channel: str) -> int:
         """The number of subscribers of a channel, without patterns."""
-        return len(self.hearers.get(channel, ()))
+        return len(self.subscribers.get(channel, ()))
 
     def time(self) -> int:
         """The server's clock, in microseconds of Unix time."""
@@ -281,7 +281,7 @@ class SimulatedServer:
         mark = _bytes(f"{identifier}:{serial}")
         return _encoded(self._verbs[verb](mark, keys, identifier, *details))
 
-    def _strangers(self, keys: Any, identifier: str) -> list[bytes]:
+    def _not_held(self, keys: Any, identifier: str) -> list[bytes]:
         return [key for key in keys if self.value(key) != identifier]
 
     def _acquire(
@@ -318,7 +318,7 @@ class SimulatedServer:
     def _refusal(
         self, mark: bytes, keys: Any, identifier: str, is_placed: bool
     ) -> list[Any] | None:
-        for key in self._strangers(keys, identifier):
+        for key in self._not_held(keys, identifier):
             if self._get(key) is not None:
                 place = [keys.index(key) + 1] if is_placed else []
                 return [mark, self._get(key), self._pttl(key), *place]

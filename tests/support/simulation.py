@@ -52,7 +52,7 @@ class SimulatedPort:
         unread: unread replies on the connection.
         log: the commands that were sent.
         pauses: the sleeps of the flows in seconds, in order.
-        distrusted: how often the flows dropped idle connections.
+        idle_drops: how often the flows dropped idle connections.
         untidy: the errors of clean-up, which no flow raises.
     """
 
@@ -83,7 +83,7 @@ class SimulatedPort:
         self.unread: list[Any] = []
         self.log: list[Sent] = []
         self.pauses: list[float] = []
-        self.distrusted = 0
+        self.idle_drops = 0
         self.untidy: list[Exception] = []
         self.decoded = _text if text else (lambda reply: reply)
 
@@ -158,7 +158,7 @@ class SimulatedPort:
         return oldest
 
     async def drop_idle_connections(self) -> None:
-        self.distrusted += 1
+        self.idle_drops += 1
         self.unread.clear()
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:

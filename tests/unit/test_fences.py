@@ -257,7 +257,7 @@ def test_number_of_another_reply_is_not_believed(reply: Any) -> None:
 
     attempt(port, claim)
 
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert str(claim.fence) == port.server._hget(NUMBER, "fence")
 
 

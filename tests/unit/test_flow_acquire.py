@@ -564,7 +564,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
 
     assert refusal is not None
     assert refusal.holder == "another"
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert port.verbs == ["acquire", "acquire"]
 
 
@@ -575,7 +575,7 @@ def test_grant_of_an_earlier_request_is_not_believed() -> None:
     refusal = attempt(port, claim)
 
     assert refusal is None
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert claim.deadline == pytest.approx(tried(port)[1] + 10 - 0.102)
 
 

@@ -265,7 +265,7 @@ def test_ok_to_another_command_takes_no_lock(reply: Any, forbidden: bool) -> Non
     done = attempt(port, new_claim("a"), wait=0)
 
     assert not done
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert port.server.value(KEY) == "another"
 
 
@@ -454,7 +454,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     done = run(extend_lock(port, new_claim("a", identifier="mine")))
 
     assert not done
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
 
 
 def test_reply_to_an_earlier_call_with_the_same_identifier_is_not_believed() -> None:

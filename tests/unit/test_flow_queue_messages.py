@@ -326,8 +326,8 @@ def test_waiter_that_joins_an_ended_subscriber_moves_to_another(world: World) ->
     ended.join(queued)
     world.passes(1)
 
-    assert world.server.hearers[ended.channel] == []
-    assert list(process.waiters[-1]._news)[:1] == [Signal.RETRY]
+    assert world.server.subscribers[ended.channel] == []
+    assert list(process.waiters[-1]._signals)[:1] == [Signal.RETRY]
 
 
 def test_end_of_a_subscriber_keeps_its_replacement(world: World) -> None:
@@ -357,7 +357,7 @@ def test_subscriber_at_a_former_master_reconnects(
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
     process = waiter.process
-    world.server.hearers.clear()  # it is subscribed at another server, such as a former master
+    world.server.subscribers.clear()  # it is subscribed at another server, such as a former master
 
     world.passes(6)
     lines = len(process.lines)

@@ -394,7 +394,7 @@ def test_reply_to_another_command_leaves_the_outcome_unknown(reply: Any) -> None
     outcomes = renewed(port, *claims)
 
     assert [type(outcome) for outcome in outcomes] == [ReplyMismatch, ReplyMismatch]
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
 
 
 def test_reply_to_an_earlier_renewal_is_not_believed() -> None:

@@ -192,7 +192,7 @@ def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
         run(ask(port, "acquire", claim, claim.keys, 500, until=port.now() + 1))
 
     assert caught.value.lock_name == "a"
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
 
 
 def test_misheard_reply_is_an_unknown_outcome() -> None:
@@ -279,4 +279,4 @@ def test_reply_is_told_by_the_identifier_that_was_sent() -> None:
     refusal = run(ask(port, "acquire", claim, claim.keys, claim.expire_ms, until=port.now() + 1))
 
     assert refusal is None
-    assert port.distrusted == 0
+    assert port.idle_drops == 0

@@ -121,7 +121,7 @@ def test_waiter_among_very_many_dead_finds_its_turn_by_itself(server: Server) ->
 
 
 def test_newcomers_that_take_the_lock_meanwhile_keep_nobody_from_it(server: Server) -> None:
-    server.hearers.clear()
+    server.subscribers.clear()
     held = holder(server, expire=60)
     dead(server, MANY)
     waiter = waiting(server, 0)

@@ -41,7 +41,7 @@ class Others:
     def wait(self, count: int) -> None:
         """So many wait in the queue."""
         server, queue = self.port.server, with_notes((self.key,))[1]
-        server.hearers[CHANNEL] = [lambda word: None]
+        server.subscribers[CHANNEL] = [lambda word: None]
         places = {f"{CHANNEL}|w{number}|2500": number + 1 for number in range(count)}
         server._stored[queue] = (places, math.inf)
         self._count = count

@@ -57,7 +57,7 @@ def test_deleted_lock_is_granted_though_the_request_for_that_fails_at_first(
     queue = with_queue((KEY,))[1]
     place = f"a-channel|{claim.identifier}x|2500"
     port.server._stored[queue] = ({place: 1}, math.inf)
-    port.server.hearers["a-channel"] = [lambda word: None]
+    port.server.subscribers["a-channel"] = [lambda word: None]
     port.faults = [with_waiters] if method == "native" else [None, with_waiters]
 
     run(release(port, claim, method))
@@ -109,7 +109,7 @@ def test_waiters_are_notified_of_min_hold_though_the_reply_to_its_transaction_is
     claim = taken(port, "a", expire=60)
     claim.held_until = port.now() + 5
     port.server._stored[with_queue((KEY,))[1]] = ({"a-channel|waiter|2500": 1}, math.inf)
-    port.server.hearers["a-channel"] = [heard.append]
+    port.server.subscribers["a-channel"] = [heard.append]
     port.faults = [None, reply_lost]
 
     run(release(port, claim, "transaction"))

@@ -35,7 +35,7 @@ def new_lock() -> RedisLock:
 
 
 def all_left(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
-    """A check: no block is open, and each lease was let go."""
+    """A check: no block is open, and each lease was released."""
 
     def check() -> None:
         assert lock._blocks == {}
@@ -112,7 +112,7 @@ def a_block_that_has_moved_to_a_thread_is_left_there(switcher: Switcher) -> Scen
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_blocks_are_left_by_who_is_in_them_whatever_the_order_of_lines(
+def test_blocks_are_left_by_their_threads_with_thread_switches_at_any_line(
     scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redislock, "unheld", unheld)

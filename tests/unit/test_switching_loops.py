@@ -1,4 +1,4 @@
-"""Whatever the order of their lines: who rings while the background thread ends is heard."""
+"""Background work requested while the thread ends is done, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCENES = Scenes(
 
 
 class Alarm:
-    """When it rings, and whom."""
+    """A timer that is called by the test."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self.at, self.wake_at = math.inf, ring
@@ -37,13 +37,13 @@ class Alarm:
 
 
 class LoopThread(BackgroundWorker):
-    """A thread that was told to end takes what it is asked for, and does not do it any more.
+    """A worker that accepts calls after ``leave``, without running them.
 
     Attributes:
-        asked: what it is to call.
-        work: what its thread does.
-        worked: how often its thread has begun.
-        closed: how often what belongs to it was closed.
+        asked: the functions to call.
+        work: the work of its thread.
+        worked: how often its thread has started.
+        closed: how often it was closed.
     """
 
     alarm = staticmethod(Alarm)  # type: ignore[assignment]
@@ -79,33 +79,33 @@ class LoopThread(BackgroundWorker):
         self.closed += 1
 
     def be(self, work: Callable[[], object]) -> None:
-        """Be its thread, which does this, and ends if it was told to."""
+        """Run the work as its thread, and end after ``leave``."""
         threading.current_thread().place = self  # type: ignore[attr-defined]
         work()
         if self.has_left:
             self._end()
 
     def catches_up(self) -> None:
-        """Call what it was asked to, if it still does."""
+        """Call the functions, unless it has left."""
         while self.asked and not self.has_left:
             self.asked.pop(0)()
 
 
 def loop_thread_of(lease_loop: BackgroundLoop) -> LoopThread:
-    """The place that the bell has now."""
+    """The present worker of the loop."""
     loop_thread = lease_loop._present()
     assert isinstance(loop_thread, LoopThread)
     return loop_thread
 
 
 def as_thread(lease_loop: BackgroundLoop, work: Callable[[], object]) -> Callable[[], None]:
-    """An operation: what the thread of the bell does."""
+    """An operation that runs as the thread of the loop."""
     loop_thread = loop_thread_of(lease_loop)
     return lambda: loop_thread.be(work)
 
 
 class Waiting:
-    """A listener that somebody waits for."""
+    """A subscriber with a waiter."""
 
     is_open = False
 
@@ -122,7 +122,7 @@ class Lease:
         port.slotted = True  # no connection is opened ahead, however slow the lines are traced
         self.watch = TrackedLease(self, print, self.claim, port, options)
 
-    def is_rung_for(self, lease_loop: BackgroundLoop) -> bool:
+    def wakes_in_time(self, lease_loop: BackgroundLoop) -> bool:
         loop_thread = lease_loop.loop_threads.get(PRESENT)
         assert isinstance(loop_thread, LoopThread)
         loop_thread.catches_up()
@@ -130,12 +130,12 @@ class Lease:
 
 
 @SCENES.add
-def a_lease_is_handed_in_while_the_thread_ends(switcher: Switcher) -> Scene:
+def lease_is_added_while_the_thread_ends(switcher: Switcher) -> Scene:
     lease_loop, lease = BackgroundLoop(), Lease()
     lease_loop.wake_at(lease_loop.now())
 
     def check() -> None:
-        assert lease.is_rung_for(lease_loop)
+        assert lease.wakes_in_time(lease_loop)
 
     return Scene(
         lambda: lease_loop.renewer.add(lease.watch), as_thread(lease_loop, lease_loop.rest), check
@@ -143,13 +143,13 @@ def a_lease_is_handed_in_while_the_thread_ends(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_lease_is_handed_in_while_the_last_look_finds_nothing(switcher: Switcher) -> Scene:
+def lease_is_added_while_the_last_tick_finds_none(switcher: Switcher) -> Scene:
     lease_loop, lease, old = BackgroundLoop(), Lease(), Lease(0.5)
     lease_loop.renewer.add(old.watch)
     lease_loop.renewer.remove(old.watch)
 
     def check() -> None:
-        assert lease.is_rung_for(lease_loop)
+        assert lease.wakes_in_time(lease_loop)
 
     return Scene(
         lambda: lease_loop.renewer.add(lease.watch),
@@ -159,11 +159,11 @@ def a_lease_is_handed_in_while_the_last_look_finds_nothing(switcher: Switcher) -
 
 
 @SCENES.add
-def a_waiter_comes_while_the_thread_ends(switcher: Switcher) -> Scene:
+def waiter_joins_while_the_thread_ends(switcher: Switcher) -> Scene:
     lease_loop, waiting = BackgroundLoop(), Waiting()
     lease_loop.wake_at(lease_loop.now())
 
-    def come() -> None:
+    def join() -> None:
         lease_loop.wanted.add(waiting)
         lease_loop.call(waiting.open)
 
@@ -172,11 +172,11 @@ def a_waiter_comes_while_the_thread_ends(switcher: Switcher) -> Scene:
         assert waiting.open in loop_thread.asked
         assert not loop_thread.has_left
 
-    return Scene(come, as_thread(lease_loop, lease_loop.rest), check)
+    return Scene(join, as_thread(lease_loop, lease_loop.rest), check)
 
 
 @SCENES.add
-def two_threads_ring_first(switcher: Switcher) -> Scene:
+def two_threads_set_the_first_timer(switcher: Switcher) -> Scene:
     lease_loop = BackgroundLoop()
 
     def check() -> None:
@@ -188,7 +188,7 @@ def two_threads_ring_first(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def two_threads_are_begun_for_one_place(switcher: Switcher) -> Scene:
+def two_threads_are_started_for_one_worker(switcher: Switcher) -> Scene:
     loop_thread = LoopThread(BackgroundLoop())
 
     def check() -> None:
@@ -198,7 +198,7 @@ def two_threads_are_begun_for_one_place(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_place_is_dismissed_while_its_thread_begins(switcher: Switcher) -> Scene:
+def worker_is_dismissed_while_its_thread_starts(switcher: Switcher) -> Scene:
     loop_thread = LoopThread(BackgroundLoop())
 
     def check() -> None:
@@ -209,21 +209,21 @@ def a_place_is_dismissed_while_its_thread_begins(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_thread_dies_while_a_lease_is_handed_in(switcher: Switcher) -> Scene:
-    """Nothing told it to end: an interruption came out of its event loop."""
+def thread_dies_while_a_lease_is_added(switcher: Switcher) -> Scene:
+    """Without ``leave``: an interruption has ended its event loop."""
     lease_loop, lease = BackgroundLoop(), Lease()
     loop_thread = loop_thread_of(lease_loop)
 
     def check() -> None:
         assert loop_thread.has_ended
         assert loop_thread_of(lease_loop) is not loop_thread
-        assert lease.is_rung_for(lease_loop)
+        assert lease.wakes_in_time(lease_loop)
 
     return Scene(lambda: lease_loop.renewer.add(lease.watch), loop_thread._be, check)
 
 
 @SCENES.add
-def the_next_place_begins_while_the_one_before_ends(switcher: Switcher) -> Scene:
+def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
     lease_loop, waiting = BackgroundLoop(), Waiting()
     before = loop_thread_of(lease_loop)
     lease_loop.wanted.add(waiting)
@@ -244,7 +244,7 @@ def the_next_place_begins_while_the_one_before_ends(switcher: Switcher) -> Scene
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_who_rings_is_heard_whatever_the_order_of_lines(
+def test_requested_work_is_done_with_thread_switches_at_any_line(
     scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "LoopThread", LoopThread)

@@ -1,4 +1,4 @@
-"""Whatever the order of their lines: no lease that other threads hand in is forgotten."""
+"""Leases added by other threads are renewed in time, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ DAY = 86_400.0
 
 
 class Work:
-    """What a bell has started: a renewal that is never answered."""
+    """A started renewal that is never answered."""
 
     def __init__(self, ended: Callable[[], object] | None) -> None:
         self._ended = ended
 
     def end(self) -> None:
-        """Be cut short."""
+        """End it as a cancellation does."""
         assert self._ended is not None
         self._ended()
 
 
 class FakeLoop:
-    """An event loop that does what other threads ask for later; time passes when it is told to.
+    """An event loop that runs callbacks and timers when ``goes_on`` is called.
 
     Attributes:
-        alarm: when the keeper ticks next.
-        renewed: what a renewal was begun for, and when.
+        alarm: when the renewer ticks next.
+        renewed: the leases whose renewal was started, with the time.
     """
 
     phase = 0.0
@@ -77,12 +77,11 @@ class FakeLoop:
         return port
 
     def tick(self) -> None:
-        """Ring."""
         self.alarm = math.inf
         self.renewer.tick()
 
     def goes_on(self, until: float) -> None:
-        """Do what was asked for, and ring whenever it is time to, until then."""
+        """Run the callbacks and timers that are due by ``until``."""
         while self.calls or self.alarm <= until:
             while self.calls:
                 self.calls.pop(0)()
@@ -93,41 +92,41 @@ class FakeLoop:
 
 
 class Lease:
-    """What a watch refers to.
+    """A lease whose claim is tracked.
 
     Attributes:
-        told: its loss was told.
+        reported: its loss was reported.
     """
 
     def __init__(self, lease_loop: FakeLoop, name: str, **options: Any) -> None:
-        self.told = False
+        self.reported = False
         self.lease_loop = lease_loop
         chosen = Options(**options)
         self.claim: Claim = new_claim(name, expire=chosen.lease_seconds)
         self.claim.mark_held(lease_loop.time)
         self.watch = TrackedLease(self, lose, self.claim, PORT, chosen)
 
-    def keep(self) -> None:
-        """Hand it in, from a thread."""
+    def add(self) -> None:
+        """Add it to the renewer, from a thread."""
         self.lease_loop.renewer.add(self.watch)
 
     def drop(self) -> None:
-        """Take it back, from a thread, and let it go."""
+        """Remove it from the renewer, from a thread, and release it."""
         self.lease_loop.renewer.remove(self.watch)
         self.claim.state = RELEASING
 
-    def is_kept_in_time(self) -> bool:
-        """Whether a renewal is begun, or the loss told, when it is due."""
+    def is_renewed_in_time(self) -> bool:
+        """Whether its renewal is started, or its loss reported, when due."""
         due, _ = self.watch.next_check()
         if any(watch is self.watch for _, watch in self.lease_loop.renewed):
             return True
         self.lease_loop.goes_on(due + 0.001)
         begun = [at for at, watch in self.lease_loop.renewed if watch is self.watch]
-        return self.told or (begun != [] and begun[0] <= due)
+        return self.reported or (begun != [] and begun[0] <= due)
 
 
 def lose(lease: Lease) -> None:
-    lease.told = True
+    lease.reported = True
 
 
 PORT = SimulatedPort()
@@ -138,11 +137,11 @@ def all_well(lease_loop: FakeLoop, *kept: Lease) -> Callable[[], None]:
 
     def check() -> None:
         later = Lease(lease_loop, "later", expire=0.5)
-        later.keep()
-        assert later.is_kept_in_time(), "a lease handed in later is not rung for"
+        later.add()
+        assert later.is_renewed_in_time(), "a lease handed in later is not rung for"
         later.drop()
         for lease in kept:
-            assert lease.is_kept_in_time(), "a lease is forgotten"
+            assert lease.is_renewed_in_time(), "a lease is forgotten"
         for lease in kept:
             lease.drop()
         lease_loop.goes_on(lease_loop.time + 61)
@@ -152,66 +151,66 @@ def all_well(lease_loop: FakeLoop, *kept: Lease) -> Callable[[], None]:
 
 
 @SCENES.add
-def handing_in_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
+def adding_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     long, overdue = Lease(lease_loop, "long", expire=60), Lease(lease_loop, "overdue", expire=6)
-    long.keep()
+    long.add()
     lease_loop.tick()
     lease_loop.time += 3
-    return Scene(overdue.keep, lease_loop.tick, all_well(lease_loop, long, overdue))
+    return Scene(overdue.add, lease_loop.tick, all_well(lease_loop, long, overdue))
 
 
 @SCENES.add
-def handing_in_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
+def adding_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     due, lease = Lease(lease_loop, "due", expire=3), Lease(lease_loop, "lease", expire=1)
-    due.keep()
+    due.add()
     lease_loop.tick()
     lease_loop.time += 0.9
     lease.claim.mark_held(lease_loop.time)
-    return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(lease.add, lease_loop.tick, all_well(lease_loop, lease))
 
 
 @SCENES.add
-def handing_in_the_first_while_ticking_for_nothing(switcher: Switcher) -> Scene:
+def adding_the_first_while_ticking_for_nothing(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     lease = Lease(lease_loop, "lease", expire=1)
-    return Scene(lease.keep, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(lease.add, lease_loop.tick, all_well(lease_loop, lease))
 
 
 @SCENES.add
-def taking_back_what_is_new_while_ticking(switcher: Switcher) -> Scene:
+def removing_what_is_new_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     new, lease = Lease(lease_loop, "new", expire=DAY), Lease(lease_loop, "lease", expire=1)
-    new.keep()
-    lease.keep()
+    new.add()
+    lease.add()
     return Scene(new.drop, lease_loop.tick, all_well(lease_loop, lease))
 
 
 @SCENES.add
-def taking_back_the_last_while_ticking(switcher: Switcher) -> Scene:
+def removing_the_last_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     last = Lease(lease_loop, "last", expire=30)
-    last.keep()
+    last.add()
     return Scene(last.drop, lease_loop.tick, all_well(lease_loop))
 
 
 @SCENES.add
-def taking_back_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
+def removing_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
-    old.keep()
-    lease.keep()
+    old.add()
+    lease.add()
     lease_loop.tick()
     lease_loop.time += 0.9
     return Scene(old.drop, lease_loop.tick, all_well(lease_loop, lease))
 
 
 @SCENES.add
-def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
+def removing_and_adding_again_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     lease = Lease(lease_loop, "lease", expire=3)
-    lease.keep()
+    lease.add()
     lease_loop.tick()
 
     def again() -> None:
@@ -222,69 +221,69 @@ def taking_back_and_handing_in_again_while_ticking(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def handing_in_again_and_taking_back_while_ticking(switcher: Switcher) -> Scene:
+def adding_again_and_removing_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     lease, other = Lease(lease_loop, "lease", expire=DAY), Lease(lease_loop, "other", expire=3)
-    lease.keep()
-    other.keep()
+    lease.add()
+    other.add()
     lease_loop.tick()
 
     def again() -> None:
-        lease.keep()
+        lease.add()
         lease.drop()
 
     return Scene(again, lease_loop.tick, all_well(lease_loop, other))
 
 
 @SCENES.add
-def two_threads_hand_in_at_once(switcher: Switcher) -> Scene:
+def two_threads_add(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
-    return Scene(one.keep, other.keep, all_well(lease_loop, one, other))
+    return Scene(one.add, other.add, all_well(lease_loop, one, other))
 
 
 @SCENES.add
 def two_threads_take_back_at_once(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
-    one.keep()
+    one.add()
     lease_loop.tick()
-    other.keep()
+    other.add()
     return Scene(one.drop, other.drop, all_well(lease_loop))
 
 
 @SCENES.add
-def handing_in_while_another_takes_back(switcher: Switcher) -> Scene:
+def adding_while_another_is_removed(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
-    other.keep()
-    return Scene(one.keep, other.drop, all_well(lease_loop, one))
+    other.add()
+    return Scene(one.add, other.drop, all_well(lease_loop, one))
 
 
 @SCENES.add
-def handing_in_while_the_alarm_is_taken_away(switcher: Switcher) -> Scene:
+def adding_while_the_timer_is_cancelled(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=1), Lease(lease_loop, "lease", expire=3)
-    old.keep()
+    old.add()
     lease_loop.tick()
     old.drop()
 
     def rest() -> None:
-        """What the bell of threads does when it has nothing to ring for."""
+        """What the background loop of threads does without any work."""
         lease_loop.alarm = math.inf
         lease_loop.renewer.forget_wake_up()
         if len(lease_loop.renewer):
             lease_loop.wake_at(lease_loop.time)
 
-    return Scene(lease.keep, rest, all_well(lease_loop, lease))
+    return Scene(lease.add, rest, all_well(lease_loop, lease))
 
 
 @SCENES.add
-def taking_back_while_a_renewal_is_cut_short(switcher: Switcher) -> Scene:
+def removing_while_a_renewal_is_cancelled(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
-    old.keep()
-    lease.keep()
+    old.add()
+    lease.add()
     lease_loop.goes_on(1001)
     lease_loop.renewed.clear()
     (work,) = lease_loop.works
@@ -292,5 +291,5 @@ def taking_back_while_a_renewal_is_cut_short(switcher: Switcher) -> Scene:
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_no_lease_is_forgotten_whatever_the_order_of_lines(scene: Make) -> None:
+def test_leases_are_renewed_with_thread_switches_at_any_line(scene: Make) -> None:
     assert SCENES.explore(scene) > 10

@@ -570,7 +570,7 @@ ALL = [(scenes, scene) for scenes in GROUPS for scene in scenes]
 
 
 @pytest.mark.parametrize(("scenes", "scene"), ALL, ids=[name_of(scene) for _, scene in ALL])
-def test_promises_are_kept_whatever_the_order_of_lines(
+def test_structures_are_consistent_with_thread_switches_at_any_line(
     scenes: Scenes, scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(private_pools, "connected", lambda pool, until: Wire())

@@ -118,7 +118,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     with pytest.raises(LockLostError):
         run(extend(port, claim, 10))
 
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert not claim.is_live(port.now())
 
 
