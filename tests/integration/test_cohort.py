@@ -1,4 +1,4 @@
-"""Waiters of one process pass a lock on among themselves, with next to nothing sent."""
+"""Waiters of one process hand off a lock to each other, almost without requests."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def cohort_lock(front, server, name, **options):
 
 
 async def waited_for(front, lease, count):
-    """Wait until so many stand behind a lease in its cohort."""
+    """Wait until the cohort of a lease has ``count`` waiters."""
     await until(front, lambda: len(lease._claim.cohort._waiting) >= count)
 
 
 def comes_now(lease):
-    """Let a lease count as if it came just now, however long the others took to line up."""
+    """Treat a lease as acquired just now, however long the others took to join."""
     lease._claim.cohort.since = time.monotonic()
 
 
 def scripts_run(direct):
-    """How many scripts clients have run."""
+    """The number of scripts that clients have run."""
     return direct.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
 
 
 class Crowd:
-    """Waiters for one lock: in which order they entered, with which leases."""
+    """Waiters for one lock, with the order in which they entered and their leases."""
 
     def __init__(self, front, hold=0.0):
         self.front, self.hold = front, hold
@@ -66,7 +66,7 @@ class Crowd:
         return lambda: self.enter(lock, number)
 
     async def in_order(self, lock, lease, count, then=None):
-        """Have so many line up one by one behind a held lease, then let it go."""
+        """Start waiters one by one behind a held lease, then release it."""
 
         def come(number):
             async def coming():
@@ -98,7 +98,7 @@ async def test_thirty_waiters_enter_in_order_by_one_release(front, server, direc
     assert lasting(direct, f"*{name}*") == []
 
 
-async def test_both_of_two_processes_have_turns_and_never_at_once(front, server, direct, name):
+async def test_two_processes_alternate_and_exclude_each_other(front, server, direct, name):
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(2)]
     children = [
@@ -128,10 +128,10 @@ async def test_both_of_two_processes_have_turns_and_never_at_once(front, server,
     assert other[0] < one[-1]
 
 
-async def test_lease_that_is_passed_on_is_renewed_for_as_long_as_it_takes(front, server, name):
-    told = []
+async def test_lease_that_is_handed_off_is_renewed(front, server, name):
+    reported = []
     lock = cohort_lock(
-        front, server, name, expire=0.9, on_lost=lambda *client_state: told.append(client_state)
+        front, server, name, expire=0.9, on_lost=lambda *client_state: reported.append(client_state)
     )
     crowd, lease = Crowd(front, hold=1.2), await do(lock.acquire())
     identifier = lease.identifier
@@ -142,10 +142,10 @@ async def test_lease_that_is_passed_on_is_renewed_for_as_long_as_it_takes(front,
     assert results == [None] * 3
     assert time.monotonic() - started > 2 * 0.9
     assert crowd.identifiers[0] == identifier
-    assert told == []
+    assert reported == []
 
 
-async def test_short_turns_go_on_for_longer_than_a_lease(front, server, name):
+async def test_short_holds_continue_for_longer_than_a_lease(front, server, name):
     lock, crowd = cohort_lock(front, server, name, expire=0.5), Crowd(front, hold=0.05)
     lease = await do(lock.acquire())
 
@@ -156,7 +156,7 @@ async def test_short_turns_go_on_for_longer_than_a_lease(front, server, name):
     assert len(set(crowd.identifiers)) < 30
 
 
-async def test_who_does_not_renew_has_a_whole_lease(front, server, name):
+async def test_member_without_renewal_has_a_whole_lease(front, server, name):
     lock = cohort_lock(front, server, name, expire=2, auto_renew=False)
     left = []
 
@@ -171,19 +171,17 @@ async def test_who_does_not_renew_has_a_whole_lease(front, server, name):
     assert min(left) > 1.5
 
 
-async def test_heir_whose_lock_was_deleted_is_told_and_the_others_go_on(
-    front, server, direct, name
-):
+async def test_loss_of_a_deleted_lock_is_reported_and_others_continue(front, server, direct, name):
     lock = cohort_lock(front, server, name, expire=0.9, cancel_on_lost=False)
     crowd, lease, lost = Crowd(front), await do(lock.acquire()), []
     identifier = lease.identifier
 
     async def lose():
-        async with front.held(lock) as successor:
-            assert successor.identifier == identifier
-            direct.delete(successor.key)
-            await until(front, lambda: successor.lost)
-            lost.append(successor)
+        async with front.held(lock) as next_member:
+            assert next_member.identifier == identifier
+            direct.delete(next_member.key)
+            await until(front, lambda: next_member.lost)
+            lost.append(next_member)
 
     def come(number):
         async def coming():
@@ -207,7 +205,7 @@ async def test_heir_whose_lock_was_deleted_is_told_and_the_others_go_on(
 
 
 @asyncio_only
-def test_cancelled_tasks_leave_nothing_and_cost_no_turn(server, direct, name):
+def test_cancelled_tasks_leave_no_keys_and_delay_no_waiter(server, direct, name):
     async def test():
         lock, crowd = cohort_lock(ASYNCIO, server, name), Crowd(ASYNCIO, hold=0.001)
         started = time.monotonic()
@@ -226,7 +224,7 @@ def test_cancelled_tasks_leave_nothing_and_cost_no_turn(server, direct, name):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-async def test_error_in_the_block_passes_the_lock_on(front, server, direct, name, error):
+async def test_error_in_the_block_hands_off_the_lock(front, server, direct, name, error):
     lock, crowd = cohort_lock(front, server, name), Crowd(front)
     lease = await do(lock.acquire())
     before = scripts_run(direct)
@@ -253,7 +251,7 @@ async def test_error_in_the_block_passes_the_lock_on(front, server, direct, name
 
 
 def busy_or(cohort, interruption=None):
-    """Wait until somebody is in a cohort, or was interrupted before."""
+    """Wait until a cohort has a waiter, or one was interrupted before."""
 
     end = time.monotonic() + PATIENCE
     while cohort.is_idle() and not (interruption and interruption.happened):
@@ -265,12 +263,12 @@ def busy_or(cohort, interruption=None):
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("place", ["leader", "successor"])
-def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
+@pytest.mark.parametrize("place", ["leader", "next_member"])
+def test_waiter_interrupted_at_any_line_leaves_no_keys_and_delays_no_waiter(
     server, direct, name, place
 ):
     lock = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
-    stranger = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
+    external = cohort_lock(BLOCKING, server, name, expire=8, acquire_time=5)
     inside, served = [], []
 
     def enter():
@@ -286,7 +284,7 @@ def test_waiter_interrupted_at_any_line_leaves_nothing_and_costs_no_turn(
 
     for number in range(1_000):
         interruption = Interruption(number)
-        lease = (lock if place == "heir" else stranger).acquire()
+        lease = (lock if place == "next_member" else external).acquire()
         assert lease is not None, f"a turn was lost after {interruption.location}"
         served.clear()
         victim = threading.Thread(target=interrupted, args=(interruption,))
@@ -346,7 +344,9 @@ def test_release_interrupted_at_any_line_can_be_called_again(server, direct, nam
     assert 10 < number < 999
 
 
-async def test_all_ways_to_wait_and_strangers_exclude_each_other(front, server, direct, name):
+async def test_all_wait_strategies_and_external_clients_exclude_each_other(
+    front, server, direct, name
+):
     counted = []
     ways = ["cohort", "queue", "poll"]
     locks = [cohort_lock(front, server, name, wait=way, expire=5) for way in ways]
@@ -371,13 +371,13 @@ async def test_all_ways_to_wait_and_strangers_exclude_each_other(front, server, 
         return enter
 
     def strange():
-        stranger = client.lock(f"sys:lock:{name}", timeout=5, sleep=0.003, thread_local=False)
+        external = client.lock(f"sys:lock:{name}", timeout=5, sleep=0.003, thread_local=False)
         for _ in range(4):
-            assert stranger.acquire()
+            assert external.acquire()
             try:
                 leave(count())
             finally:
-                stranger.release()
+                external.release()
 
     client, thread = server.client(), threading.Thread(target=strange)
     thread.start()
@@ -389,7 +389,7 @@ async def test_all_ways_to_wait_and_strangers_exclude_each_other(front, server, 
     assert counted == list(range(9 * 6 + 4))
 
 
-async def test_who_holds_the_lock_does_not_wait_for_itself(front, server, name):
+async def test_holder_does_not_wait_for_itself(front, server, name):
     lock = cohort_lock(front, server, name)
 
     async with front.held(lock):
@@ -400,7 +400,7 @@ async def test_who_holds_the_lock_does_not_wait_for_itself(front, server, name):
         pass
 
 
-async def test_several_names_are_looked_for(front, server, direct, name):
+async def test_several_names_are_polled(front, server, direct, name):
     names = [f"{{{name}}}:{letter}" for letter in "ab"]
     lock, crowd = cohort_lock(front, server, names), Crowd(front, hold=0.005)
 
@@ -412,7 +412,7 @@ async def test_several_names_are_looked_for(front, server, direct, name):
     assert direct.pubsub_channels() == []
 
 
-async def test_decorated_functions_of_either_kind_pass_the_lock_on(front, server, direct, name):
+async def test_decorated_functions_of_either_kind_hand_off_the_lock(front, server, direct, name):
     lock = redis_lock(
         name, client=front.client(server), wait="cohort", acquire_time=PATIENCE, expire=2.5
     )

@@ -1,4 +1,4 @@
-"""Waiters of a busy lock stand in a queue: each is told, none looks, nothing is left."""
+"""Waiters of a busy lock join a queue: each is notified, none polls, no keys are left."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Crowd:
         self.entered, self.inside, self.most = [], 0, 0
 
     async def enter(self, number):
-        """Enter once; whether that was in time."""
+        """Enter once; returns whether that was in time."""
         lease = await do(self.lock.acquire(self.acquire_time))
         if lease is None:
             return False
@@ -61,7 +61,7 @@ class Crowd:
 
 
 async def all_served(front, lock, others, count=5, **options):
-    """Let so many wait for a lock while ``others`` is done; each enters, one at a time."""
+    """Run ``count`` waiters for a lock while ``others`` runs; each enters, one at a time."""
     crowd = Crowd(front, lock, **options)
     results = await front.elsewhere(*crowd.waiters(count), others)
     assert results[:count] == [True] * count, results
@@ -71,7 +71,7 @@ async def all_served(front, lock, others, count=5, **options):
 
 
 async def held_for_a_crowd(front, direct, lock, name, count=5, **options):
-    """Let so many wait for a lock that is held until all of them stand in its queue."""
+    """Run waiters for a lock that is held until all of them have joined its queue."""
     lease = await do(lock.acquire())
 
     async def release_keys():
@@ -81,7 +81,7 @@ async def held_for_a_crowd(front, direct, lock, name, count=5, **options):
     return await all_served(front, lock, release_keys, count, **options)
 
 
-async def test_waiters_enter_in_the_order_in_which_they_came(front, server, direct, name):
+async def test_waiters_enter_in_order_of_arrival(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server))
     lease = await do(lock.acquire())
     crowd, comes = Crowd(front, lock), [0]
@@ -105,7 +105,7 @@ async def test_waiters_enter_in_the_order_in_which_they_came(front, server, dire
     assert crowd.entered == list(range(8))
 
 
-def test_processes_are_served_in_the_order_in_which_they_came(server, direct, name):
+def test_processes_enter_in_order_of_arrival(server, direct, name):
     lease = BLOCKING.package.RedisLock(name, client=server.client()).acquire()
     rivals = [Rival() for _ in range(5)]
 
@@ -120,7 +120,7 @@ def test_processes_are_served_in_the_order_in_which_they_came(server, direct, na
     assert entered == sorted(entered)
 
 
-async def test_those_who_wait_send_next_to_nothing(front, server, direct, name):
+async def test_waiters_send_next_to_nothing(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server))
     lease = await do(lock.acquire())
     sent = []
@@ -138,7 +138,7 @@ async def test_those_who_wait_send_next_to_nothing(front, server, direct, name):
     assert sent[0] < 30
 
 
-async def test_one_release_is_all_that_a_hand_over_costs(front, server, direct, name):
+async def test_hand_off_costs_one_release(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server))
 
     def count(word):
@@ -157,7 +157,7 @@ async def test_one_release_is_all_that_a_hand_over_costs(front, server, direct, 
     assert count("evalsha") - counts[0] < 21 + 10  # and now and then a look at the lock
 
 
-async def test_after_contention_there_is_nothing_more(front, server, direct, name):
+async def test_no_keys_are_left_after_contention(front, server, direct, name):
     client = front.client(server)
     lock = front.package.RedisLock(name, client=client)
     async with front.held(lock):
@@ -172,7 +172,7 @@ async def test_after_contention_there_is_nothing_more(front, server, direct, nam
     assert len(connections(direct) - known) <= idle
 
 
-async def test_without_contention_there_is_nothing_else(front, server, direct, name):
+async def test_no_other_keys_without_contention(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server))
 
     lease = await do(lock.acquire())
@@ -183,7 +183,7 @@ async def test_without_contention_there_is_nothing_else(front, server, direct, n
 
 
 @pytest.mark.parametrize("acquire_time", [0.05, 0.3, 1.2])
-async def test_a_wait_is_as_long_as_it_was_asked_to_be(front, server, direct, name, acquire_time):
+async def test_wait_lasts_for_acquire_time(front, server, direct, name, acquire_time):
     client = front.client(server)
     lock = front.package.RedisLock(name, client=client)
     lease = await do(lock.acquire())
@@ -203,7 +203,7 @@ async def test_a_wait_is_as_long_as_it_was_asked_to_be(front, server, direct, na
     await do(lease.release())
 
 
-async def test_those_whose_time_ran_out_cost_the_others_no_turn(front, server, direct, name):
+async def test_waiters_that_timed_out_delay_no_waiter(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     impatient, patient = Crowd(front, lock, 0.2), Crowd(front, lock)
     lease = await do(lock.acquire())
@@ -223,7 +223,7 @@ async def test_those_whose_time_ran_out_cost_the_others_no_turn(front, server, d
 
 
 @asyncio_only
-def test_waiters_cancelled_at_any_moment_leave_nothing_and_cost_no_turn(server, direct, name):
+def test_waiters_cancelled_at_any_moment_leave_no_keys_and_delay_no_waiter(server, direct, name):
     async def test():
         lock = ASYNCIO.package.RedisLock(
             name, acquire_time=PATIENCE, expire=30, client=ASYNCIO.client(server)
@@ -255,12 +255,12 @@ def test_waiters_cancelled_at_any_moment_leave_nothing_and_cost_no_turn(server, 
 
 
 @pytest.mark.parametrize("wait", ["queues", "", None, True, 1, b"queue"])
-async def test_another_way_to_wait_is_refused(front, server, name, wait):
+async def test_unknown_wait_strategy_is_refused(front, server, name, wait):
     with pytest.raises(ConfigurationError, match="wait="):
         front.package.RedisLock(name, client=front.client(server), wait=wait)
 
 
-async def test_a_lock_may_be_looked_for_instead(front, server, direct, name):
+async def test_lock_can_be_polled(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), wait="poll")
     lease = await do(lock.acquire())
     seen = []
@@ -275,7 +275,7 @@ async def test_a_lock_may_be_looked_for_instead(front, server, direct, name):
     assert seen == [[lease.key.encode()], []]
 
 
-async def test_numbers_grow_from_hand_to_hand(front, server, direct, name):
+async def test_fences_grow_with_each_hand_off(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), fencing=True)
     first = await do(lock.acquire())
     fences = [first.fence]
@@ -316,21 +316,21 @@ async def test_clients_of_any_kind_wait(front, server, name, options):
     looking = server.client(db=options.get("db", 0))
     lock = front.package.RedisLock(name, client=front.client(server, **options), expire=3)
     lease = await do(lock.acquire())
-    told = []
+    released_at = []
 
     async def release_keys():
         await queued(front, looking, name, 5)
         await front.sleep(0.6)  # longer than a short timeout
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         await do(lease.release())
 
     await all_served(front, lock, release_keys)
 
-    assert time.monotonic() - told[0] < 2.0
+    assert time.monotonic() - released_at[0] < 2.0
     looking.close()
 
 
-async def test_a_wrapped_client_waits(front, server, direct, name):
+async def test_wrapped_client_waits(front, server, direct, name):
     client = front.client(server)
     wrap(client)
 
@@ -340,9 +340,7 @@ async def test_a_wrapped_client_waits(front, server, direct, name):
 
 
 @pytest.mark.parametrize("most", [1, 2])
-async def test_a_small_pool_that_lets_wait_keeps_the_holder_from_nothing(
-    front, server, direct, name, most
-):
+async def test_small_blocking_pool_does_not_delay_the_holder(front, server, direct, name, most):
     module = redis if front is BLOCKING else redis.asyncio
     pool = module.BlockingConnectionPool(host=server.host, port=server.port, max_connections=most)
     client = module.Redis(connection_pool=pool)
@@ -366,7 +364,7 @@ def test_tasks_need_one_connection_of_a_pool_that_refuses_more(server, direct, n
 
 
 @pytest.mark.parametrize("kind", ["cluster", "sentinel", "cluster-decoded"])
-async def test_clusters_and_sentinel_sets_hand_locks_on(front, kind, name):
+async def test_locks_are_handed_off_in_clusters_and_sentinel_sets(front, kind, name):
     if LEGACY and kind == "sentinel":
         pytest.skip("redis-py 3.5 is not tested with Sentinel")
     with started(kind, "embedded") as topology:
@@ -431,7 +429,7 @@ async def test_several_locks_at_once_share_one_channel(front, server, direct, na
     assert len(set(channels)) == 1
 
 
-async def test_those_who_want_several_locks_enter_beside_a_queue(front, server, direct, name):
+async def test_waiters_for_several_locks_enter_in_spite_of_a_queue(front, server, direct, name):
     client = front.client(server)
     one = front.package.RedisLock(f"{name}:a", client=client)
     both = front.package.RedisLock([f"{name}:a", f"{name}:b"], client=client)
@@ -489,7 +487,7 @@ def test_two_hundred_threads_wait_over_few_connections(server, direct, name):
 
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_waits_on_a_channel_of_its_own(server, direct, name):
+def test_forked_child_waits_on_its_own_channel(server, direct, name):
     lock = BLOCKING.package.RedisLock(name, client=server.client(), expire=30)
     BLOCKING.run(held_for_a_crowd(BLOCKING, direct, lock, name))
     channels = []
@@ -512,15 +510,15 @@ def test_a_forked_child_waits_on_a_channel_of_its_own(server, direct, name):
     ours, looking = threading.Thread(target=wait), threading.Thread(target=release_keys)
     ours.start()
     looking.start()
-    told = in_child(work)
+    child_result = in_child(work)
     ours.join()
     looking.join()
 
-    assert told == "True"
+    assert child_result == "True"
     assert len(set(channels)) == 2
 
 
-def test_a_late_copy_of_lining_up_gives_an_endless_lock_no_end(direct, name):
+def test_late_copy_of_a_join_does_not_expire_an_endless_lock(direct, name):
     keys = with_queue((f"sys:lock:{name}".encode(),))
     direct.set(keys[0], "mine")
 

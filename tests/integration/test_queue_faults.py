@@ -1,4 +1,4 @@
-"""Whatever happens to holders, waiters and the way between: nobody is forgotten."""
+"""Waiters enter in spite of crashes, stopped processes, cut connections and lost permissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("tidy_queue")
 
 
 @unix_only
-async def test_a_killed_holder_costs_what_is_left_of_its_lease(front, server, direct, name):
+async def test_killed_holder_delays_waiters_by_the_rest_of_its_lease(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     over = []
 
@@ -39,39 +39,37 @@ async def test_a_killed_holder_costs_what_is_left_of_its_lease(front, server, di
 
 
 @unix_only
-async def test_a_killed_waiter_costs_nothing(front, server, direct, rival, name):
+async def test_killed_waiter_delays_no_waiter(front, server, direct, rival, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     lease = await do(lock.acquire())
     rival.wants(server, name)
     await queued(front, direct, name)
-    told = []
+    released_at = []
 
     async def release_keys():
         await queued(front, direct, name, 2)
         rival.end()
         await front.sleep(0.1)
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         await do(lease.release())
 
     times = await entered_while(front, lock, release_keys)
 
-    assert times[0] - told[0] < 1.0  # less than a grant
+    assert times[0] - released_at[0] < 1.0  # less than a grant
 
 
 @unix_only
-async def test_a_stopped_waiter_costs_one_grant_and_is_served_in_the_end(
-    front, server, direct, rival, name
-):
+async def test_stopped_waiter_costs_one_grant_and_enters_later(front, server, direct, rival, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     lease = await do(lock.acquire())
     rival.wants(server, name)
     await queued(front, direct, name)
-    told, held = [], []
+    released_at, held = [], []
 
     async def release_keys():
         await queued(front, direct, name, 4)
         rival.stop()
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         await do(lease.release())
 
     times = await entered_while(front, lock, release_keys, 3)
@@ -80,13 +78,13 @@ async def test_a_stopped_waiter_costs_one_grant_and_is_served_in_the_end(
         await front.sleep(0.5)
         held.append(time.monotonic())
 
-    assert times[-1] - told[0] < 2.0 + 1.0  # its grant is its lease of 2 s
+    assert times[-1] - released_at[0] < 2.0 + 1.0  # its grant is its lease of 2 s
     assert rival.entered() >= held[0]
     await until(front, lambda: not direct.exists(f"sys:lock:{name}"))
 
 
 @pytest.mark.parametrize("kind", ["pubsub", "normal"])
-async def test_connections_cut_again_and_again_cost_nobody_a_turn(front, frail, name, kind):
+async def test_repeatedly_cut_connections_cost_no_waiter_its_position(front, frail, name, kind):
     lock = front.package.RedisLock(name, client=front.client(frail), expire=30)
     killer = frail.client()
     lease = await do(lock.acquire())
@@ -106,7 +104,7 @@ async def test_connections_cut_again_and_again_cost_nobody_a_turn(front, frail, 
     assert lasting(killer, f"*{name}*") == []
 
 
-async def test_scripts_that_the_server_forgot_are_sent_again(front, server, direct, name):
+async def test_scripts_flushed_from_the_server_are_sent_again(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     lease = await do(lock.acquire())
 
@@ -122,7 +120,7 @@ async def test_scripts_that_the_server_forgot_are_sent_again(front, server, dire
 
 @unix_only
 @pytest.mark.parametrize("seconds", [0.5, 3.5])
-async def test_waiters_outlast_a_server_that_stops(front, frail, name, seconds):
+async def test_waiters_survive_a_stopped_server(front, frail, name, seconds):
     lock = front.package.RedisLock(name, client=front.client(frail), expire=30)
     looking = frail.client()
     lease = await do(lock.acquire())
@@ -139,7 +137,7 @@ async def test_waiters_outlast_a_server_that_stops(front, frail, name, seconds):
     assert lasting(looking, f"*{name}*") == []
 
 
-async def test_a_queue_that_is_deleted_is_lined_up_for_again(front, server, direct, name):
+async def test_waiters_join_a_deleted_queue_again(front, server, direct, name):
     lock = front.package.RedisLock(name, client=front.client(server), expire=3)
     lease = await do(lock.acquire())
 
@@ -156,12 +154,12 @@ def _by_deleting(direct, name, lease):
     direct.delete(f"sys:lock:{name}")
 
 
-def _by_letting_go(direct, name, lease):
+def _by_releasing(direct, name, lease):
     lease.release()
 
 
 def _plain(direct, name):
-    direct.set(f"sys:lock:{name}", "a-stranger", px=20_000)
+    direct.set(f"sys:lock:{name}", "an-external-client", px=20_000)
 
 
 def _redis_py(direct, name):
@@ -172,63 +170,63 @@ def _redis_py(direct, name):
 
 @pytest.mark.parametrize(
     ("take", "release_keys"),
-    [(_plain, _by_deleting), (_redis_py, _by_letting_go), (_redis_py, _by_deleting)],
+    [(_plain, _by_deleting), (_redis_py, _by_releasing), (_redis_py, _by_deleting)],
     ids=["plain-plain", "redis-py", "redis-py-plain"],
 )
-async def test_a_stranger_that_lets_go_is_found_soon(
+async def test_lock_released_by_an_external_client_is_acquired_soon(
     front, server, direct, name, take, release_keys
 ):
     lock = front.package.RedisLock(name, client=front.client(server), expire=30)
     lease = take(direct, name)
-    told = []
+    released_at = []
 
     async def delete():
         await queued(front, direct, name, 3)
         await front.sleep(0.7)
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         release_keys(direct, name, lease)
 
     times = await entered_while(front, lock, delete, 3)
 
-    assert times[-1] - told[0] < 0.3 + 0.5
+    assert times[-1] - released_at[0] < 0.3 + 0.5
 
 
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-async def test_any_way_to_let_go_hands_on(front, server, direct, name, method):
+async def test_each_release_method_hands_off(front, server, direct, name, method):
     lock = front.package.RedisLock(
         name, client=front.client(server), expire=30, release_method=method
     )
     lease = await do(lock.acquire())
-    told = []
+    released_at = []
 
     async def release_keys():
         await queued(front, direct, name, 5)
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         await do(lease.release())
 
     times = await entered_while(front, lock, release_keys, 5)
 
-    assert times[-1] - told[0] < 1.0
+    assert times[-1] - released_at[0] < 1.0
 
 
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-async def test_release_lock_hands_on(front, server, direct, name, method):
+async def test_release_lock_hands_off(front, server, direct, name, method):
     client = front.client(server)
     lock = front.package.RedisLock(name, client=client, expire=30)
     identifier = await do(front.package.acquire_lock(client, name, expire=20))
-    told = []
+    released_at = []
 
     async def release_keys():
         await queued(front, direct, name, 5)
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         assert await do(front.package.release_lock(client, name, identifier, method=method))
 
     times = await entered_while(front, lock, release_keys, 5)
 
-    assert times[-1] - told[0] < 1.0
+    assert times[-1] - released_at[0] < 1.0
 
 
-async def test_those_who_look_and_those_who_queue_all_get_in(front, server, direct, name):
+async def test_polling_and_queued_waiters_all_enter(front, server, direct, name):
     client = front.client(server)
     lock = front.package.RedisLock(name, client=client, expire=5)
 
@@ -248,7 +246,9 @@ async def test_those_who_look_and_those_who_queue_all_get_in(front, server, dire
     assert results == [None] * 10
 
 
-async def test_who_may_not_publish_looks_and_says_so_once(front, server, direct, name, caplog):
+async def test_client_that_must_not_publish_polls_and_warns_once(
+    front, server, direct, name, caplog
+):
     direct.acl_setuser(
         "quiet", enabled=True, nopass=True, keys=["*"], commands=["+@all"], reset=True
     )
@@ -272,30 +272,30 @@ async def test_who_may_not_publish_looks_and_says_so_once(front, server, direct,
 
 
 @pytest.mark.parametrize("denied", [["-info"], ["-pubsub"], ["-info", "-pubsub"]])
-async def test_waiters_are_told_where_less_is_allowed(front, server, direct, name, denied, caplog):
+async def test_waiters_are_notified_without_optional_permissions(
+    front, server, direct, name, denied, caplog
+):
     direct.execute_command(
         *("ACL", "SETUSER", "lesser", "reset", "on", "nopass", "~*", "&*", "+@all", *denied)
     )
     client = front.client(server, username="lesser", password="any")  # noqa: S106  # nopass
     lock = front.package.RedisLock(name, client=client, expire=30)
-    lease, told = await do(lock.acquire()), []
+    lease, released_at = await do(lock.acquire()), []
 
     async def release_keys():
         await queued(front, direct, name, 5)
         await front.sleep(0.6)
-        told.append(time.monotonic())
+        released_at.append(time.monotonic())
         await do(lease.release())
 
     times = await entered_while(front, lock, release_keys, 5)
 
     direct.acl_deluser("lesser")
-    assert times[-1] - told[0] < 2.0  # less than one grant
+    assert times[-1] - released_at[0] < 2.0  # less than one grant
     assert caplog.records == []
 
 
-async def test_a_lost_reply_while_lining_up_takes_no_second_place(
-    front, server, proxy, direct, name
-):
+async def test_lost_reply_to_a_join_adds_no_second_entry(front, server, proxy, direct, name):
     lock = front.package.RedisLock(name, client=front.client(proxy), expire=30)
     lease = await do(lock.acquire())
     proxy.drop_reply(lambda command: b"}~:queue" in b" ".join(command), times=4)
@@ -315,7 +315,7 @@ async def test_a_lost_reply_while_lining_up_takes_no_second_place(
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_waiter_interrupted_at_any_line_leaves_nothing(server, direct, name):
+def test_waiter_interrupted_at_any_line_leaves_no_keys(server, direct, name):
     client, other = server.client(), server.client()
     lock = BLOCKING.package.RedisLock(name, client=client, expire=30)
     held = BLOCKING.package.RedisLock(name, client=other, expire=30)

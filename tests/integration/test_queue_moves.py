@@ -91,7 +91,7 @@ async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, n
         client.close()
 
 
-async def test_waiters_outlast_a_failover(front, name):
+async def test_waiters_survive_a_failover(front, name):
     with LocalSentinel() as sentinels:
         watched = Topology("sentinel", sentinels.client, partial(async_master, sentinels))
         client = front.connection(watched)
