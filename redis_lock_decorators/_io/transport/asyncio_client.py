@@ -38,13 +38,6 @@ class ClientTransport:
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         was_closed = _remains_closed(self._client, commands)
         try:
-            return await self._send_batch(commands, until)
-        finally:
-            if was_closed:
-                await close_unused(self._client)
-
-    async def _send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        try:
             async with timeout(until - monotonic()):
                 if len(commands) == 1:
                     replies = [await self._one(commands[0])]
@@ -52,9 +45,13 @@ class ClientTransport:
                     replies = await self._many(commands)
         except asyncio.TimeoutError:
             raise self.no_reply() from None
-        if client_errors.are_elsewhere(replies):
-            await self.drop_idle_connections()
-        return replies
+        else:
+            if client_errors.are_elsewhere(replies):
+                await self.drop_idle_connections()
+            return replies
+        finally:
+            if was_closed:
+                await close_unused(self._client)
 
     def close(self) -> None:
         """Close nothing: all connections belong to the client."""

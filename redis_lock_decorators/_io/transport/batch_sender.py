@@ -186,17 +186,12 @@ class BatchSender:
         last_reply = max(self._last_reply, self._unblocked)
         if now < (request.deadline(last_reply) if is_silent else request.end):
             return True
-        request.set_reply(
-            client_errors.unsent(transport.no_reply()) if is_silent else self._never_sent()
-        )
+        if is_silent:
+            request.set_reply(client_errors.unsent(transport.no_reply()))
+        else:
+            others = f"{len(self._pending)} lock requests of this event loop were queued"
+            request.set_reply(NeverSent(f"timed out before it was sent: {others}"))
         return False
-
-    def _never_sent(self) -> NeverSent:
-        queued = len(self._pending)
-        return NeverSent(
-            f"the request timed out before it was sent: this event loop has {queued} lock requests "
-            f"queued"
-        )
 
 
 def _is_of_one(error: Exception, batch: list[Request]) -> bool:

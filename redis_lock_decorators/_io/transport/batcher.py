@@ -118,8 +118,7 @@ class RequestBatcher(WatchedSender):
         """Send commands as the only exchange of this batcher, and return their replies."""
         for command in commands:
             check(command)
-        self._note_reply()
-        self._schedule_check(transport)
+        self._restart_checks(transport)
         began = monotonic()
         if until < began + MIN_REPLY_TIME:
             until = prolonged(until, began + MIN_REPLY_TIME)

@@ -29,14 +29,7 @@ class WatchedSender(BatchSender):
         under_way: the exchange under way, if its transport lets it be ended from here.
     """
 
-    __slots__ = (
-        "_check_by",
-        "_check_due",
-        "_skipped",
-        "_stuck",
-        "_timer",
-        "under_way",
-    )
+    __slots__ = ("_check_by", "_check_due", "_skipped", "_stuck", "_timer", "under_way")
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.background_client import in_thread
 from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed
-from redis_lock_decorators._io.transport.loop_socket import LoopSocket
+from redis_lock_decorators._io.transport.loop_connection import LoopSocket
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin, task_origin
 
 #: Whether a connection leads to the server to which its client's pool connects now.
