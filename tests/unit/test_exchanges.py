@@ -1,4 +1,4 @@
-"""An exchange that was ended fails though the event loop has lost that."""
+"""An exchange that is ended again fails even if the event loop lost the first closing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from redis_lock_decorators._io.transport.batch import Exchange
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_who_reads_is_told_at_the_second_end_if_the_first_was_lost(is_lost: bool) -> None:
+def test_second_end_fails_a_reader_whose_first_notification_was_lost(is_lost: bool) -> None:
     async def test() -> None:
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         transport: Any = writer.transport
-        tell = transport._call_connection_lost
+        notify = transport._call_connection_lost
         if is_lost:
             transport._call_connection_lost = lambda error: None
         exchange = Exchange(SimpleNamespace(_reader=reader, _writer=writer), math.inf)
@@ -38,7 +38,7 @@ def test_who_reads_is_told_at_the_second_end_if_the_first_was_lost(is_lost: bool
 
         assert await reading == b""
         if is_lost:
-            tell(None)
+            notify(None)
         theirs.close()
 
     asyncio.run(test())

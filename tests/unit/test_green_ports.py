@@ -1,4 +1,4 @@
-"""What a greenlet that listens makes of what the server says."""
+"""How a greenlet's subscription handles replies, error replies and a broken connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redis_lock_decorators._io.transport.greenlets import GreenletSubscription
 
 
 class LoopThread:
-    """One where nobody else works."""
+    """A background thread without other work."""
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -22,7 +22,7 @@ class LoopThread:
 
 
 class Connection:
-    """One that reads what a test says, and is broken then."""
+    """A connection with the given replies, which breaks after them."""
 
     _sock = object()
 
@@ -43,26 +43,26 @@ class Connection:
         self.is_open = False
 
 
-def heard(connection: Connection) -> list[Any]:
-    """What is told until the connection breaks."""
-    told: list[Any] = []
+def received(connection: Connection) -> list[Any]:
+    """The replies until the connection breaks."""
+    replies: list[Any] = []
     loop_thread: Any = LoopThread()
     with pytest.raises(redis.ConnectionError, match="closed"):
-        run(GreenletSubscription(connection, loop_thread).receive(told.append))
-    return told
+        run(GreenletSubscription(connection, loop_thread).receive(replies.append))
+    return replies
 
 
-def test_a_refused_command_is_told_as_any_reply() -> None:
+def test_error_reply_is_received_like_any_reply() -> None:
     refused = redis.exceptions.NoPermissionError("no permissions to run the 'info' command")
     connection = Connection(refused, [b"subscribe", b"channel", 1], None)
 
-    told = heard(connection)
+    replies = received(connection)
 
-    assert told == [refused, [b"subscribe", b"channel", 1], None]
+    assert replies == [refused, [b"subscribe", b"channel", 1], None]
     assert not connection.is_open
 
 
-def test_what_telling_raises_ends_the_hearing() -> None:
+def test_error_raised_for_a_reply_ends_the_receive() -> None:
     connection = Connection([b"message"])
     loop_thread: Any = LoopThread()
 

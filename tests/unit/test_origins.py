@@ -1,4 +1,4 @@
-"""Where a client's pool leads, as far as it can be known without asking it for a connection."""
+"""The origin of a client's pool changes when its connections lead elsewhere."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def pool(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-def test_it_stays_the_same_while_nothing_happens(pool: Any) -> None:
+def test_origin_of_an_unchanged_pool_is_the_same(pool: Any) -> None:
     assert origin(pool) == origin(pool)
 
 
 @pytest.mark.parametrize("method", ["disconnect", "reset"])
-def test_a_pool_that_drops_its_connections_leads_elsewhere(pool: Any, method: str) -> None:
+def test_pool_that_drops_its_connections_has_another_origin(pool: Any, method: str) -> None:
     before = origin(pool)
 
     getattr(pool, method)()
@@ -36,7 +36,7 @@ def test_a_pool_that_drops_its_connections_leads_elsewhere(pool: Any, method: st
     assert origin(pool) == origin(pool)
 
 
-def test_so_does_that_of_a_client_that_is_closed() -> None:
+def test_pool_of_a_closed_client_has_another_origin() -> None:
     client = redis.Redis()
     before = origin(client.connection_pool)
 
@@ -45,7 +45,7 @@ def test_so_does_that_of_a_client_that_is_closed() -> None:
     assert origin(client.connection_pool) != before
 
 
-def test_a_pool_still_drops_what_it_has(pool: Any) -> None:
+def test_recorded_pool_still_drops_its_connections(pool: Any) -> None:
     origin(pool)
     connection = mock.Mock()
     known = getattr(pool, "_connections", None)
@@ -56,14 +56,14 @@ def test_a_pool_still_drops_what_it_has(pool: Any) -> None:
     connection.disconnect.assert_called_once_with()
 
 
-def test_two_pools_are_never_the_same() -> None:
+def test_two_pools_have_different_origins() -> None:
     assert origin(redis.ConnectionPool()) != origin(redis.ConnectionPool())
     assert task_origin(redis.asyncio.ConnectionPool()) != task_origin(
         redis.asyncio.ConnectionPool()
     )
 
 
-def test_a_client_that_is_collected_in_a_circle_closes_its_connections() -> None:
+def test_client_collected_in_a_reference_cycle_closes_its_connections() -> None:
     client, connection = redis.Redis(), mock.Mock()
     origin(client.connection_pool)
     client.connection_pool._available_connections.append(connection)
@@ -75,7 +75,7 @@ def test_a_client_that_is_collected_in_a_circle_closes_its_connections() -> None
     connection.disconnect.assert_called_with()
 
 
-def test_what_is_noted_looks_as_before(pool: Any) -> None:
+def test_recorded_method_keeps_its_signature(pool: Any) -> None:
     client = redis.Redis(connection_pool=pool)
     parameters = inspect.signature(pool.disconnect).parameters
     origin(pool)
@@ -84,7 +84,7 @@ def test_what_is_noted_looks_as_before(pool: Any) -> None:
     refuse_unfit(client, awaited=False)
 
 
-def test_a_method_that_somebody_has_put_into_the_pool_is_called() -> None:
+def test_method_that_a_program_set_on_the_pool_is_called() -> None:
     pool, calls = redis.ConnectionPool(), []
     pool.disconnect = lambda *args, **options: calls.append(options)  # type: ignore[method-assign]
     before = origin(pool)
@@ -95,7 +95,7 @@ def test_a_method_that_somebody_has_put_into_the_pool_is_called() -> None:
     assert origin(pool) != before
 
 
-def test_after_a_patch_it_is_known_again() -> None:
+def test_pool_is_recorded_again_after_a_patch() -> None:
     pool = redis.ConnectionPool()
     origin(pool)
     with mock.patch.object(pool, "disconnect", mock.Mock(spec=[])):
@@ -108,7 +108,7 @@ def test_after_a_patch_it_is_known_again() -> None:
     assert origin(pool) != after
 
 
-def test_a_pool_that_takes_no_attributes_is_told_by_its_address() -> None:
+def test_origin_of_a_pool_without_attributes_is_its_address() -> None:
     class Bare:
         __slots__ = ("connection_kwargs",)
 

@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 def taken(*chunks: bytes) -> list[object]:
-    """The replies that chunks of bytes give."""
+    """The replies parsed from chunks of bytes."""
     replies, found = ReplyParser(Failed), []
     for chunk in chunks:
         replies.feed(chunk)
@@ -46,20 +46,20 @@ def test_replies_of_all_kinds() -> None:
 
 
 @given(st.lists(st.integers(0, len(ALL)), max_size=8))
-def test_it_does_not_matter_how_they_are_cut(places: list[int]) -> None:
+def test_replies_may_be_cut_anywhere(places: list[int]) -> None:
     ends = sorted([0, *places, len(ALL)])
 
     assert taken(*[ALL[one:two] for one, two in itertools.pairwise(ends)]) == MEANT
 
 
-def test_byte_by_byte() -> None:
+def test_replies_may_arrive_byte_by_byte() -> None:
     assert taken(*[ALL[at : at + 1] for at in range(len(ALL))]) == MEANT
 
 
 @given(
     st.recursive(st.binary() | st.integers(), lambda some: st.lists(some, max_size=4), max_leaves=9)
 )
-def test_every_reply_is_read_as_it_was_written(value: object) -> None:
+def test_every_reply_is_parsed_to_its_value(value: object) -> None:
     assert taken(written(value)) == [value]
 
 
@@ -72,7 +72,7 @@ def written(value: object) -> bytes:
     return b"*%d\r\n" % len(value) + b"".join(map(written, value))
 
 
-def test_half_a_reply_is_left_over() -> None:
+def test_partial_reply_remains_unread() -> None:
     replies = ReplyParser(Failed)
     replies.feed(b"+OK\r\n$3\r\nab")
 
@@ -99,10 +99,10 @@ def test_half_a_reply_is_left_over() -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_reply_is_refused(garbage: bytes) -> None:
+def test_invalid_reply_is_refused(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
         taken(garbage)
 
 
-def test_an_error_that_is_no_text_is_readable() -> None:
+def test_error_reply_with_invalid_utf8_is_decoded() -> None:
     assert taken(b"-ERR \xff\r\n") == [Failed("ERR \ufffd")]

@@ -1,4 +1,4 @@
-"""Commands as bytes: what is remembered of one request is in no other."""
+"""Encoded commands: cached words of one request are in no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_command_is_packed_word_by_word(command: tuple[Any, ...]) -> None:
     assert words_of(packed(command)) == words_of(plainly(command))
 
 
-def test_requests_that_differ_anywhere_are_packed_apart() -> None:
+def test_requests_that_differ_anywhere_are_encoded_differently() -> None:
     commands = [
         ("EVALSHA", sha, len(keys), *keys, identifier, serial)
         for sha, keys, identifier, serial in product(

@@ -190,7 +190,7 @@ class BatchSender:
             request.set_reply(client_errors.unsent(transport.no_reply()))
         else:
             others = f"{len(self._pending)} lock requests of this event loop were queued"
-            request.set_reply(NeverSent(f"timed out before it was sent: {others}"))
+            request.set_reply(NeverSent(f"its request timed out before it was sent: {others}"))
         return False
 
 
