@@ -195,7 +195,7 @@ async def test_busy_async_generator_is_empty_or_yields_a_default(front, conn, lo
 async def test_lost_lease_raises_at_the_end_of_the_call(front, client, conn, locks, name):
     @locks.redis_lock("x")
     async def work():
-        client.set(f"{name}:x", "stranger")
+        client.set(f"{name}:x", "external")
 
     with pytest.raises(LockLostError):
         await work()

@@ -289,7 +289,7 @@ def test_busy_call_may_be_skipped_or_return_a_default(locks, busy):
     assert answered(n=21) == 42
 
 
-def test_busy_answer_that_nobody_would_run_is_refused(locks, busy):
+def test_result_of_on_busy_that_would_not_run_is_refused(locks, busy):
     async def later(n):
         raise AssertionError("it must not run")
 
@@ -458,7 +458,7 @@ def test_lease_lost_in_the_body_raises_after_it(locks, client, name):
     @locks.redis_lock("x")
     def work():
         client.delete(f"{name}:x")
-        client.set(f"{name}:x", "stranger")
+        client.set(f"{name}:x", "external")
 
     with pytest.raises(LockLostError):
         work()

@@ -43,7 +43,7 @@ async def test_forced_release_hands_the_lock_to_a_waiter(front, client, name, lo
     await do(taken.release())
 
 
-async def test_every_error_of_a_lost_lease_tells_who_holds_the_lock(front, client, name, lock):
+async def test_every_error_of_a_lost_lease_has_the_holder_of_the_lock(front, client, name, lock):
     lease = await do(lock.acquire())
     client.set(f"sys:lock:{name}", "0123456789abcdef", px=60_000)
 
@@ -63,7 +63,7 @@ async def test_free_lock_is_not_touched(lock):
 async def test_lock_with_another_identifier_is_not_released(lock):
     lease = await do(lock.acquire())
 
-    assert not await do(lock.force_release("somebody-else"))
+    assert not await do(lock.force_release("another"))
 
     assert await do(lease.owned())
     await do(lease.release())

@@ -90,7 +90,7 @@ async def test_release_of_a_missing_lock_returns_true(front, client, conn, name,
 
 
 @pytest.mark.parametrize("method", [None, "script"])
-async def test_release_does_not_touch_anothers_lock(front, client, conn, name, method):
+async def test_release_does_not_change_another_holders_lock(front, client, conn, name, method):
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
     assert await do(front.package.release_lock(conn, name, "mine", method=method)) is False
@@ -143,7 +143,7 @@ async def test_extend_does_not_reacquire_a_lock(front, client, conn, name):
     assert value(client, name) is None
 
 
-async def test_extend_does_not_touch_anothers_lock(front, client, conn, name):
+async def test_extend_does_not_change_another_holders_lock(front, client, conn, name):
     await do(front.package.acquire_lock(conn, name, 0, 10))
 
     assert await do(front.package.extend_lock(conn, name, "mine", 200)) is False
@@ -178,7 +178,7 @@ async def test_invalid_delta_is_refused(front, client, conn, name, delta):
         await do(front.package.acquire_lock(conn, name, delta=delta))
 
 
-async def test_no_client_is_not_taken_for_the_default_one(front, name):
+async def test_none_as_client_is_refused(front, name):
     given = front.package.acquire_lock, (name, 0)
     held = front.package.release_lock, (name, "mine")
     extended = front.package.extend_lock, (name, "mine", 5)

@@ -339,7 +339,7 @@ async def test_rest_of_min_hold_has_no_holder(front, client, name, make):
     await do(lease.release())  # again, and nothing happens
 
     assert not await do(lease.owned())
-    assert await do(lock.owner()) == lease.identifier  # it keeps the lock, though nobody holds it
+    assert await do(lock.owner()) == lease.identifier  # min_hold blocks the lock after its release
     assert await do(impatient.acquire()) is None
     assert await elsewhere(front, impatient.acquire) is None
     assert await do(lock.acquire(acquire_time=0.02)) is None
@@ -401,7 +401,7 @@ async def test_min_hold_is_refused_with_native_release(front, conn):
         native.configure(min_hold=1)
 
 
-async def test_what_min_hold_keeps_is_said_to_be_kept(front, make, client, name):
+async def test_error_says_that_min_hold_blocks_the_lock(front, make, client, name):
     async with front.held(make(min_hold=60)) as lease:
         identifier = lease.identifier
     lock = make(acquire_time=0)
@@ -433,7 +433,7 @@ async def test_decorated_function_runs_once_in_its_min_hold(front, conn, client,
 # on_lost
 
 
-@pytest.mark.parametrize(("taken_by", "why"), [(None, "its key is gone"), ("stranger", "stra")])
+@pytest.mark.parametrize(("taken_by", "why"), [(None, "its key is gone"), ("external", "exte")])
 async def test_renewal_calls_on_lost_once(front, client, name, make, taken_by, why):
     lost = []
     lock = make(expire=0.3, on_lost=lambda *arguments: lost.append(arguments), cancel_on_lost=False)
@@ -455,15 +455,15 @@ async def test_renewal_calls_on_lost_once(front, client, name, make, taken_by, w
 async def test_release_that_finds_a_loss_calls_on_lost_once(front, client, name, make):
     lost = []
     lease = await do(make(on_lost=lambda *arguments: lost.append(arguments)).acquire())
-    client.set(f"sys:lock:{name}", "stranger", px=60_000)
+    client.set(f"sys:lock:{name}", "external", px=60_000)
 
-    with pytest.raises(LockLostError, match="stra"):
+    with pytest.raises(LockLostError, match="exte"):
         await do(lease.release())
     await do(lease.release())
 
     ((lost_lease, reason),) = lost
     assert lost_lease is lease
-    assert "stra" in reason
+    assert "exte" in reason
     client.delete(f"sys:lock:{name}")
 
 
@@ -489,9 +489,9 @@ async def test_failing_on_lost_is_logged(front, client, name, make, caplog):
         raise RuntimeError("the callback's own")
 
     lease = await do(make(on_lost=fail).acquire())
-    client.set(f"sys:lock:{name}", "stranger", px=60_000)
+    client.set(f"sys:lock:{name}", "external", px=60_000)
 
-    with caplog.at_level(logging.ERROR), pytest.raises(LockLostError, match="stra"):
+    with caplog.at_level(logging.ERROR), pytest.raises(LockLostError, match="exte"):
         await do(lease.release())
 
     assert "the callback's own" in caplog.text

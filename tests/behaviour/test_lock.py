@@ -208,17 +208,17 @@ async def test_body_error_propagates_and_releases_the_lock(front, conn, lock):
 
 
 async def test_lost_lease_raises_after_a_successful_body(front, conn, client, name, lock):
-    with pytest.raises(LockLostError, match="stra"):
+    with pytest.raises(LockLostError, match="exte"):
         async with front.held(lock):
-            client.set(f"sys:lock:{name}", "stranger")
+            client.set(f"sys:lock:{name}", "external")
 
-    assert await do(lock.owner()) == "stranger"
+    assert await do(lock.owner()) == "external"
 
 
 async def test_lost_lease_does_not_replace_the_body_error(front, conn, client, name, lock, caplog):
     with pytest.raises(ValueError, match="own"):
         async with front.held(lock):
-            client.set(f"sys:lock:{name}", "stranger")
+            client.set(f"sys:lock:{name}", "external")
             raise ValueError("the body's own")
 
     assert "ended before the work did" in caplog.text

@@ -90,7 +90,7 @@ async def test_asking_for_the_holder_says_which_lock_it_is(front, client, conn, 
     client.delete(f"sys:lock:{name}")
 
 
-async def test_empty_value_is_a_lock_of_somebody(front, client, conn, name):
+async def test_empty_value_is_a_lock_of_an_unknown_holder(front, client, conn, name):
     lock = front.package.RedisLock(name, client=conn, acquire_time=0)
     client.set(f"sys:lock:{name}", "", px=60_000)
 

@@ -124,7 +124,7 @@ async def test_invalid_timeout_is_refused(front, client, make, wrong):
     ],
     ids=str,
 )
-async def test_numbers_that_do_not_fit_are_told_from_what_is_none(make, option, said):
+async def test_invalid_numbers_and_other_types_have_different_errors(make, option, said):
     with pytest.raises(ConfigurationError, match=said):
         make(**option)
 
@@ -285,7 +285,7 @@ async def test_given_token_is_held_by_one_holder_only(front, client, name, make,
     assert not client.exists(name)
 
 
-async def test_token_that_was_passed_on_releases(front, client, name, make):
+async def test_token_set_on_another_lock_object_releases(front, client, name, make):
     first, second = make(timeout=30), make(timeout=30)
     assert await do(first.acquire())
 
@@ -300,13 +300,13 @@ async def test_token_that_was_passed_on_releases(front, client, name, make):
 
 async def test_wrong_token_releases_nothing(front, client, name, make):
     lock = make(timeout=30)
-    client.set(name, "stranger")
+    client.set(name, "external")
 
     lock.local.token = "forged"  # noqa: S105  # a lock's token is no password
-    with pytest.raises(LockNotOwnedError, match="stra"):
+    with pytest.raises(LockNotOwnedError, match="exte"):
         await do(lock.release())
 
-    assert text(client.get(name)) == "stranger"
+    assert text(client.get(name)) == "external"
 
 
 async def test_each_thread_or_task_that_acquires_has_its_own_token(front, client, name, make):
@@ -396,7 +396,7 @@ async def test_task_releases_no_lock_of_several_other_tasks(front, client, name,
     client.delete(name)
 
 
-async def test_assigned_token_does_not_replace_anothers(front, client, make):
+async def test_assigned_token_does_not_replace_another_token(front, client, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
     token = lock.local.token
@@ -433,7 +433,7 @@ async def test_unlocked_and_not_owned_errors_differ(front, client, name, make):
         with pytest.raises(LockError, match="is not locked") as caught:
             await do(call())
         assert not isinstance(caught.value, LockNotOwnedError)
-    client.set(name, "stranger")
+    client.set(name, "external")
     for call in (lock.release, lock.reacquire, lambda: lock.extend(10)):
         with pytest.raises(LockNotOwnedError, match=r"stra… holds it") as caught:
             await do(call())
@@ -443,7 +443,7 @@ async def test_unlocked_and_not_owned_errors_differ(front, client, name, make):
 async def test_lock_taken_over_cannot_be_changed(front, client, name, make):
     lock = make(timeout=30)
     assert await do(lock.acquire())
-    client.set(name, "stranger")
+    client.set(name, "external")
 
     assert not await do(lock.owned())
     for call in (lambda: lock.extend(10), lock.reacquire, lock.release):
@@ -451,7 +451,7 @@ async def test_lock_taken_over_cannot_be_changed(front, client, name, make):
             await do(call())
 
     assert lock.local.token is None
-    assert text(client.get(name)) == "stranger"
+    assert text(client.get(name)) == "external"
     assert client.pttl(name) == -1
 
 
@@ -524,7 +524,7 @@ async def test_body_error_is_never_replaced(front, client, name, make, caplog):
 
     with pytest.raises(ValueError, match="own") as caught:
         async with front.held(make(timeout=30)):
-            client.set(name, "stranger")
+            client.set(name, "external")
             raise error
 
     assert caught.value is error
@@ -534,7 +534,7 @@ async def test_body_error_is_never_replaced(front, client, name, make, caplog):
 async def test_lock_lost_in_its_block_raises_or_is_logged(front, client, name, make, caplog):
     with pytest.raises(LockNotOwnedError):
         async with front.held(make(timeout=30)):
-            client.set(name, "stranger")
+            client.set(name, "external")
     client.delete(name)
     async with front.held(make(timeout=30)) as lock:
         await do(lock.release())
@@ -544,7 +544,7 @@ async def test_lock_lost_in_its_block_raises_or_is_logged(front, client, name, m
     assert not caplog.text
 
     async with front.held(make(timeout=30, raise_on_release_error=False)):
-        client.set(name, "stranger")
+        client.set(name, "external")
 
     assert "was not released" in caplog.text
 

@@ -1,6 +1,7 @@
-"""Each block leaves what it has entered, whoever leaves it; where that is unclear, nothing is lost.
+"""Each block releases what it has entered, in any thread or task; an ambiguous exit is refused.
 
-That a lease is lost is set by hand here: then another may enter a block of the same lock object.
+The tests mark a lease as lost by hand, so that another thread or task can enter a block of the same
+lock object.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def run(test: Callable[[], Any]) -> None:
 # Blocks with an exit of their own
 
 
-def test_the_block_of_a_generator_leaves_its_own_lease(world: Any) -> None:
+def test_generator_block_releases_its_own_lease(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         enter, leave = world.enter, world.exit
@@ -190,7 +191,7 @@ def test_the_block_of_a_generator_leaves_its_own_lease(world: Any) -> None:
     run(test)
 
 
-def test_an_exit_stack_leaves_its_own_lease(world: Any) -> None:
+def test_exit_stack_releases_its_own_lease(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         async with world.stack() as (_, push, close):
@@ -208,7 +209,7 @@ def test_an_exit_stack_leaves_its_own_lease(world: Any) -> None:
     run(test)
 
 
-def test_a_block_within_one_that_is_lost_leaves_its_own_lease(world: Any) -> None:
+def test_block_inside_a_lost_block_releases_its_own_lease(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         with pytest.raises(LockLostError):
@@ -222,7 +223,7 @@ def test_a_block_within_one_that_is_lost_leaves_its_own_lease(world: Any) -> Non
     run(test)
 
 
-def test_the_block_of_a_subclass_with_an_entry_of_its_own_has_its_own_exit(world: Any) -> None:
+def test_block_of_a_subclass_with_its_own_enter_has_its_own_exit(world: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
             entered.append(lock)
@@ -246,7 +247,7 @@ def test_the_block_of_a_subclass_with_an_entry_of_its_own_has_its_own_exit(world
 
 
 @pytest.mark.parametrize("by_class", [False, True], ids=["super", "base"])
-def test_an_exit_stack_leaves_what_a_subclass_has_entered(world: Any, by_class: bool) -> None:
+def test_exit_stack_releases_what_a_subclass_has_entered(world: Any, by_class: bool) -> None:
     """It looks up the last method at the class, and the subclass the first at the lock."""
 
     async def test() -> None:
@@ -274,7 +275,7 @@ def test_an_exit_stack_leaves_what_a_subclass_has_entered(world: Any, by_class: 
     run(test)
 
 
-def test_a_lock_that_another_enters_first_has_not_its_exit(world: Any) -> None:
+def test_lock_entered_between_look_ups_does_not_get_the_exit(world: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
             others.append(getattr(base, world.enter)(inner))
@@ -296,7 +297,7 @@ def test_a_lock_that_another_enters_first_has_not_its_exit(world: Any) -> None:
     run(test)
 
 
-def test_a_subclass_with_methods_of_its_own_lets_go(world: Any) -> None:
+def test_subclass_with_its_own_methods_releases(world: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
             return getattr(super(kind, lock), world.enter)()
@@ -315,7 +316,7 @@ def test_a_subclass_with_methods_of_its_own_lets_go(world: Any) -> None:
     run(test)
 
 
-def test_methods_that_are_kept_and_called_again_and_again_are_of_no_block(world: Any) -> None:
+def test_stored_methods_called_repeatedly_belong_to_no_block(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
@@ -336,7 +337,7 @@ def test_methods_that_are_kept_and_called_again_and_again_are_of_no_block(world:
     run(test)
 
 
-def test_a_kept_exit_takes_no_block_from_another(world: Any) -> None:
+def test_stored_exit_does_not_use_another_block(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         kept = getattr(scene.lock, world.exit)
@@ -352,7 +353,7 @@ def test_a_kept_exit_takes_no_block_from_another(world: Any) -> None:
     run(test)
 
 
-def test_a_block_between_the_look_ups_of_another_takes_nothing_from_it(world: Any) -> None:
+def test_block_between_the_look_ups_of_another_does_not_use_it(world: Any) -> None:
     """As a signal handler's or a finalizer's may come there."""
 
     async def test() -> None:
@@ -372,7 +373,7 @@ def test_a_block_between_the_look_ups_of_another_takes_nothing_from_it(world: An
     run(test)
 
 
-def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
+def test_methods_that_were_only_looked_up_hold_nothing(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         for name in (world.exit, world.enter, world.exit):
@@ -388,7 +389,7 @@ def test_methods_that_were_only_looked_at_keep_nothing(world: Any) -> None:
     run(test)
 
 
-def test_a_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None:
+def test_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         parents = await scene.enter()
@@ -407,7 +408,7 @@ def test_a_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None
     run(test)
 
 
-# Subclasses that let others go on between the look-ups of a block
+# Subclasses that let other code run between the two look-ups of a block
 
 
 def own_kind(world: Any, enter: Any = None, leave: Any = None) -> Any:
@@ -476,7 +477,7 @@ def test_tasks_pair_their_own_look_ups(
         asyncio.run(test(first_steps))
 
 
-def test_a_block_that_begins_while_another_is_left_has_not_its_exit(
+def test_block_entered_during_another_exit_does_not_get_that_exit(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be a signal handler's, while the release is under way."""
@@ -538,7 +539,7 @@ def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
-def test_a_lease_whose_exit_was_interrupted_at_its_entry_is_given_up(world: Any) -> None:
+def test_lease_is_abandoned_if_its_exit_is_interrupted_at_the_first_line(world: Any) -> None:
     scene = Scene(world)
     leases: list[Any] = []
 
@@ -561,14 +562,14 @@ def test_a_lease_whose_exit_was_interrupted_at_its_entry_is_given_up(world: Any)
     gc.collect()
     (lease,) = leases
     assert scene.lock._blocks == {}
-    assert lease._claim.owner is None, "who was interrupted would be told that it waits for itself"
+    assert lease._claim.owner is None, "an interrupted thread would wait for itself"
     assert lease._block is None
 
 
 # Blocks that are left by hand
 
 
-def test_of_several_the_only_one_of_this_context_is_left(world: Any) -> None:
+def test_direct_exit_releases_the_only_lease_of_this_context(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         here = await scene.lost()
@@ -589,7 +590,7 @@ def test_of_several_the_only_one_of_this_context_is_left(world: Any) -> None:
     run(test)
 
 
-def test_where_a_thread_has_entered_two_blocks_it_is_refused_to_guess(world: Any) -> None:
+def test_direct_exit_of_one_of_two_blocks_is_refused(world: Any) -> None:
     """A pool's thread enters many, and leaves what others have entered."""
 
     async def test() -> None:
@@ -605,7 +606,7 @@ def test_where_a_thread_has_entered_two_blocks_it_is_refused_to_guess(world: Any
     run(test)
 
 
-def test_a_lock_works_again_after_an_exit_that_was_unclear(world: Any) -> None:
+def test_lock_works_after_an_ambiguous_exit(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         await scene.lost()
@@ -623,7 +624,7 @@ def test_a_lock_works_again_after_an_exit_that_was_unclear(world: Any) -> None:
     run(test)
 
 
-def test_those_in_a_block_that_was_refused_are_told_of_its_end(world: Any) -> None:
+def test_loss_of_a_block_with_an_ambiguous_exit_is_reported(world: Any) -> None:
     async def test() -> None:
         scene = Scene(world)
         await scene.lost()
@@ -679,21 +680,21 @@ def test_threads_pair_their_own_look_ups() -> None:
 
 
 @pytest.mark.parametrize("place", ["enter", "forget"])
-def test_who_enters_or_leaves_a_block_does_not_wait_for_himself(
+def test_entering_or_leaving_a_block_does_not_wait_for_itself(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def between(lease: Any) -> None:
         if place == "forget":
-            passed_on(lease)
-        monkeypatch.setattr(module, place, passed_on)
+            original(lease)
+        monkeypatch.setattr(module, place, original)
         with pytest.raises(LockError, match="wait for itself"):
             lock.acquire(5)
         if place == "enter":
-            passed_on(lease)
+            original(lease)
         seen.append(lease)
 
     module = redislock if place == "enter" else redis_lock_decorators.lease
-    passed_on, seen = getattr(module, place), []
+    original, seen = getattr(module, place), []
     lock = lock_on_one_server(monkeypatch)
     monkeypatch.setattr(module, place, between)
     with lock as lease:
@@ -717,8 +718,8 @@ def lock_on_one_server(monkeypatch: pytest.MonkeyPatch) -> Any:
     return redislock.RedisLock("a", client=Blocking.client, **Blocking.options)
 
 
-def test_a_block_that_is_left_elsewhere_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that entered it holds it no more: it may wait until another has left it."""
+def test_block_that_is_left_elsewhere_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that entered it no longer owns it: it may wait until another has left it."""
     claims: list[Any] = []
     lock = lock_on_one_server(monkeypatch)
     block = Blocking.dependency(lock)

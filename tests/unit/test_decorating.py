@@ -35,15 +35,13 @@ async def later_steps(n: int) -> AsyncIterator[int]:
         (plain, functools.partial(later, 1)),
     ],
 )
-def test_an_answer_that_would_never_run_is_refused_at_decoration(
-    function: Any, on_busy: Any
-) -> None:
+def test_on_busy_that_would_never_run_is_refused_at_decoration(function: Any, on_busy: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"would not run it: give a"):
         redis_lock("x", on_busy=on_busy)(function)
 
 
 @pytest.mark.parametrize("function", [steps, later, later_steps])
-def test_a_plain_answer_fits_every_function(function: Any) -> None:
+def test_plain_on_busy_fits_every_function(function: Any) -> None:
     assert redis_lock("x", on_busy=plain)(function)
     assert redis_lock("x", on_busy=function)(function)
 
@@ -52,7 +50,7 @@ def test_a_plain_answer_fits_every_function(function: Any) -> None:
 
 
 class Unnamed:
-    """Its text is told by its address."""
+    """An object whose text has its address."""
 
 
 @pytest.mark.parametrize(
@@ -79,7 +77,7 @@ def test_error_at_decoration_names_the_function(options: Any, problem: type[Exce
         )
 
 
-def test_bare_decorator_that_can_make_no_name_tells_whose_and_offers_one() -> None:
+def test_bare_decorator_without_a_usable_name_names_the_function_and_the_cure() -> None:
     @redis_lock
     def charge(order: Any) -> None: ...
 
@@ -90,7 +88,7 @@ def test_bare_decorator_that_can_make_no_name_tells_whose_and_offers_one() -> No
     assert '@redis_lock("{function}")' in str(caught.value)
 
 
-def test_template_that_can_make_no_name_tells_whose() -> None:
+def test_template_that_gives_no_name_names_the_function() -> None:
     @redis_lock("order:{order}")
     def charge(order: Any) -> None: ...
 
@@ -114,25 +112,25 @@ def test_error_of_a_users_own_kind_stays_that() -> None:
 
 
 @pytest.mark.parametrize("thing", [7, 1.5, {"a": 1}])
-def test_what_seems_to_be_a_name_is_told_what_a_name_is(thing: Any) -> None:
+def test_error_for_an_invalid_name_says_what_a_name_is(thing: Any) -> None:
     with pytest.raises(ConfigurationError, match="a name is text or a list of texts"):
         redis_lock(thing)
 
 
 @pytest.mark.parametrize("thing", [property(lambda self: 1), type("Order", (), {})])
-def test_what_has_a_function_is_told_to_decorate_that(thing: Any) -> None:
+def test_error_for_a_property_says_to_decorate_its_function(thing: Any) -> None:
     with pytest.raises(ConfigurationError, match="put it on the method that does the work"):
         redis_lock(thing)
 
 
-def test_missing_argument_of_lock_for_is_told_with_the_function() -> None:
+def test_missing_argument_of_lock_for_names_the_function() -> None:
     work = redis_lock("{n}")(plain)
 
     with pytest.raises(TypeError, match=rf"^{__name__}\.plain: missing a required argument: 'n'$"):
         work.lock_for()
 
 
-def test_lock_for_of_what_wraps_another_asks_for_what_the_name_needs() -> None:
+def test_lock_for_of_a_wrapper_needs_only_the_arguments_of_the_name() -> None:
     def other(n: int, *, session: str) -> None: ...
 
     @functools.wraps(other)

@@ -92,12 +92,12 @@ def test_every_error_is_caught_as_a_lock_error_of_the_client(kind: type) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_error_passes_for_a_broken_connection(kind: type) -> None:
+def test_no_error_is_a_connection_error(kind: type) -> None:
     assert not issubclass(kind, redis.exceptions.ConnectionError)
     assert not issubclass(kind, redis.exceptions.TimeoutError)
 
 
-def test_contended_lost_and_wrong_are_told_apart() -> None:
+def test_contended_lost_and_invalid_are_distinct() -> None:
     apart = [
         *(LockTimeoutError, LockUnconfirmedError, LockNotOwnedError),
         *(LockNameError, ConfigurationError),
@@ -114,33 +114,33 @@ def test_every_error_has_a_first_line_of_documentation(kind: type) -> None:
 # What each carries
 
 
-def test_lock_error_carries_the_name() -> None:
+def test_lock_error_has_the_name() -> None:
     assert LockError("wrong", "report").lock_name == "report"
     assert LockError("wrong").lock_name is None
 
 
-def test_time_out_carries_its_facts() -> None:
+def test_timeout_error_has_its_details() -> None:
     error = LockTimeoutError("report", waited=3.0, holder=IDENTIFIER, free_in=1.5)
 
     assert (error.lock_name, error.waited, error.free_in) == ("report", 3.0, 1.5)
     assert error.holder == "01234567…"
 
 
-def test_time_out_may_know_nothing_of_the_holder() -> None:
+def test_timeout_error_without_a_known_holder() -> None:
     error = LockTimeoutError("report", waited=3.0)
 
     assert error.holder is error.free_in is None
 
 
 @pytest.mark.parametrize("kind", [LockNotOwnedError, LockLostError])
-def test_error_of_ownership_carries_the_name_and_the_holder(kind: Any) -> None:
+def test_not_owned_error_has_the_name_and_the_holder(kind: Any) -> None:
     error = kind("report", holder=IDENTIFIER)
 
     assert (error.lock_name, error.holder) == ("report", "01234567…")
     assert kind("report").holder is None
 
 
-def test_time_out_is_no_error_of_the_operating_system() -> None:
+def test_timeout_error_has_no_errno() -> None:
     error = LockTimeoutError("report", waited=3.0)
 
     assert error.errno is error.strerror is None
@@ -218,7 +218,7 @@ class OwnError(LockTimeoutError):
         ),
     ],
 )
-def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, sentence: str) -> None:
+def test_message_has_the_lock_the_cause_and_the_cure(error: LockError, sentence: str) -> None:
     assert str(error) == sentence
 
 
@@ -233,31 +233,31 @@ def test_sentence_names_the_lock_the_facts_and_the_cure(error: LockError, senten
         (LockLostError("r", why=KEY_GONE), ["deleted, evicted, released by force", "check"]),
     ],
 )
-def test_sentence_says_what_is_known(error: LockError, words: list[str]) -> None:
+def test_message_has_what_is_known(error: LockError, words: list[str]) -> None:
     assert [word for word in words if word not in str(error)] == []
 
 
 @every_error
-def test_no_error_tells_a_whole_identifier(error: LockError) -> None:
+def test_no_message_has_a_whole_identifier(error: LockError) -> None:
     assert IDENTIFIER not in f"{error} {error!r} {vars(error)}"
     assert IDENTIFIER[:16] not in f"{error} {error!r} {vars(error)}"
 
 
 @pytest.mark.parametrize("identifier", ["host1", "worker-1", "a", "worker-12"])
-def test_short_identifier_is_not_told_whole_either(identifier: str) -> None:
-    told = shortened(identifier)
+def test_message_does_not_have_a_whole_short_identifier(identifier: str) -> None:
+    message = shortened(identifier)
 
-    assert told is not None
-    assert identifier not in told
+    assert message is not None
+    assert identifier not in message
 
 
-@pytest.mark.parametrize("nobody", [None, ""])
-def test_nobody_is_no_holder(nobody: str | None) -> None:
-    assert shortened(nobody) is None
+@pytest.mark.parametrize("missing", [None, ""])
+def test_missing_holder_is_none(missing: str | None) -> None:
+    assert shortened(missing) is None
 
 
 @every_error
-def test_repr_names_the_kind_and_the_sentence(error: LockError) -> None:
+def test_repr_has_the_class_and_the_message(error: LockError) -> None:
     assert repr(error) == f"{type(error).__name__}({str(error)!r})"
 
 
@@ -278,7 +278,7 @@ def test_control_characters_are_escaped(error: LockError) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 10**6, "\x00" * 10**6, "é" * 10**6])
-def test_long_name_is_shown_by_its_ends(name: str) -> None:
+def test_long_name_is_abbreviated(name: str) -> None:
     assert len(shown(name)) <= 80
     assert len(str(LockLostError(name))) < 300
 
@@ -308,13 +308,13 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
 def test_cure_fits_the_reason_of_a_loss(why: str, cure: str) -> None:
     cures = ["deleted", "allow", "the network", "do not block"]
     cures += ["max_hold longer", "shorter or expire"]
-    told = str(LockLostError("r", why=why)).replace(why, "")
+    message = str(LockLostError("r", why=why)).replace(why, "")
 
-    assert cure in told
-    assert len([word for word in cures if word in told]) == 1
+    assert cure in message
+    assert len([word for word in cures if word in message]) == 1
 
 
-def test_no_cure_is_made_up_for_a_lease_of_another_process() -> None:
+def test_lease_of_another_process_has_no_cure() -> None:
     sentence = str(LockLostError("r", why="it belongs to the parent process 7"))
 
     assert sentence.endswith("process 7; check what the protected code did since then")
@@ -331,7 +331,7 @@ def test_no_cure_is_made_up_for_a_lease_of_another_process() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_error_made_anew_of_its_arguments_says_the_same(error: LockError) -> None:
+def test_error_recreated_from_its_arguments_has_the_same_message(error: LockError) -> None:
     """Task queues send errors as a class and arguments."""
     again = type(error)(*error.args)
 

@@ -1,4 +1,4 @@
-"""A block of a stand-in for redis-py's lock lets go what it has acquired, nothing of another."""
+"""A block of redis-py's ``Lock`` releases what it has acquired, and nothing else."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def running(scene: Scene) -> Any:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, redis.ResponseError])
-def test_waiter_that_fails_lets_nothing_of_another_go(scene: Scene, error: Any) -> None:
+def test_waiter_that_fails_does_not_release_another_hold(scene: Scene, error: Any) -> None:
     async def test() -> None:
         others: list[TokenHold] = []
         acquire = flow.acquire
@@ -156,7 +156,7 @@ def test_waiter_that_fails_lets_nothing_of_another_go(scene: Scene, error: Any) 
     run(test)
 
 
-def test_an_interrupted_release_lets_nothing_of_another_go(scene: Scene) -> None:
+def test_interrupted_release_does_not_release_another_hold(scene: Scene) -> None:
     async def test() -> None:
         others: list[TokenHold] = []
         release = flow.release
@@ -180,7 +180,7 @@ def test_an_interrupted_release_lets_nothing_of_another_go(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_block_whose_time_is_over_lets_nothing_of_another_go(scene: Scene, shared: bool) -> None:
+def test_expired_block_does_not_release_another_hold(scene: Scene, shared: bool) -> None:
     async def test() -> None:
         scene.lock = scene.make(thread_local=not shared)
         one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
@@ -199,7 +199,7 @@ def test_block_whose_time_is_over_lets_nothing_of_another_go(scene: Scene, share
     run(test)
 
 
-def test_what_was_let_go_in_a_block_is_not_let_go_for_another_at_its_end(scene: Scene) -> None:
+def test_hold_released_in_a_block_is_not_released_for_another_at_its_end(scene: Scene) -> None:
     async def test() -> None:
         block = scene.world.block(scene.lock)
         await scene.enter(block)
@@ -216,7 +216,7 @@ def test_what_was_let_go_in_a_block_is_not_let_go_for_another_at_its_end(scene: 
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["ours", "subclass"])
-def test_block_that_was_let_go_early_lets_no_other_block_go(scene: Scene, own: bool) -> None:
+def test_block_released_early_does_not_release_another_block(scene: Scene, own: bool) -> None:
     async def test() -> None:
         def acquire(one: Any) -> Any:
             return kind.acquire(one)
@@ -241,7 +241,7 @@ def test_block_that_was_let_go_early_lets_no_other_block_go(scene: Scene, own: b
     run(test)
 
 
-def test_block_that_was_let_go_early_lets_no_block_go_that_begins(scene: Scene) -> None:
+def test_block_released_early_does_not_release_a_block_being_entered(scene: Scene) -> None:
     """Another thread may leave it just as this one has acquired the lock for the next block."""
 
     async def test() -> None:
@@ -262,7 +262,7 @@ def test_block_that_was_let_go_early_lets_no_block_go_that_begins(scene: Scene) 
     run(test)
 
 
-def test_what_was_acquired_again_in_a_block_is_let_go_at_its_end(scene: Scene) -> None:
+def test_hold_reacquired_in_a_block_is_released_at_its_end(scene: Scene) -> None:
     async def test() -> None:
         block = scene.world.block(scene.lock)
         await scene.enter(block)
@@ -307,7 +307,7 @@ def fails(taken: bool) -> bool:
     ("gives", "error"), [(fails, ValueError), (lambda taken: None, LockError)], ids=["fails", "no"]
 )
 @pytest.mark.parametrize("shared", [True, False])
-def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
+def test_failing_acquire_of_a_subclass_leaves_nothing_held(
     scene: Scene, gives: Any, error: Any, shared: bool
 ) -> None:
     async def test() -> None:
@@ -323,7 +323,7 @@ def test_an_acquire_of_a_subclass_that_fails_leaves_nothing_held(
     run(test)
 
 
-def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: Scene) -> None:
+def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
     async def test() -> None:
         def refused(taken: bool) -> bool:
             scene.lock.local._slot().hold.by = None  # another has acquired it
@@ -339,7 +339,7 @@ def test_an_acquire_of_a_subclass_that_fails_lets_nothing_of_another_go(scene: S
     run(test)
 
 
-def test_a_held_lock_that_a_subclass_fails_to_enter_again_is_held(scene: Scene) -> None:
+def test_lock_remains_held_if_a_subclass_fails_to_enter_it_again(scene: Scene) -> None:
     async def test() -> None:
         held = await scene.acquire()
         scene.patch(scene.world.kind, "_has_own", lambda one, method: method == "acquire")
@@ -372,7 +372,7 @@ def then(world: Any, gives: Any) -> Any:
     return (lambda one: gives(kind.acquire(one))) if world is Threads else acquire_async
 
 
-def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> None:
+def test_release_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
     async def test() -> None:
         def release(one: Any) -> Any:
             called.append(one.local._slot().hold)
@@ -398,8 +398,8 @@ def test_a_release_of_a_subclass_lets_nothing_of_another_go(scene: Scene) -> Non
     run(test)
 
 
-def test_a_release_of_a_subclass_is_called_where_nothing_is_held(scene: Scene) -> None:
-    """It may pass over that the lock was let go in the block."""
+def test_release_of_a_subclass_is_called_if_nothing_is_held(scene: Scene) -> None:
+    """It may ignore that the lock was released in the block."""
 
     async def test() -> None:
         def release(one: Any) -> Any:
@@ -420,7 +420,7 @@ def test_a_release_of_a_subclass_is_called_where_nothing_is_held(scene: Scene) -
     run(test)
 
 
-def test_the_renewal_of_a_block_that_is_gone_without_its_exit_ends(scene: Scene) -> None:
+def test_renewal_ends_if_a_block_is_collected_without_its_exit(scene: Scene) -> None:
     async def test() -> None:
         scene.lock = scene.make(auto_renew=True)
         enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
@@ -450,7 +450,7 @@ def test_methods_that_are_called_again_and_again_are_of_no_block(scene: Scene) -
     run(test)
 
 
-# By hand, where a task lets go what another has acquired
+# Direct calls, where a task releases what another has acquired
 
 
 def ended_task_holds(token_slots: TaskTokenSlots, deadline: float) -> TokenHold:
@@ -469,14 +469,14 @@ async def to_release(token_slots: TaskTokenSlots) -> TokenHold | None:
     return token_slots.to_release(by_hand=True)
 
 
-def test_a_task_lets_go_what_the_only_one_that_acquired_holds() -> None:
+def test_task_releases_the_hold_of_the_only_task_that_acquired() -> None:
     token_slots = TaskTokenSlots()
     hold = ended_task_holds(token_slots, monotonic() + 60)
 
     assert asyncio.run(to_release(token_slots)) is hold
 
 
-def test_a_task_lets_nothing_go_where_what_ran_out_may_be_meant() -> None:
+def test_task_releases_nothing_if_an_expired_hold_could_be_meant() -> None:
     token_slots = TaskTokenSlots()
     ended_task_holds(token_slots, monotonic() - 1)
     ended_task_holds(token_slots, monotonic() + 60)
@@ -485,7 +485,7 @@ def test_a_task_lets_nothing_go_where_what_ran_out_may_be_meant() -> None:
     assert asyncio.run(to_release(token_slots)) is None
 
 
-def test_what_ran_out_is_in_the_way_of_one_release_only() -> None:
+def test_expired_hold_prevents_only_one_release() -> None:
     token_slots = TaskTokenSlots()
     ended_task_holds(token_slots, monotonic() - 1)
     hold = ended_task_holds(token_slots, monotonic() + 60)
@@ -495,7 +495,7 @@ def test_what_ran_out_is_in_the_way_of_one_release_only() -> None:
     assert asyncio.run(to_release(token_slots)) is hold
 
 
-def test_a_cell_knows_its_last_acquisition_only() -> None:
+def test_slot_has_only_its_last_acquisition() -> None:
     token_slot, first, second = (
         TokenSlot(),
         TokenHold(claim_on(KEY, 10)),

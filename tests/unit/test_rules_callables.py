@@ -1,4 +1,4 @@
-"""Kinds of callables, and results that would run after the lock is let go."""
+"""Kinds of callables, and results that would run after the lock is released."""
 
 import asyncio
 import concurrent.futures

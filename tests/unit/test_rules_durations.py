@@ -29,7 +29,7 @@ def test_expire_shorter_than_redis_can_count_is_the_shortest() -> None:
 
 
 @pytest.mark.parametrize("expire", [0.001, 0.5, 1, 10, 3.25, 86_400, LONGEST_EXPIRE])
-def test_expire_in_seconds_is_taken_as_it_is(expire: float) -> None:
+def test_expire_in_seconds_is_unchanged(expire: float) -> None:
     assert checked_expire(expire) == expire
 
 
@@ -45,7 +45,7 @@ def test_expire_in_milliseconds_is_guessed_at() -> None:
 
 
 @given(expire=ALLOWED)
-def test_any_allowed_expire_gives_a_lease_that_redis_takes(expire: float) -> None:
+def test_any_allowed_expire_gives_a_lease_that_redis_accepts(expire: float) -> None:
     px = milliseconds(checked_expire(expire))
 
     assert type(px) is int
@@ -53,9 +53,7 @@ def test_any_allowed_expire_gives_a_lease_that_redis_takes(expire: float) -> Non
 
 
 @pytest.mark.parametrize(("given_time", "wait"), [(0, 0), (0.5, 0.5), (10, 10), (None, math.inf)])
-def test_acquire_time_of_nothing_or_for_ever_is_allowed(
-    given_time: float | None, wait: float
-) -> None:
+def test_acquire_time_of_zero_or_infinity_is_allowed(given_time: float | None, wait: float) -> None:
     assert checked_acquire_time(given_time) == wait
 
 
@@ -77,13 +75,13 @@ def test_acquire_time_beyond_any_float_is_refused() -> None:
         checked_acquire_time(10**400)
 
 
-def test_false_as_acquire_time_is_answered_with_its_cure() -> None:
+def test_false_as_acquire_time_is_refused_with_the_cure() -> None:
     with pytest.raises(ConfigurationError, match="blocking=False"):
         checked_acquire_time(False)
 
 
 @pytest.mark.parametrize("delta", [0.001, 0.005, 1, 3600])
-def test_delta_in_seconds_is_taken_as_it_is(delta: float) -> None:
+def test_delta_in_seconds_is_unchanged(delta: float) -> None:
     assert checked_delta(delta) == delta
 
 
@@ -144,7 +142,7 @@ def test_options_hold_what_they_were_given_and_what_follows() -> None:
     ],
     ids=repr,
 )
-def test_option_that_is_not_usable_is_refused_at_the_door(wrong: dict[str, Any]) -> None:
+def test_invalid_option_is_refused_when_it_is_given(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Options(**wrong)
 

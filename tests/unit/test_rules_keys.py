@@ -21,7 +21,7 @@ from redis_lock_decorators._rules.keys import (
     key_of,
     slot_of,
 )
-from redis_lock_decorators._shared.redispy_args import key_of as stand_in_key_of
+from redis_lock_decorators._shared.redispy_args import key_of as redispy_key_of
 from redis_lock_decorators.errors import LockNameError
 
 PREFIX = "sys:lock:"
@@ -91,13 +91,13 @@ def test_lone_surrogate_is_refused_and_shown_escaped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", b"", None, 5, 1.5, True, ["a"], object(), bytearray(b"a")])
-def test_what_is_no_text_or_empty_is_no_name(name: Any) -> None:
+def test_empty_or_non_text_name_is_refused(name: Any) -> None:
     with pytest.raises(LockNameError):
         checked_name(name)
 
 
 @pytest.mark.parametrize("names", [None, 5, 1.5, [], (), set(), {"a": 1}, iter("ab"), object()])
-def test_what_is_no_text_and_no_list_of_texts_is_no_name(names: Any) -> None:
+def test_name_that_is_no_text_or_list_of_texts_is_refused(names: Any) -> None:
     with pytest.raises(LockNameError):
         checked_names(names)
 
@@ -115,7 +115,7 @@ def test_one_name_is_a_list_of_one() -> None:
     assert checked_names("report") == checked_names(b"report") == ("report",)
 
 
-def test_several_names_come_in_one_order_without_doubles() -> None:
+def test_several_names_are_sorted_without_duplicates() -> None:
     expected = ("a", "b", "caf\u00e9")
 
     assert checked_names(["b", "cafe\u0301", "a", b"a", "caf\u00e9"]) == expected
@@ -198,10 +198,10 @@ def test_slot_is_counted_by_the_crc_of_the_cluster_specification() -> None:
 
 @pytest.mark.parametrize(
     ("key", "slot"),
-    # As CLUSTER KEYSLOT of a server tells them.
+    # The replies of a server to CLUSTER KEYSLOT.
     [(b"", 0), (b"a", 15495), (b"foo", 12182), (b"bar", 5061), (b"somekey", 11058)],
 )
-def test_slot_is_the_one_that_a_server_tells(key: bytes, slot: int) -> None:
+def test_slot_is_the_one_that_a_server_returns(key: bytes, slot: int) -> None:
     assert slot_of(key) == slot
 
 
@@ -239,7 +239,7 @@ def test_keys_of_one_slot_keep_their_order() -> None:
 
 
 KINDS = st.sampled_from([b"queue", b"waiters", b"released", b"fence", b"a"])
-#: Keys that end as companions do, or nearly, beside all others.
+#: Keys that end like companion keys, or nearly so, and any other keys.
 ENDS = st.sampled_from([b"", b"~", b"~:", b"~:queue", b"{a}~:queue", b"{a}", b"}~:fence", b"~:Q"])
 ODD = st.one_of(BRACED, st.binary(min_size=1, max_size=30), st.just(b"sys:lock:a"))
 
@@ -317,9 +317,7 @@ def test_companion_begins_with_the_key_and_so_with_its_prefix(key: bytes, kind: 
 
 
 @given(key=odd_keys(), kind=KINDS)
-def test_companion_tells_whose_and_which_it_is_so_none_belongs_to_two(
-    key: bytes, kind: bytes
-) -> None:
+def test_companion_shows_its_lock_and_kind_so_it_is_unique(key: bytes, kind: bytes) -> None:
     found = companion(key, kind)
 
     assert lock_of(found) == key
@@ -345,14 +343,14 @@ def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: in
     with pytest.raises(LockNameError, match="the data of locks"):
         key_of(prefix, name)
     with pytest.raises(LockNameError, match="the data of locks"):
-        stand_in_key_of(None, found)
+        redispy_key_of(None, found)
 
 
 @given(key=odd_keys())
 def test_every_other_key_may_be_a_locks(key: bytes) -> None:
     assume(not is_companion(key))
 
-    assert stand_in_key_of(None, key) == key
+    assert redispy_key_of(None, key) == key
 
 
 @pytest.mark.parametrize("name", ["queue", "a:queue", "a~queue", "a~:", "~:Queue", "a~:q1", "~:é"])
@@ -361,6 +359,6 @@ def test_names_that_only_resemble_a_companion_are_names(name: str) -> None:
 
 
 def test_same_key_has_the_same_companions_whatever_the_prefix() -> None:
-    keys = {key_of(PREFIX, "a"), key_of("", "sys:lock:a"), stand_in_key_of(None, "sys:lock:a")}
+    keys = {key_of(PREFIX, "a"), key_of("", "sys:lock:a"), redispy_key_of(None, "sys:lock:a")}
 
     assert len(keys) == 1

@@ -56,9 +56,7 @@ def test_deadline_never_exceeds_the_lease(sent: float, expire: float) -> None:
 
 
 @pytest.mark.parametrize(("expire", "due"), [(30, 10), (10, 10 / 3), (0.3, 0.1)])
-def test_renewal_is_due_a_third_of_the_lease_after_it_was_sent_for(
-    expire: float, due: float
-) -> None:
+def test_renewal_is_due_a_third_of_the_lease_after_the_request(expire: float, due: float) -> None:
     assert renewal_due(deadline(1000, expire), expire) == pytest.approx(1000 + due)
 
 
@@ -102,7 +100,7 @@ def test_grain_is_a_power_of_two_and_a_small_part_of_the_lease(expire: float) ->
 
 
 @given(expire=LEASES)
-def test_earliest_renewal_is_after_the_lease_was_taken(expire: float) -> None:
+def test_earliest_renewal_is_after_the_acquisition(expire: float) -> None:
     assert renewal_due(deadline(1000, expire), expire) - grain(expire) > 1000
 
 

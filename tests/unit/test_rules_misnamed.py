@@ -15,7 +15,7 @@ def problem(*given: str) -> str:
     return str(caught.value)
 
 
-def test_known_options_are_taken() -> None:
+def test_known_options_are_accepted() -> None:
     assert refuse_unknown(KNOWN, KNOWN) is None
 
 
@@ -27,7 +27,7 @@ def test_known_options_are_taken() -> None:
         *(("auto_renewal", "auto_renew="), ("redis_client", "client="), ("token", "identifier")),
     ],
 )
-def test_word_of_another_library_is_translated(unknown: str, meant: str) -> None:
+def test_option_name_of_another_library_is_translated(unknown: str, meant: str) -> None:
     assert f"unknown option {unknown}: did you mean" in problem(unknown)
     assert meant in problem(unknown)
 
@@ -36,7 +36,7 @@ def test_word_of_another_library_is_translated(unknown: str, meant: str) -> None
     ("unknown", "meant"),
     [("expires", "expire="), ("acquiretime", "acquire_time="), ("wiat", "wait=")],
 )
-def test_slip_of_the_hand_is_recognised(unknown: str, meant: str) -> None:
+def test_typing_error_is_recognised(unknown: str, meant: str) -> None:
     assert f"did you mean {meant}?" in problem(unknown)
 
 
@@ -44,22 +44,22 @@ def test_unlike_anything_is_only_refused() -> None:
     assert problem("zzz") == f"unknown option zzz; the options are {', '.join(sorted(KNOWN))}"
 
 
-def test_several_are_told_at_once_beside_those_that_are_known() -> None:
-    told = problem("zzz", "expire", "expires")
+def test_all_unknown_options_are_in_one_message() -> None:
+    message = problem("zzz", "expire", "expires")
 
-    assert "unknown option expires: did you mean expire=?; unknown option zzz;" in told
+    assert "unknown option expires: did you mean expire=?; unknown option zzz;" in message
 
 
-def test_what_belongs_elsewhere_is_said_so() -> None:
+def test_argument_given_in_the_wrong_place_is_explained() -> None:
     assert "unknown option client: it cannot be given here" in problem("client")
 
 
-def test_what_only_the_decorator_takes_is_said_so() -> None:
+def test_option_of_the_decorator_only_is_explained() -> None:
     assert "unknown option on_busy here: only @redis_lock takes it" in problem("on_busy")
 
 
 @pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
-def test_what_a_lease_has_is_pointed_to_by_a_lock(kind: type) -> None:
+def test_lock_points_to_attributes_of_the_lease(kind: type) -> None:
     with pytest.raises(AttributeError, match=r"'release': the lease has it.*lock.acquire\(\)"):
         kind("x").release()
     with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):

@@ -166,7 +166,7 @@ def test_missing_positional_only_argument_is_not_found_among_the_keywords() -> N
         names(strict, x=1)
 
 
-def test_missing_argument_is_told_with_the_function() -> None:
+def test_missing_argument_names_the_function() -> None:
     with pytest.raises(
         TypeError, match=rf"^@redis_lock on {__name__}.needed: missing.*'x'"
     ) as caught:
@@ -389,7 +389,7 @@ def test_function_that_gives_names_gets_the_calls_arguments() -> None:
 @pytest.mark.parametrize(
     "get_lock_name", [lambda x, y: "a", functools.partial(lambda x, y: "a"), lambda: "a"]
 )
-def test_function_that_does_not_take_the_calls_arguments_is_told(get_lock_name: Any) -> None:
+def test_get_lock_name_that_does_not_accept_the_arguments_is_explained(get_lock_name: Any) -> None:
     name = namer(plain, None, get_lock_name)
 
     with pytest.raises(TypeError, match=rf"on {__name__}\.plain: get_lock_name=.* defaults: "):
@@ -444,11 +444,11 @@ def test_way_to_name_that_cannot_be_called_is_refused(get_lock_name: Any) -> Non
         namer(plain, None, get_lock_name)
 
 
-def test_rule_without_its_keyword_is_answered_with_it() -> None:
+def test_default_name_that_fails_is_explained() -> None:
     name = namer(plain, None, None)
-    told = rf"If {__name__}\.plain is to name the lock of {__name__}\.needed: .*get_lock_name="
+    message = rf"If {__name__}\.plain is to name the lock of {__name__}\.needed: .*get_lock_name="
 
-    with pytest.raises(LockNameError, match=told):
+    with pytest.raises(LockNameError, match=message):
         name((needed,), {})
     with pytest.raises(LockNameError, match=r"is one lock for all calls$"):
         name((Bare(),), {})

@@ -1,4 +1,4 @@
-"""What a lock can be told about its holding: checked at the door, and what follows from it."""
+"""The options of a lock: their checks and the values derived from them."""
 
 import math
 from decimal import Decimal
@@ -19,7 +19,7 @@ WRONG_HOLDS = [
 SWITCHES = ["auto_renew", "cancel_on_lost", "fencing"]
 
 
-def test_lock_is_renewed_and_not_numbered_unless_told_otherwise() -> None:
+def test_lock_is_renewed_without_fencing_by_default() -> None:
     options = Options()
 
     assert (options.auto_renew, options.cancel_on_lost) == (True, True)
@@ -38,7 +38,7 @@ def test_switch_is_true_or_false(switch: str, value: bool) -> None:
 
 @pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("value", [1, 0, None, "yes", "", 1.0, math.nan, [], ...], ids=repr)
-def test_what_only_counts_as_true_or_false_is_refused(switch: str, value: Any) -> None:
+def test_truthy_or_falsy_switch_is_refused(switch: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"{switch}=.*True or False"):
         Options(**{switch: value})
 
@@ -84,7 +84,7 @@ def test_lease_is_the_expire_but_not_longer_than_max_hold(
     expire=st.floats(min_value=0.01, max_value=LONGEST_EXPIRE),
     max_hold=st.none() | st.floats(min_value=0.001, max_value=LONGEST_EXPIRE),
 )
-def test_any_lease_is_looked_at_in_its_first_third(expire: float, max_hold: float | None) -> None:
+def test_any_lease_is_checked_in_its_first_third(expire: float, max_hold: float | None) -> None:
     options = Options(expire=expire, max_hold=max_hold)
 
     lease = options.lease_seconds
@@ -94,13 +94,13 @@ def test_any_lease_is_looked_at_in_its_first_third(expire: float, max_hold: floa
     assert 0 < options.grain <= lease / 24 * (1 + 1e-9)
 
 
-def test_min_hold_cannot_be_kept_by_a_command_that_only_deletes() -> None:
+def test_min_hold_is_refused_with_the_native_release() -> None:
     with pytest.raises(ConfigurationError, match=r"min_hold.*native"):
         Options(min_hold=1, release_method="native")
 
 
 @pytest.mark.parametrize("method", ["script", "transaction"])
-def test_min_hold_can_be_kept_by_the_other_ways_to_release(method: Any) -> None:
+def test_min_hold_is_allowed_with_other_release_methods(method: Any) -> None:
     assert Options(min_hold=1, release_method=method).min_hold == 1
 
 
@@ -148,7 +148,7 @@ def test_long_wrong_value_is_not_repeated_whole() -> None:
 
 
 @pytest.mark.parametrize("option", ["release_method", "wait"])
-def test_word_that_is_none_of_a_few_is_shown_shortened_beside_its_option(option: str) -> None:
+def test_unknown_choice_is_shown_shortened_with_its_option(option: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         Options(**{option: "x" * 200})
 

@@ -19,7 +19,7 @@ from redis_lock_decorators.errors import ConfigurationError
         ("{x}:", "{x}:*"),
     ],
 )
-def test_pattern_of_keys_takes_the_prefix_for_what_it_is(prefix: str, pattern: str) -> None:
+def test_key_pattern_escapes_the_prefix(prefix: str, pattern: str) -> None:
     assert key_pattern(prefix) == pattern
 
 
@@ -36,6 +36,6 @@ def test_unknown_use_is_refused_with_those_that_there_are(uses: Any, said: str) 
         rules("p:", uses)
 
 
-def test_each_command_comes_once() -> None:
+def test_each_command_is_listed_once() -> None:
     assert len(commands()) == len(set(commands()))
     assert set(commands()) == {command for use in RIGHTS.values() for command in use}

@@ -212,18 +212,18 @@ def test_wrong_template_is_refused_before_any_call(template: str) -> None:
 
 
 @pytest.mark.parametrize("template", ["{}", "{0}", "{[0]}", "{ a }", "{pk!x}", "{pk[}"])
-def test_what_no_keyword_can_give_is_refused_before_any_call(template: str) -> None:
+def test_field_that_is_no_identifier_is_refused_at_decoration(template: str) -> None:
     with pytest.raises(LockNameError):
         compiled(template, SIGNATURE)
 
 
-def test_unknown_field_is_answered_with_what_there_is_and_how_to_write_a_brace() -> None:
+def test_error_for_an_unknown_field_lists_the_parameters() -> None:
     with pytest.raises(LockNameError, match=r"order_id, sku, rest, warehouse\).*twice"):
         compiled("{ordr_id}", CLOSED)
 
 
 @pytest.mark.parametrize("template", ["{function!r}", "{function:>3}", "{function.__name__}"])
-def test_function_with_more_than_its_name_is_answered_with_how_to_write_it(template: str) -> None:
+def test_attribute_of_function_is_refused_with_the_cure(template: str) -> None:
     with pytest.raises(LockNameError, match=r"is a text, written \{function\} alone"):
         compiled(template, CLOSED, "shop.order")
 
@@ -231,14 +231,14 @@ def test_function_with_more_than_its_name_is_answered_with_how_to_write_it(templ
 # Refused at a call
 
 
-def test_item_that_is_not_there_is_told_as_such() -> None:
+def test_missing_item_is_named() -> None:
     with pytest.raises(
         LockNameError, match=r"cannot read \{order_id\[id\]\}: it has no item 'id'$"
     ):
         written("{order_id[id]}", {})
 
 
-def test_keyword_that_the_call_lacks_is_told_with_what_there_is() -> None:
+def test_missing_keyword_is_named() -> None:
     with pytest.raises(LockNameError, match=r"uses \{pk\}.*warehouse, more\) and .* no pk=…"):
         written("{pk}", 1, id=5)
 
@@ -251,7 +251,7 @@ def test_keyword_that_the_call_lacks_is_told_with_what_there_is() -> None:
         *(("{order_id[-1]}", [1]), ("{order_id.id}", None)),
     ],
 )
-def test_step_that_leads_nowhere_is_told(template: str, argument: Any) -> None:
+def test_missing_attribute_or_item_is_explained(template: str, argument: Any) -> None:
     with pytest.raises(LockNameError, match="cannot read"):
         written(template, argument)
 
@@ -263,7 +263,7 @@ def test_step_that_leads_nowhere_is_told(template: str, argument: Any) -> None:
         *(("{order_id!s:.2f}", 1), ("{order_id!r:d}", 1), ("{order_id:>4}", b"a")),
     ],
 )
-def test_format_that_does_not_fit_the_value_is_told(template: str, argument: Any) -> None:
+def test_format_that_does_not_fit_the_value_is_explained(template: str, argument: Any) -> None:
     with pytest.raises(LockNameError, match="cannot write"):
         written(template, argument)
 

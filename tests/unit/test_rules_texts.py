@@ -118,7 +118,7 @@ class Hidden:
         (pathlib.PurePosixPath("/a/b"), "/a/b"),
     ],
 )
-def test_value_that_says_what_it_is_gives_its_text(value: object, text: str) -> None:
+def test_stable_value_gives_its_text(value: object, text: str) -> None:
     assert as_text(value) == text
 
 
@@ -132,7 +132,7 @@ def test_value_that_says_what_it_is_gives_its_text(value: object, text: str) -> 
         object(),
         Bare().method,
         lambda: None,
-        test_value_that_says_what_it_is_gives_its_text,
+        test_stable_value_gives_its_text,
         functools.partial(lambda: None),
         [].append,
         (number for number in [1]),
@@ -312,11 +312,11 @@ class Sorted(Spoken):
         return f"{self.letters}" if what == "letters" else f"at {id(self)}"
 
 
-@pytest.mark.parametrize(("field", "told"), [("{a:letters}", "order"), ("{a:id}", "differs in")])
-def test_what_a_format_shows_is_looked_at(field: str, told: str) -> None:
+@pytest.mark.parametrize(("field", "message"), [("{a:letters}", "order"), ("{a:id}", "differs in")])
+def test_what_a_format_shows_is_checked(field: str, message: str) -> None:
     write = compiled(field, inspect.signature(lambda a: None))
 
-    with pytest.raises(LockNameError, match=told):
+    with pytest.raises(LockNameError, match=message):
         write((Sorted(),), {})
 
 
@@ -330,7 +330,7 @@ def test_set_of_a_class_that_its_objects_show_is_refused() -> None:
         as_text(Lettered())
 
 
-def test_empty_dict_that_an_object_keeps_to_itself_is_not_taken_for_its_text() -> None:
+def test_hidden_empty_dict_is_ignored() -> None:
     assert as_text(Row({"cache": {}, "seen": set()}, body="{}, set()")) == "body=%7B%7D, set()"
 
 
@@ -395,19 +395,19 @@ def test_object_that_shows_braces_and_reaches_very_much_is_refused() -> None:
         as_text(Row([(number,) for number in range(10_000)], body="{a}"))
 
 
-def test_what_cannot_be_looked_into_does_no_harm() -> None:
+def test_object_that_cannot_be_inspected_is_accepted() -> None:
     value = Row([Unreachable(), Unwritable(a=1)], body="{a}")
 
     assert as_text(value) == "body=%7Ba%7D"
 
 
-def test_set_that_an_object_keeps_to_itself_does_no_harm_to_a_text_with_braces() -> None:
+def test_hidden_set_is_ignored_in_a_text_with_braces() -> None:
     value = Row({"seen": {"a", "b"}, "state": {"a": {"b"}}}, body='{"a": 1}')
 
     assert as_text(value) == 'body=%7B"a": 1%7D'
 
 
-def test_object_that_does_not_print_what_it_holds_may_hold_anything() -> None:
+def test_object_that_hides_its_contents_may_have_any() -> None:
     value = Spoken()
     value.__dict__["all"] = {"a", "b"}
     value.__dict__["many"] = [{number} for number in range(20_000)]
@@ -444,7 +444,7 @@ def test_set_inside_of_an_object_is_refused(value: object) -> None:
         as_text(value)
 
 
-def test_set_inside_of_an_object_that_does_not_show_it_does_no_harm() -> None:
+def test_set_inside_an_object_that_hides_it_is_ignored() -> None:
     assert as_text(Tagged(7, {"a", "b"})) == "order 7"
     assert as_text([Hidden(7, {"a", "b"})]) == "[Hidden(number=7)]"
 
@@ -473,11 +473,11 @@ def test_object_that_is_only_described_is_refused_with_the_cure(value: object) -
         (SimpleNamespace(a=1), "namespace(a=1)"),
     ],
 )
-def test_value_that_says_what_it_is_is_not_mistaken(value: object, text: str) -> None:
+def test_stable_value_is_not_refused(value: object, text: str) -> None:
     assert as_text(value) == text
 
 
-def test_text_that_speaks_of_an_address_is_the_users_own() -> None:
+def test_given_text_with_an_address_is_accepted() -> None:
     assert as_text("<a at 0x1f>") == "<a at 0x1f>"
     assert as_text(b"<a at 0x1f>") == "<a at 0x1f>"
 
@@ -503,7 +503,7 @@ def test_braces_are_escaped(text: str, expected: str) -> None:
 
 
 @given(value=st.one_of(st.text(), st.binary(), st.lists(st.text()), st.tuples(st.text())))
-def test_no_argument_puts_a_brace_into_a_name(value: object) -> None:
+def test_braces_of_arguments_are_escaped(value: object) -> None:
     text = as_text(value)
 
     assert "{" not in text

@@ -21,7 +21,7 @@ def test_empty_wheel_has_nothing_due_ever() -> None:
     assert len(wheel) == 0
 
 
-def test_thing_is_taken_once_it_is_due_and_only_once() -> None:
+def test_item_is_returned_once_when_it_is_due() -> None:
     wheel = TimerWheel[str]()
     due = wheel.put("a", 10.3, 0.5)
 
@@ -32,7 +32,7 @@ def test_thing_is_taken_once_it_is_due_and_only_once() -> None:
     assert (len(wheel), wheel.next()) == (0, math.inf)
 
 
-def test_things_due_within_a_grain_are_due_together() -> None:
+def test_items_due_within_a_grain_are_due_together() -> None:
     wheel = TimerWheel[int]()
     for number in range(1000):
         wheel.put(number, 10 + number / 1001, 1.0)
@@ -59,7 +59,7 @@ def test_wheels_of_different_phase_do_not_act_at_once() -> None:
     assert len(dues) == len(phases)
 
 
-def test_dropped_thing_is_not_taken_and_rings_for_nothing() -> None:
+def test_dropped_item_is_not_returned_and_causes_no_wake_up() -> None:
     wheel = TimerWheel[str]()
     due = wheel.put("a", 10.0, 0.5)
     wheel.put("b", 20.0, 0.5)
@@ -70,7 +70,7 @@ def test_dropped_thing_is_not_taken_and_rings_for_nothing() -> None:
     assert wheel.take(15.0, []) == []
 
 
-def test_what_is_not_there_can_be_dropped() -> None:
+def test_missing_item_can_be_dropped() -> None:
     wheel = TimerWheel[str]()
     due = wheel.put("a", 10.0, 0.5)
 
@@ -93,7 +93,7 @@ def test_time_that_was_emptied_can_be_filled_again() -> None:
 
 
 @given(phase=PHASES, when=TIMES, width=GRAINS)
-def test_thing_is_due_at_most_a_grain_early_and_never_late(
+def test_item_is_due_at_most_a_grain_early_and_never_late(
     phase: float, when: float, width: float
 ) -> None:
     due = TimerWheel[str](phase).put("a", when, width)
@@ -114,7 +114,7 @@ def test_grain_of_a_lease_never_makes_it_late(phase: float, when: float, expire:
     dropped=st.sets(st.integers(min_value=0, max_value=29)),
     nows=st.lists(TIMES, max_size=10).map(sorted),
 )
-def test_everything_is_taken_when_it_is_due(
+def test_every_item_is_returned_when_it_is_due(
     phase: float, things: list[tuple[float, float]], dropped: set[int], nows: list[float]
 ) -> None:
     wheel = TimerWheel[int](phase)
