@@ -93,13 +93,10 @@ def release_lock(
     """Release a lock if it has this identifier.
 
     Args:
-        conn: the Redis client.
-        lock_name: the name that was given to ``acquire_lock``.
-        identifier: the result of ``acquire_lock``.
+        conn, lock_name, prefix: as for ``acquire_lock``, which returned ``identifier``.
         method: "transaction" (WATCH, MULTI, EXEC: the default), "script" (Lua: the default on a
             cluster, and for a client without ``pipeline``) or "native" (one command: Valkey 9.0,
             Redis 8.4).
-        prefix: the text before the name in the Redis key.
 
     Returns:
         True if the lock was deleted or did not exist; False if another client holds it.
@@ -127,11 +124,8 @@ def extend_lock(
     """Extend a lock with this identifier to at least ``expire`` seconds from now.
 
     Args:
-        conn: the Redis client.
-        lock_name: the name that was given to ``acquire_lock``.
-        identifier: the result of ``acquire_lock``.
+        conn, lock_name, prefix: as for ``acquire_lock``, which returned ``identifier``.
         expire: the new time to live of the lock, in seconds, unless it is longer already.
-        prefix: the text before the name in the Redis key.
 
     Returns:
         True if it was extended; False if the lock does not exist or another client holds it.

@@ -61,8 +61,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
         trace: object,
         hold: TokenHold | None = None,
     ) -> None:
-        # ``hold`` is never passed. As a parameter it is set at the first line that a signal
-        # handler may interrupt.
+        # ``hold`` is never passed: as a parameter it is set before any interruption.
         try:
             block = owned(of)
             block.begin()

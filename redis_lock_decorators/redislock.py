@@ -54,8 +54,7 @@ class RedisLock(LockBase[BlockingClient]):
         trace: object,
         lease: Lease | None = None,
     ) -> None:
-        # ``lease`` is never passed. As a parameter it is set at the first line that a signal
-        # handler may interrupt.
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         try:
             block = owned(of)
             block.begin()

@@ -18,23 +18,10 @@ from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_checks import refuse_at_door
 from redis_lock_decorators._rules.options import checked_switch
+from redis_lock_decorators._shared import redispy_args as args
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun
-from redis_lock_decorators._shared.redispy_args import (
-    checked_blocking,
-    checked_seconds,
-    checked_sleep,
-    checked_timeout,
-    checked_token,
-    key_of,
-)
-from redis_lock_decorators._shared.redispy_tokens import (
-    Local,
-    RenewalHandle,
-    TokenHold,
-    TokenSlot,
-    shared_token_slot,
-)
+from redis_lock_decorators._shared.redispy_tokens import Local, RenewalHandle, TokenHold, TokenSlot
 from redis_lock_decorators.errors import LockError, shown
 
 #: The kind of client.
@@ -88,12 +75,11 @@ class RedisPyLockBase(Generic[C]):
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = bool(raise_on_release_error)
         self.auto_renew = checked_switch("auto_renew", auto_renew)
-        self._key = key_of(redis, name)
+        self._key = args.key_of(redis, name)
         self._lock_name = self._key.decode(errors="surrogateescape")
         claim_of = partial(claim_on, self._key, PROVISIONAL)
-        self.local = Local(
-            self._token_slots() if self.thread_local else shared_token_slot(), claim_of
-        )
+        token_slots = self._token_slots() if self.thread_local else TokenSlot.shared()
+        self.local = Local(token_slots, claim_of)
         self._acquire_request(None, None, None, None)  # checks the arguments
 
     def __repr__(self) -> str:
@@ -216,22 +202,22 @@ class RedisPyLockBase(Generic[C]):
         sleep: float | None,
     ) -> AcquireRequest:
         """Return the request of an ``acquire`` call; None means the lock's own setting."""
-        blocks = checked_blocking(self.blocking if blocking is None else blocking)
+        blocks = args.checked_blocking(self.blocking if blocking is None else blocking)
         wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        longest = math.inf if wait is None else checked_seconds("blocking_timeout", wait)
+        longest = math.inf if wait is None else args.checked_seconds("blocking_timeout", wait)
         endless = self.timeout is None and not self.auto_renew
-        seconds = PROVISIONAL if self.timeout is None else checked_timeout(self.timeout)
+        seconds = PROVISIONAL if self.timeout is None else args.checked_timeout(self.timeout)
         return AcquireRequest(
             claim=claim_on(self._key, seconds),
             wait=longest if blocks else 0.0,
-            sleep=checked_sleep(self.sleep if sleep is None else sleep) if blocks else 1.0,
-            token=None if token is None else checked_token(token),
+            sleep=args.checked_sleep(self.sleep if sleep is None else sleep) if blocks else 1.0,
+            token=None if token is None else args.checked_token(token),
             endless=endless,
         )
 
     def _extension(self, additional_time: float, replace_ttl: bool) -> Callable[[float], float]:
         """Return a function from the remaining seconds to the wanted ones."""
-        seconds = checked_timeout(additional_time, "additional_time")
+        seconds = args.checked_timeout(additional_time, "additional_time")
         return lambda left: seconds if replace_ttl else left + seconds
 
     def _refuse_endless(self) -> float:

@@ -93,6 +93,12 @@ class TokenSlot:
     def __init__(self) -> None:
         self._hold: TokenHold | None = None
 
+    @staticmethod
+    def shared() -> Callable[[], TokenSlot]:
+        """Return a function that gives every thread and task the same slot."""
+        token_slot = TokenSlot()
+        return lambda: token_slot
+
     @property
     def hold(self) -> TokenHold | None:
         """The last acquisition, until it is removed."""
@@ -141,9 +147,3 @@ class Local:
     def token(self, token: str | bytes | None) -> None:
         hold = None if token is None else TokenHold(self._claim_of(checked_token(token)))
         self._own_slot().put(hold)
-
-
-def shared_token_slot() -> Callable[[], TokenSlot]:
-    """Return a function that gives every thread and task the same slot."""
-    token_slot = TokenSlot()
-    return lambda: token_slot

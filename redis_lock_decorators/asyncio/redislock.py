@@ -56,8 +56,7 @@ class RedisLock(LockBase[AsyncClient]):
         trace: object,
         lease: Lease | None = None,
     ) -> None:
-        # ``lease`` is never passed. As a parameter it is set at the first line that a signal
-        # handler may interrupt.
+        # ``lease`` is never passed: as a parameter it is set before any interruption.
         try:
             block.begin()
             lease = block.held or left(self._blocks, running)

@@ -109,7 +109,7 @@ WORLDS = [Blocking, Asyncio]
 
 
 class Scene:
-    """A lock of one world whose leases are on servers of their own, each free at once."""
+    """A lock of threads or tasks. Each lease has a separate server, where the lock is free."""
 
     def __init__(self, world: Any, kind: Any = None) -> None:
         self.world = world
@@ -117,15 +117,15 @@ class Scene:
         self.lock = (kind or world.module.RedisLock)("a", client=world.client, **world.options)
 
     async def enter(self) -> Any:
-        """Enter by hand."""
+        """Call the first method directly."""
         return await self.do(getattr(self.lock, self.world.enter)())
 
     async def leave(self, *failure: object) -> Any:
-        """Leave by hand."""
+        """Call the exit directly."""
         return await self.do(getattr(self.lock, self.world.exit)(*(failure or (None,) * 3)))
 
     async def lost(self) -> Any:
-        """A lease of a block that was entered by hand, and is lost."""
+        """Return the lost lease of a block that was entered by a direct call."""
         return lose(await self.enter())
 
 
@@ -141,7 +141,7 @@ def is_inside(lease: Any) -> bool:
 
 
 def elsewhere(context: contextvars.Context, work: Any) -> Any:
-    """What a coroutine gives whose steps another context takes, outside tasks."""
+    """Run a coroutine in another context, outside tasks."""
     with pytest.raises(StopIteration) as stop:
         context.run(work.send, None)
     return stop.value.value
@@ -154,7 +154,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 
 
 def use_servers_of_their_own(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each lease be on a server that is its own, so that all are free."""
+    """Give each lease a separate server, so that the lock is always free."""
 
     def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
@@ -248,7 +248,7 @@ def test_block_of_a_subclass_with_its_own_enter_has_its_own_exit(world: Any) -> 
 
 @pytest.mark.parametrize("by_class", [False, True], ids=["super", "base"])
 def test_exit_stack_releases_what_a_subclass_has_entered(world: Any, by_class: bool) -> None:
-    """It looks up the last method at the class, and the subclass the first at the lock."""
+    """The stack looks up the exit at the class; the subclass looks up ours at the lock."""
 
     async def test() -> None:
         def enter(lock: Any) -> Any:
@@ -321,9 +321,7 @@ def test_stored_methods_called_repeatedly_belong_to_no_block(world: Any) -> None
         scene = Scene(world)
         enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
         first = lose(await scene.do(enter()))
-        second = await scene.do(
-            enter()
-        )  # as by another thread, while the first one is in its block
+        second = await scene.do(enter())  # like another thread, while the first one is in its block
 
         with pytest.raises(LockError, match="2 blocks"):
             await scene.do(leave(None, None, None))
@@ -354,7 +352,7 @@ def test_stored_exit_does_not_use_another_block(world: Any) -> None:
 
 
 def test_block_between_the_look_ups_of_another_does_not_use_it(world: Any) -> None:
-    """As a signal handler's or a finalizer's may come there."""
+    """For instance the block of a signal handler or of a finalizer."""
 
     async def test() -> None:
         scene = Scene(world)
@@ -412,7 +410,7 @@ def test_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None:
 
 
 def own_kind(world: Any, enter: Any = None, leave: Any = None) -> Any:
-    """A subclass with methods of its own, made of functions of a class and a lock."""
+    """Create a subclass with its own methods, from functions of a class and a lock."""
     methods: dict[str, Any] = {}
     if enter is not None:
         methods[world.enter] = lambda lock: enter(super(kind, lock))
@@ -448,7 +446,7 @@ async def leave_at_once(ours: Any, *failure: object) -> Any:
 def test_tasks_pair_their_own_look_ups(
     enter: Any, leave: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One task enters while another is between its look-ups, or leaves."""
+    """One task enters while another one is between its look-ups, or leaves."""
     ended: list[list[bool]] = []
 
     async def use(lock: Any, steps: int, leases: list[Any]) -> None:
@@ -480,7 +478,7 @@ def test_tasks_pair_their_own_look_ups(
 def test_block_entered_during_another_exit_does_not_get_that_exit(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a signal handler's, while the release is under way."""
+    """For instance the block of a signal handler that runs during the release."""
 
     async def test() -> None:
         kind = own_kind(
@@ -523,7 +521,7 @@ def test_block_entered_during_another_exit_does_not_get_that_exit(
 
 @contextlib.contextmanager
 def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
-    """Raise KeyboardInterrupt, as a signal handler may, before the function's first line."""
+    """Raise KeyboardInterrupt before the function's first line, like a signal handler."""
 
     def call(frame: Any, event: str, argument: object) -> None:
         if frame.f_code is function.__code__:
@@ -566,7 +564,7 @@ def test_lease_is_abandoned_if_its_exit_is_interrupted_at_the_first_line(world: 
     assert lease._block is None
 
 
-# Blocks that are left by hand
+# Exits that are called directly
 
 
 def test_direct_exit_releases_the_only_lease_of_this_context(world: Any) -> None:
@@ -591,7 +589,7 @@ def test_direct_exit_releases_the_only_lease_of_this_context(world: Any) -> None
 
 
 def test_direct_exit_of_one_of_two_blocks_is_refused(world: Any) -> None:
-    """A pool's thread enters many, and leaves what others have entered."""
+    """A thread of a pool enters many blocks, and leaves those of other threads."""
 
     async def test() -> None:
         scene = Scene(world)
@@ -644,7 +642,7 @@ def test_loss_of_a_block_with_an_ambiguous_exit_is_reported(world: Any) -> None:
 
 
 class Watched:
-    """A lease's watch."""
+    """The tracked lease."""
 
     def __init__(self) -> None:
         self.options = Options()
@@ -676,7 +674,7 @@ def test_threads_pair_their_own_look_ups() -> None:
     assert block_of(mine) is not block_of(theirs[0])
 
 
-# Code that comes in between: a signal handler, a finalizer
+# Code that runs in between: a signal handler, a finalizer
 
 
 @pytest.mark.parametrize("place", ["enter", "forget"])

@@ -1,4 +1,4 @@
-"""What @redis_lock refuses while it decorates; no server is asked."""
+"""The errors of ``@redis_lock`` at decoration; no server is needed."""
 
 import functools
 from collections.abc import AsyncIterator, Iterator

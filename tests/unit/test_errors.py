@@ -1,4 +1,4 @@
-"""The errors: what each is, what it carries, and what its sentence says."""
+"""The errors: their base classes, attributes and messages."""
 
 import copy
 import math

@@ -67,7 +67,7 @@ class Tasks:
 
 
 class Scene:
-    """A lock that many share, on a simulated server."""
+    """A lock object that several threads or tasks share, on a simulated server."""
 
     def __init__(self, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = world
@@ -87,13 +87,13 @@ class Scene:
         return self.server.value(KEY)
 
     def is_inside(self, hold: TokenHold | None) -> bool:
-        """Whether it holds the lock, and the lock object knows it."""
+        """Whether the hold has the lock in Redis, and is in the slot of the lock object."""
         assert hold is not None
         assert self.lock.local._slot().hold is hold
         return self.holder() is not None and hold.claim.state is not ENDED
 
     async def acquire(self) -> TokenHold:
-        """What another acquires meanwhile, through the same lock object."""
+        """Acquire through the same lock object, as another thread or task."""
         assert await self.do(self.lock.acquire())
         hold: TokenHold = self.lock.local._slot().hold
         return hold
@@ -105,11 +105,11 @@ class Scene:
         await self.do(getattr(block, self.world.exit)(None, None, None))
 
     def done(self) -> Any:
-        """What a method gives that does nothing."""
+        """Return what a method that does nothing returns."""
         return None if self.world.enter == "__enter__" else asyncio.sleep(0)
 
     def free(self) -> None:
-        """Let the lock's time run out."""
+        """Let the lock expire."""
         self.server.clock.now += 11
 
 
@@ -123,12 +123,12 @@ def run(test: Any) -> None:
 
 
 def own_world(world: Any, **methods: Any) -> Any:
-    """The world of a subclass with methods of its own."""
+    """Return the scene of a subclass with its own methods."""
     return type("Own", (world,), {"kind": type("Own", (world.kind,), methods)})
 
 
 def running(scene: Scene) -> Any:
-    """Who runs, as holds name it."""
+    """Return the running thread or task, in the form of ``TokenHold.by``."""
     blocking = scene.world is Threads
     return (lock if blocking else redis_lock_decorators.asyncio.lock)._running()
 
@@ -165,7 +165,7 @@ def test_interrupted_release_does_not_release_another_hold(scene: Scene) -> None
             scene.patch(flow, "release", release)
             await release(port, claim)
             others.append(await scene.acquire())
-            claim.reopen()  # as the reply did not come
+            claim.reopen()  # as if the reply was lost
             raise KeyboardInterrupt
 
         block = scene.world.block(scene.lock)
@@ -242,7 +242,7 @@ def test_block_released_early_does_not_release_another_block(scene: Scene, own: 
 
 
 def test_block_released_early_does_not_release_a_block_being_entered(scene: Scene) -> None:
-    """Another thread may leave it just as this one has acquired the lock for the next block."""
+    """Another thread may leave it when this one has just acquired the lock for the next block."""
 
     async def test() -> None:
         early = TokenHold(claim_on(KEY, 10), running(scene))
@@ -363,7 +363,7 @@ def test_lock_remains_held_if_a_subclass_fails_to_enter_it_again(scene: Scene) -
 
 
 def then(world: Any, gives: Any) -> Any:
-    """A method that acquires the lock, and gives something else than whether it could."""
+    """A method that acquires the lock, but returns another value than True or False."""
     kind = world.kind
 
     async def acquire_async(one: Any) -> Any:
@@ -454,7 +454,7 @@ def test_methods_that_are_called_again_and_again_are_of_no_block(scene: Scene) -
 
 
 def ended_task_holds(token_slots: TaskTokenSlots, deadline: float) -> TokenHold:
-    """What a task that has ended has acquired until then."""
+    """Acquire in a task that ends, until the given time."""
 
     async def acquire() -> TokenHold:
         hold = TokenHold(claim_on(KEY, 10))

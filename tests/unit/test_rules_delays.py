@@ -1,4 +1,4 @@
-"""Pauses: spread so that no herd forms, growing while a server fails."""
+"""Pauses: with jitter, and growing while a server fails."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Durations: a clear error or the right number, never a lock without an end or without a time."""
+"""Durations: the right number or a clear error."""
 
 import math
 from decimal import Decimal

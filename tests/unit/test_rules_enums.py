@@ -1,4 +1,4 @@
-"""Members of enums: the same text in every Python."""
+"""Enum members: the same text in every Python version."""
 
 import enum
 import inspect

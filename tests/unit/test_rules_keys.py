@@ -1,4 +1,4 @@
-"""Names and keys: one name one key, whatever its letters; slots as a cluster counts them."""
+"""Names and keys: equivalent names have the same key; slots are those of Redis Cluster."""
 
 import binascii
 import enum
@@ -246,7 +246,7 @@ ODD = st.one_of(BRACED, st.binary(min_size=1, max_size=30), st.just(b"sys:lock:a
 
 @st.composite
 def odd_keys(draw: Any) -> bytes:
-    """Keys of any bytes, also companions of others, and companions of those."""
+    """Generate keys of any bytes, companion keys and companions of these."""
     key = draw(ODD) + draw(ENDS)
     for _ in range(draw(st.integers(0, 2))):
         key = companion(key, draw(KINDS)) + draw(ENDS)
@@ -254,7 +254,7 @@ def odd_keys(draw: Any) -> bytes:
 
 
 def lock_of(found: bytes) -> bytes:
-    """The key of the lock whose companion this is."""
+    """Return the lock key of a companion key."""
     begin, _, kind = found.rpartition(b"~:")
     assert kind.isalpha()
     if not begin.endswith(b"}"):

@@ -1,4 +1,4 @@
-"""Lease arithmetic: the holder always ends before the server does, and always has some time."""
+"""Lease times: a lease ends for its holder before it expires, and is renewed in time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Options that do not exist are refused, and what was meant is said."""
+"""Unknown options are refused, with the option that was probably meant."""
 
 import pytest
 

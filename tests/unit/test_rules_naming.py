@@ -1,4 +1,4 @@
-"""Names of calls: however the arguments are given, one meaning is one name."""
+"""Lock names of calls: the same arguments give the same name, in whichever form they are passed."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""The list of rights, as data."""
+"""The lists of permissions."""
 
 from __future__ import annotations
 

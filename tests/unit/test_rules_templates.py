@@ -1,4 +1,4 @@
-"""Name templates: every form is written as meant, or refused when the function is decorated."""
+"""Name templates: valid ones are formatted, others are refused at decoration."""
 
 import enum
 import inspect

@@ -208,7 +208,7 @@ def test_set_that_an_object_prints_by_its_own_text_is_refused(value: object) -> 
 
 
 class Filter:
-    """Shows what it holds in its repr."""
+    """Shows its contents in its repr."""
 
     def __init__(self, tags: object) -> None:
         self.tags = tags
@@ -218,7 +218,7 @@ class Filter:
 
 
 class Row:
-    """Writes out a dict that it holds, without braces, and what is in its slots."""
+    """Shows a dict without braces, and its slots."""
 
     __slots__ = ("__extra__", "_columns")
 
@@ -231,7 +231,7 @@ class Row:
 
 
 class Tags(list[object]):
-    """A list with attributes, which it shows."""
+    """A list that shows its attributes."""
 
     def __init__(self, shown: object) -> None:
         self.shown = shown
@@ -250,7 +250,7 @@ class Refusal(Exception):
 
 
 class Alphabet(collections.abc.Set[str]):
-    """A set with a text of its own."""
+    """A set with its own __str__."""
 
     def __contains__(self, letter: object) -> bool:
         return letter == "a"
@@ -266,7 +266,7 @@ class Alphabet(collections.abc.Set[str]):
 
 
 class Unreachable:
-    """A proxy of nothing, such as a request's outside of a request."""
+    """A proxy without an object, such as that of a request outside of a request."""
 
     def __getattribute__(self, name: str) -> object:
         raise RuntimeError(name)
@@ -304,7 +304,7 @@ def test_set_that_is_shown_at_any_depth_is_refused(value: object, field: str) ->
 
 
 class Sorted(Spoken):
-    """Has a set for all of its objects, and a format that shows it."""
+    """A class with a set as class attribute, which its format shows."""
 
     letters = frozenset("ab")
 
@@ -335,7 +335,7 @@ def test_hidden_empty_dict_is_ignored() -> None:
 
 
 class Lazy:
-    """A proxy that gets what it stands for when its class is asked for, as of Django."""
+    """A proxy that loads its object when its class is accessed, like Django's lazy objects."""
 
     def __init__(self, get: Callable[[], object]) -> None:
         self.get = get
@@ -376,7 +376,7 @@ def test_set_of_other_letters_is_found_in_ascii() -> None:
 
 
 class Deep:
-    """Shows the identity of something that it holds."""
+    """An object whose text has the id() of a part."""
 
     def __init__(self) -> None:
         self.held = [[Bare()]]
@@ -528,7 +528,7 @@ def test_member_of_an_enum_is_written_alike_by_every_python(value: object, text:
 
 
 class Markup(str):
-    """Text that escapes what it is joined to, as template engines have it."""
+    """A str that escapes the text that it is joined to, like the markup of template engines."""
 
     __slots__ = ()
 

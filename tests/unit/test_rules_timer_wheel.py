@@ -1,4 +1,4 @@
-"""The wheel of due times: nothing is forgotten, nothing is late, and much falls due together."""
+"""The timer wheel: no item is forgotten or late, and many are due together."""
 
 import math
 
