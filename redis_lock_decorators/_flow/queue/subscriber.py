@@ -123,7 +123,7 @@ class Subscriber(SubscriberConnection):
         self._wake_in_time()
 
     def _is_woken_late(self, now: float, wakes_at: float) -> bool:
-        """Whether something has blocked the loop: then what arrived meanwhile is read first."""
+        """Whether something has blocked the loop: then arrived data is read first."""
         self._was_late = now > wakes_at + LATE and not self._was_late
         if self._was_late:
             if not self.is_open:
@@ -141,7 +141,7 @@ class Subscriber(SubscriberConnection):
             regular = self._state.next_ping() if self._entries else self._last_used + LINGER
             due = min(regular, self._rechecks.first_due(), self._entries.next_confirmation())
             self._wakes_at = due
-            if not self._rechecks.absorb():  # scheduled meanwhile, by the former ``_wakes_at``
+            if not self._rechecks.absorb():  # else a waiter relied on the former ``_wakes_at``
                 break
         self._alarm.set(max(due, self._lease_loop.now() + AFTER))
 

@@ -167,7 +167,7 @@ class SubscriberConnection:
                 self._on_failure(error)
                 self._close(subscription)
             return
-        if subscription is None or subscription is not self._subscription:  # closed meanwhile
+        if subscription is None or subscription is not self._subscription:  # closed since
             return
         self._last_used = now = self._lease_loop.now()
         self._state.begin(now)
