@@ -1,4 +1,4 @@
-"""Numbers of acquisitions grow whatever happens; a lock counts once its replicas have it."""
+"""Fences always grow; a lock with ``replicas`` is held only when they confirmed it."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def fenced(*names: str, expire: float = 10) -> Claim:
 
 
 def numbered(port: SimulatedPort, *names: str, expire: float = 10) -> Claim:
-    """A claim that holds the names by a number."""
+    """A claim with a fence."""
     claim = fenced(*names, expire=expire)
     assert attempt(port, claim) is None
     assert claim.fence is not None
@@ -61,7 +61,7 @@ def numbered(port: SimulatedPort, *names: str, expire: float = 10) -> Claim:
 
 
 def confirmed(*names: str, replicas: int = 1, expire: float = 10, fencing: bool = False) -> Claim:
-    """A claim that wants replicas to know of it."""
+    """A claim that replicas have to confirm."""
     claim = new_claim(*names, expire=expire, owner=object())
     claim.replicas, claim.fencing = replicas, fencing
     return claim
@@ -71,10 +71,10 @@ def attempt(port: SimulatedPort, claim: Claim, wait: float = 0) -> Refusal | Non
     return run(acquire(port, claim, wait, 0.1))
 
 
-# Numbers
+# Fences
 
 
-def test_lock_is_taken_and_numbered_by_one_request() -> None:
+def test_lock_is_acquired_and_gets_its_fence_by_one_request() -> None:
     port = SimulatedPort()
 
     claim = numbered(port, "a")
@@ -84,7 +84,7 @@ def test_lock_is_taken_and_numbered_by_one_request() -> None:
     assert claim.deadline == pytest.approx(1000 + 10 - 0.102)
 
 
-def test_number_is_the_servers_clock_in_microseconds() -> None:
+def test_fence_is_the_servers_clock_in_microseconds() -> None:
     port = SimulatedPort()
     port.latency = 0
 
@@ -94,7 +94,7 @@ def test_number_is_the_servers_clock_in_microseconds() -> None:
     assert claim.fence < 2**53
 
 
-def test_number_is_kept_for_a_minute() -> None:
+def test_fence_is_stored_for_a_minute() -> None:
     port = SimulatedPort()
 
     numbered(port, "a")
@@ -102,7 +102,7 @@ def test_number_is_kept_for_a_minute() -> None:
     assert port.server.left(NUMBER) == pytest.approx(60, abs=1)
 
 
-def test_lock_without_fencing_has_no_number() -> None:
+def test_lock_without_fencing_has_no_fence() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
     attempt(port, claim)
@@ -111,7 +111,7 @@ def test_lock_without_fencing_has_no_number() -> None:
     assert port.server.left(NUMBER) == 0
 
 
-def test_client_that_decodes_replies_is_understood() -> None:
+def test_client_may_decode_replies() -> None:
     port = SimulatedPort(text=True)
 
     claim = numbered(port, "a")
@@ -159,7 +159,7 @@ def fail_over_without_the_number(server: SimulatedServer) -> None:
     ],
     ids=lambda event: event.__name__,
 )
-def test_number_grows_whatever_happens_between_two_holders(event: Any) -> None:
+def test_fence_grows_whatever_happens_between_two_holders(event: Any) -> None:
     port = SimulatedPort()
     first = numbered(port, "a")
 
@@ -172,7 +172,7 @@ def test_number_grows_whatever_happens_between_two_holders(event: Any) -> None:
     assert second.fence > first.fence
 
 
-def test_number_grows_by_one_while_the_clock_is_behind() -> None:
+def test_fence_grows_by_one_while_the_clock_is_behind() -> None:
     port = SimulatedPort()
     first = numbered(port, "a")
     run(release(port, first, "script"))
@@ -184,7 +184,7 @@ def test_number_grows_by_one_while_the_clock_is_behind() -> None:
     assert second.fence == first.fence + 1
 
 
-def test_number_after_a_refusal_is_not_used_up() -> None:
+def test_refusal_uses_up_no_fence() -> None:
     port = SimulatedPort()
     holder = numbered(port, "a")
 
@@ -199,7 +199,7 @@ def test_number_after_a_refusal_is_not_used_up() -> None:
 
 
 @given(events=st.lists(st.sampled_from([nothing, expire, step_back, step_forward_and_back])))
-def test_numbers_grow_over_any_history_of_clocks(events: list[Any]) -> None:
+def test_fences_grow_over_any_history_of_clocks(events: list[Any]) -> None:
     port = SimulatedPort()
     numbers = []
 
@@ -215,7 +215,7 @@ def test_numbers_grow_over_any_history_of_clocks(events: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("fate", [reply_lost, resent])
-def test_repeated_request_keeps_its_number(fate: Any) -> None:
+def test_repeated_request_keeps_its_fence(fate: Any) -> None:
     port, claim = SimulatedPort(), fenced("a")
     port.latency = 0.1
     port.faults = [fate]
@@ -227,7 +227,7 @@ def test_repeated_request_keeps_its_number(fate: Any) -> None:
     assert port.server._hget(NUMBER, "fence") == str(claim.fence)
 
 
-def test_request_that_was_never_run_has_no_number() -> None:
+def test_request_that_was_never_run_has_no_fence() -> None:
     port = SimulatedPort()
     port.latency = 0.1
     port.faults = [request_lost]
@@ -238,7 +238,7 @@ def test_request_that_was_never_run_has_no_number() -> None:
     assert claim.fence > EPOCH + 1000.1 * 1_000_000
 
 
-def test_late_copy_neither_shortens_the_lease_nor_numbers_it_anew() -> None:
+def test_late_copy_neither_shortens_the_lease_nor_changes_its_fence() -> None:
     port, claim = SimulatedPort(), fenced("a", expire=10)
     port.faults = [delayed(2)]
     attempt(port, claim)
@@ -251,7 +251,7 @@ def test_late_copy_neither_shortens_the_lease_nor_numbers_it_anew() -> None:
 
 
 @pytest.mark.parametrize("reply", [None, b"OK", 1, [b"x:1", 5], [b"x:1", b"y", 1]], ids=repr)
-def test_number_of_another_reply_is_not_believed(reply: Any) -> None:
+def test_fence_of_another_reply_is_rejected(reply: Any) -> None:
     port, claim = SimulatedPort(), fenced("a")
     port.faults = [mismatched(reply)]
 
@@ -265,7 +265,7 @@ def test_number_of_another_reply_is_not_believed(reply: Any) -> None:
 
 
 @pytest.mark.parametrize("cluster", [False, True])
-def test_names_of_one_slot_share_a_number(cluster: bool) -> None:
+def test_names_of_one_slot_share_a_fence(cluster: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
     names = ("{x}1", "{x}2", "{x}3")
 
@@ -275,7 +275,7 @@ def test_names_of_one_slot_share_a_number(cluster: bool) -> None:
     assert stored == {str(claim.fence)}
 
 
-def test_number_of_several_names_is_greater_than_that_of_any_of_them() -> None:
+def test_fence_of_several_names_is_greater_than_that_of_any_of_them() -> None:
     port = SimulatedPort()
     port.latency = 0
     first = numbered(port, "b")
@@ -291,7 +291,7 @@ def test_number_of_several_names_is_greater_than_that_of_any_of_them() -> None:
     assert last.fence == first.fence + 2
 
 
-def test_names_of_different_slots_are_refused_before_anything_is_taken() -> None:
+def test_names_of_different_slots_are_refused_before_any_request() -> None:
     port, claim = cluster_port(), fenced("a", "b")
 
     with pytest.raises(ConfigurationError, match="hash tag"):
@@ -301,11 +301,11 @@ def test_names_of_different_slots_are_refused_before_anything_is_taken() -> None
     assert port.held == {}
 
 
-def test_names_of_different_slots_are_no_matter_on_one_server() -> None:
+def test_names_of_different_slots_are_allowed_on_one_server() -> None:
     assert numbered(SimulatedPort(), "a", "b").fence is not None
 
 
-def test_one_busy_name_leaves_the_others_free_and_unnumbered() -> None:
+def test_one_busy_name_leaves_the_others_free_and_without_fence() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
 
@@ -317,7 +317,7 @@ def test_one_busy_name_leaves_the_others_free_and_unnumbered() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "order{7}", "a}b", "{a"])
-def test_lock_named_like_the_number_of_another_is_a_lock_of_its_own(name: str) -> None:
+def test_lock_named_like_the_fence_key_of_another_is_a_separate_lock(name: str) -> None:
     port = SimulatedPort()
 
     first, second = numbered(port, name), numbered(port, f"{name}:fence")
@@ -329,7 +329,7 @@ def test_lock_named_like_the_number_of_another_is_a_lock_of_its_own(name: str) -
 # Replicas
 
 
-def test_lock_that_its_replicas_know_of_is_held_after_one_trip() -> None:
+def test_lock_that_replicas_confirm_is_held_after_one_round_trip() -> None:
     port = SimulatedPort()
     port.server.replicas = 2
 
@@ -341,7 +341,7 @@ def test_lock_that_its_replicas_know_of_is_held_after_one_trip() -> None:
 
 
 @pytest.mark.parametrize("fencing", [False, True])
-def test_lock_that_too_few_replicas_know_of_is_let_go(fencing: bool) -> None:
+def test_lock_that_too_few_replicas_confirm_is_released(fencing: bool) -> None:
     port = SimulatedPort()
     port.server.replicas = 1
 
@@ -355,7 +355,7 @@ def test_lock_that_too_few_replicas_know_of_is_let_go(fencing: bool) -> None:
     assert "release" in port.verbs
 
 
-def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip() -> None:
+def test_time_for_replicas_does_not_shorten_the_round_trip_limit() -> None:
     port = SimulatedPort()
 
     def held_back(request: Request) -> Any:
@@ -370,7 +370,7 @@ def test_time_for_which_replicas_are_waited_for_is_not_taken_from_the_round_trip
 
 @pytest.mark.parametrize("way", ["steady", "poll", "queue", "cohort"])
 @pytest.mark.parametrize("wait", [0, 0.05, 0.3, 1, 2.5, 3, 8])
-def test_replicas_that_are_away_take_no_more_time_than_the_caller_has(
+def test_missing_replicas_take_no_more_time_than_the_caller_has(
     wait: float, way: WaitStrategy
 ) -> None:
     server = SimulatedServer(Clock())
@@ -404,7 +404,7 @@ def test_silent_server_is_waited_for_as_long_as_the_caller_has_time_for_replicas
     assert 3 <= port.now() - 1000 < 3 + ROUND_TRIP
 
 
-def test_lock_of_another_is_not_touched_by_who_wants_replicas() -> None:
+def test_lock_of_another_holder_is_unchanged_by_a_claim_with_replicas() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
 
@@ -416,7 +416,7 @@ def test_lock_of_another_is_not_touched_by_who_wants_replicas() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_late_undoing_does_not_touch_the_next_holder() -> None:
+def test_late_release_does_not_affect_the_next_holder() -> None:
     port = SimulatedPort()
     port.faults = [None, slow(15)]
     port.clock.at(port.now() + 11, lambda: port.server.put(KEY, "the next", 60))
@@ -428,7 +428,7 @@ def test_late_undoing_does_not_touch_the_next_holder() -> None:
     assert port.server.value(KEY) == "the next"
 
 
-def test_late_undoing_does_not_touch_the_next_try() -> None:
+def test_late_release_does_not_affect_the_next_try() -> None:
     port = SimulatedPort()
     port.faults = [None, delayed(4)]
     port.clock.at(port.now() + 2, lambda: setattr(port.server, "replicas", 1))
@@ -441,7 +441,7 @@ def test_late_undoing_does_not_touch_the_next_try() -> None:
     assert port.server.value(KEY) == claim.identifier
 
 
-def test_lock_of_several_slots_that_replicas_do_not_confirm_is_let_go_wholly() -> None:
+def test_unconfirmed_lock_of_several_slots_is_released_completely() -> None:
     port = cluster_port()
     claim = confirmed("a", "b")
 
@@ -451,7 +451,7 @@ def test_lock_of_several_slots_that_replicas_do_not_confirm_is_let_go_wholly() -
     assert [port.server.value(key) for key in claim.keys] == [None, None]
 
 
-def test_slot_that_replicas_confirmed_is_let_go_with_one_that_they_did_not() -> None:
+def test_confirmed_slot_is_released_with_an_unconfirmed_one() -> None:
     port = cluster_port()
     claim, confirmations = confirmed("a", "b"), iter([1, 0])
     port.server._handlers["WAIT"] = lambda *_: next(confirmations)
@@ -475,20 +475,22 @@ def test_lock_is_waited_for_until_replicas_confirm() -> None:
 
 
 @pytest.mark.parametrize("expire", [0.001, 0.003, 0.02, 1, 10, 1000])
-def test_replicas_are_waited_for_for_a_part_of_the_lease(expire: float) -> None:
+def test_replicas_are_waited_for_during_a_part_of_the_lease(expire: float) -> None:
     port = SimulatedPort()
     port.server.replicas = 1
 
     attempt(port, confirmed("a", expire=expire))
 
     (wait,) = [sent.command for sent in port.log if sent.verb == "WAIT"]
-    assert 0 < wait[2] <= min(LONGEST_CONFIRMATION_MS, max(1, expire * 1000 / 4)), "0 is for ever"
+    assert 0 < wait[2] <= min(LONGEST_CONFIRMATION_MS, max(1, expire * 1000 / 4)), (
+        "0 would wait indefinitely"
+    )
 
 
 @pytest.mark.parametrize(
     "fate", [reply_lost, request_lost, resent, mismatched(b"OK"), mismatched(5, b"x")]
 )
-def test_lost_or_mixed_up_replies_are_asked_for_again(fate: Any) -> None:
+def test_lost_or_mixed_up_replies_are_requested_again(fate: Any) -> None:
     port = SimulatedPort()
     port.server.replicas = 1
     port.faults = [fate]
@@ -501,7 +503,7 @@ def test_lost_or_mixed_up_replies_are_asked_for_again(fate: Any) -> None:
     assert str(claim.fence) == port.server._hget(NUMBER, "fence")
 
 
-def test_scripts_forgotten_by_the_server_are_sent_again_with_the_question() -> None:
+def test_scripts_forgotten_by_the_server_are_sent_again_with_wait() -> None:
     port = SimulatedPort()
     port.server.replicas = 1
     port.server.loaded.clear()
@@ -536,7 +538,7 @@ def test_waiter_for_a_lock_that_is_held_survives_a_failover(sentence: str, fenci
 
 
 @pytest.mark.parametrize("sentence", [REPLICA, DEMOTED])
-def test_lock_that_was_taken_before_a_failover_is_taken_again(sentence: str) -> None:
+def test_lock_that_was_acquired_before_a_failover_is_acquired_again(sentence: str) -> None:
     port = SimulatedPort()
     port.server.replicas = 1
     port.faults = [lambda request: [delivered(request)[0], ResponseError(sentence)]]
@@ -546,7 +548,7 @@ def test_lock_that_was_taken_before_a_failover_is_taken_again(sentence: str) -> 
     assert port.verbs == ["acquire", "WAIT"] * 2
 
 
-def test_server_that_refuses_the_question_is_told_of_while_another_holds_the_lock() -> None:
+def test_server_that_refuses_wait_is_reported_while_another_holds_the_lock() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
     port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
@@ -557,7 +559,7 @@ def test_server_that_refuses_the_question_is_told_of_while_another_holds_the_loc
     assert port.server.value(KEY) == "another"
 
 
-def test_server_that_refuses_the_question_is_told_of_and_the_lock_is_let_go() -> None:
+def test_server_that_refuses_wait_is_reported_and_the_lock_is_released() -> None:
     port = SimulatedPort()
     port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
 
@@ -568,7 +570,7 @@ def test_server_that_refuses_the_question_is_told_of_and_the_lock_is_let_go() ->
     assert port.held == {}
 
 
-def test_definite_error_of_the_taking_is_raised() -> None:
+def test_definite_error_of_the_acquisition_is_raised() -> None:
     port = SimulatedPort()
     port.faults = [raising(ResponseError("OOM command not allowed"))]
 

@@ -1,4 +1,4 @@
-"""Taking a lock: when it is tried, how long it is waited for, and what is never left behind."""
+"""Acquisition: when the lock is tried, how long it is waited for, and that no key remains."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockError
 
 KEY = b"sys:lock:a"
-#: Keys of two slots, in the order in which everybody takes them.
+#: Keys of two slots, in the order in which all clients acquire them.
 FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
 WAITS = st.floats(min_value=0, max_value=20)
 DELTAS = st.floats(min_value=0.01, max_value=5)
@@ -62,11 +62,11 @@ def attempt(
     return run(acquire(port, claim, wait, delta))
 
 
-# A server that is busy with others
+# A server that is busy with other requests
 
 
 @pytest.mark.parametrize("wait", [0.5, 20])
-def test_request_that_never_left_is_a_refusal_that_says_so(wait: float) -> None:
+def test_request_that_was_never_sent_is_a_refusal_with_that_reason(wait: float) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.usual = unsent
 
@@ -78,7 +78,7 @@ def test_request_that_never_left_is_a_refusal_that_says_so(wait: float) -> None:
     assert claim.state is ENDED
 
 
-def test_request_waits_behind_others_for_longer_than_an_outage() -> None:
+def test_request_is_queued_behind_others_for_longer_than_an_outage() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = [unsent, unsent, unsent]
 
@@ -88,7 +88,7 @@ def test_request_waits_behind_others_for_longer_than_an_outage() -> None:
     assert port.now() - 1000 > 3 * OUTAGE
 
 
-def test_lost_reply_is_told_rather_than_a_request_that_never_left() -> None:
+def test_lost_reply_is_raised_rather_than_a_request_that_was_never_sent() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults, port.usual = [reply_lost], unsent
 
@@ -96,7 +96,7 @@ def test_lost_reply_is_told_rather_than_a_request_that_never_left() -> None:
         attempt(port, claim, wait=0.5)
 
 
-def test_request_that_never_left_for_a_second_slot_gives_the_first_back() -> None:
+def test_request_never_sent_for_a_second_slot_releases_the_first() -> None:
     port, claim = cluster_port(), new_claim("a", "b")
     port.faults = [delivered, unsent]
 
@@ -110,7 +110,7 @@ def test_request_that_never_left_for_a_second_slot_gives_the_first_back() -> Non
 # A free lock
 
 
-def test_free_lock_is_taken_by_one_request() -> None:
+def test_free_lock_is_acquired_by_one_request() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
     refusal = attempt(port, claim)
@@ -131,7 +131,7 @@ def test_server_that_does_not_know_the_script_is_sent_its_text() -> None:
     assert port.server.value(KEY) == claim.identifier
 
 
-def test_deadline_is_counted_from_the_sending() -> None:
+def test_deadline_is_counted_from_the_send_time() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=10)
     port.latency = 3
 
@@ -141,7 +141,7 @@ def test_deadline_is_counted_from_the_sending() -> None:
     assert port.server.left(KEY) == pytest.approx(10 - 1.5)
 
 
-def test_server_gets_the_lease_in_milliseconds() -> None:
+def test_lease_is_sent_in_milliseconds() -> None:
     port = SimulatedPort()
     port.latency = 0
 
@@ -150,7 +150,7 @@ def test_server_gets_the_lease_in_milliseconds() -> None:
     assert port.server.left(KEY) == pytest.approx(0.001)
 
 
-def test_held_lock_is_known_to_the_port() -> None:
+def test_held_lock_is_registered_in_the_port() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
     attempt(port, claim)
@@ -158,7 +158,7 @@ def test_held_lock_is_known_to_the_port() -> None:
     assert port.held == {KEY: claim}
 
 
-def test_client_that_decodes_replies_is_understood() -> None:
+def test_client_may_decode_replies() -> None:
     port = SimulatedPort(text=True)
     port.server.put(KEY, "another", 0.35)
 
@@ -169,10 +169,10 @@ def test_client_that_decodes_replies_is_understood() -> None:
     assert refusals[1] is None
 
 
-# A lock that another holds
+# A lock with another holder
 
 
-def test_wait_of_nothing_tries_exactly_once() -> None:
+def test_wait_of_zero_tries_exactly_once() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
 
@@ -183,7 +183,7 @@ def test_wait_of_nothing_tries_exactly_once() -> None:
     assert port.pauses == []
 
 
-def test_refusal_tells_who_holds_the_lock_and_for_how_long() -> None:
+def test_refusal_has_the_holder_and_its_remaining_time() -> None:
     port = SimulatedPort()
     port.latency = 0
     port.server.put(KEY, "another", 60)
@@ -193,7 +193,7 @@ def test_refusal_tells_who_holds_the_lock_and_for_how_long() -> None:
     assert refusal == Refusal("another", 60.0)
 
 
-def test_refusal_by_a_key_without_a_lease_tells_that_it_has_no_end() -> None:
+def test_refusal_by_a_key_without_expiry_has_infinite_time() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another")
 
@@ -202,7 +202,7 @@ def test_refusal_by_a_key_without_a_lease_tells_that_it_has_no_end() -> None:
     assert refusal == Refusal("another", math.inf)
 
 
-def test_refused_acquisition_does_not_disturb_the_lease_that_refuses_it() -> None:
+def test_refused_acquisition_does_not_change_the_lease_of_the_holder() -> None:
     port = SimulatedPort()
     first, second = taken(port, "a"), new_claim("a")
 
@@ -223,7 +223,7 @@ def test_wait_shorter_than_the_pause_ends_with_a_try() -> None:
     assert tried(port) == [1000, 1000.05]
 
 
-def test_lock_that_becomes_free_during_a_short_wait_is_taken_at_its_end() -> None:
+def test_lock_that_becomes_free_during_a_short_wait_is_acquired_at_its_end() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 0.03)
 
@@ -250,7 +250,9 @@ def test_waiter_gives_up_neither_early_nor_late(
 
 
 @given(delta=DELTAS, free_at=st.floats(min_value=0, max_value=19), seed=SEEDS)
-def test_waiter_takes_a_freed_lock_within_a_pause(delta: float, free_at: float, seed: int) -> None:
+def test_waiter_acquires_a_freed_lock_within_a_pause(
+    delta: float, free_at: float, seed: int
+) -> None:
     port = SimulatedPort(seed=seed)
     port.server.put(KEY, "another")
     port.clock.at(1000 + free_at, lambda: port.server.drop(KEY))
@@ -271,20 +273,20 @@ def test_waiter_without_a_limit_waits_until_the_lock_is_free() -> None:
     assert 86_400 <= port.now() - 1000 < 86_400 + 91
 
 
-def test_pauses_are_spread_round_delta() -> None:
+def test_pauses_vary_around_delta() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another")
 
     attempt(port, new_claim("a"), wait=100, delta=0.1)
 
-    pauses = port.pauses[:-1]  # the last one is cut by the end of the wait
+    pauses = port.pauses[:-1]  # the end of the wait shortens the last one
     assert min(pauses) >= 0.05
     assert max(pauses) <= 0.15
     assert max(pauses) - min(pauses) > 0.08
     assert sum(pauses) / len(pauses) == pytest.approx(0.1, rel=0.05)
 
 
-def test_two_waiters_do_not_stay_in_step() -> None:
+def test_two_waiters_do_not_poll_in_step() -> None:
     ports = [SimulatedPort(seed=seed) for seed in (1, 2)]
     for port in ports:
         port.server.put(KEY, "another")
@@ -313,7 +315,7 @@ def test_lost_message_costs_no_pause_and_no_lock(fate: Any) -> None:
     assert sum(port.pauses) == 0
 
 
-def test_wait_of_nothing_outlives_one_lost_reply() -> None:
+def test_wait_of_zero_survives_one_lost_reply() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = [reply_lost]
 
@@ -323,7 +325,7 @@ def test_wait_of_nothing_outlives_one_lost_reply() -> None:
     assert port.verbs == ["acquire", "acquire"]
 
 
-def test_deadline_after_lost_replies_is_counted_from_the_last_sending() -> None:
+def test_deadline_after_lost_replies_is_counted_from_the_last_send_time() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=10)
     port.latency = 0.5
     port.faults = [reply_lost, reply_lost]
@@ -336,7 +338,7 @@ def test_deadline_after_lost_replies_is_counted_from_the_last_sending() -> None:
     assert port.now() + port.server.left(KEY) > claim.deadline
 
 
-def test_outage_shorter_than_the_wait_is_outlived() -> None:
+def test_outage_shorter_than_the_wait_is_survived() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.usual = request_lost
     port.clock.at(1003, lambda: setattr(port, "usual", reply_lost))
@@ -361,8 +363,8 @@ def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longes
     assert waited >= longest - 1 or longest < 1
 
 
-def test_what_a_failed_acquisition_leaves_waits_for_its_turn_to_be_tidied_up() -> None:
-    """Many may give up at once: while the server answers others, a second is nothing."""
+def test_cleanup_of_a_failed_acquisition_is_queued_behind_other_requests() -> None:
+    """Many may give up together: the server may answer other requests for more than a second."""
     asked = []
 
     class Noting(SimulatedPort):
@@ -381,7 +383,7 @@ def test_what_a_failed_acquisition_leaves_waits_for_its_turn_to_be_tidied_up() -
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5, 1.0, 3.0])
-def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
+def test_silent_server_ends_the_wait_in_time(wait: float) -> None:
     port = SimulatedPort()
     port.usual = swallowed
 
@@ -393,7 +395,7 @@ def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
 
 
 @pytest.mark.parametrize("wait", [60, math.inf])
-def test_black_hole_is_an_outage_even_if_the_client_has_no_time_out(wait: float) -> None:
+def test_silent_server_is_an_outage_even_if_the_client_has_no_timeout(wait: float) -> None:
     port = SimulatedPort()
     port.usual, port.patience = swallowed, math.inf
 
@@ -403,7 +405,7 @@ def test_black_hole_is_an_outage_even_if_the_client_has_no_time_out(wait: float)
     assert port.now() - 1000 <= OUTAGE + ROUND_TRIP + UNDO_TIME
 
 
-def test_each_outage_of_a_long_wait_has_its_own_time() -> None:
+def test_each_outage_of_a_long_wait_has_its_own_limit() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 20)
     for start in (1002, 1008, 1014):
@@ -425,7 +427,7 @@ def test_each_outage_of_a_long_wait_has_its_own_time() -> None:
         ValueError("the program is wrong"),
     ],
 )
-def test_definite_error_is_raised_at_once(error: Exception) -> None:
+def test_definite_error_is_raised_immediately(error: Exception) -> None:
     port = SimulatedPort()
     port.faults = [raising(error)]
 
@@ -437,7 +439,7 @@ def test_definite_error_is_raised_at_once(error: Exception) -> None:
     assert port.pauses == []
 
 
-def test_definite_error_ends_the_repeating() -> None:
+def test_definite_error_ends_the_repetitions() -> None:
     port = SimulatedPort()
     port.faults = [reply_lost, raising(ResponseError("OOM command not allowed"))]
 
@@ -448,7 +450,7 @@ def test_definite_error_ends_the_repeating() -> None:
     assert port.server.value(KEY) is None
 
 
-def test_key_that_holds_other_data_is_told_as_an_error_of_the_lock() -> None:
+def test_key_with_other_data_raises_an_error_of_the_lock() -> None:
     port = SimulatedPort()
     port.faults = [raising(ResponseError("WRONGTYPE Operation against a key holding the wrong"))]
 
@@ -459,7 +461,7 @@ def test_key_that_holds_other_data_is_told_as_an_error_of_the_lock() -> None:
     assert port.verbs == ["acquire", "release"]
 
 
-# Nothing is left behind
+# No key remains
 
 
 @pytest.mark.parametrize(
@@ -478,7 +480,7 @@ def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = faults
 
-    with pytest.raises(BaseException):  # noqa: B017  # which one is of no matter here
+    with pytest.raises(BaseException):  # noqa: B017  # any of them
         attempt(port, claim, wait=0)
 
     assert "release" in port.verbs
@@ -502,7 +504,7 @@ def test_interrupt_while_waiting_leaves_no_key() -> None:
     assert port.server.value(KEY) is None
 
 
-def test_failed_acquisition_leaves_the_holder_alone() -> None:
+def test_failed_acquisition_does_not_affect_the_holder() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
     port.faults = [interrupted(KeyboardInterrupt())]
@@ -513,7 +515,7 @@ def test_failed_acquisition_leaves_the_holder_alone() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_lock_of_one_who_was_interrupted_is_let_go_though_that_is_cut_once() -> None:
+def test_lock_of_an_interrupted_acquisition_is_released_though_the_undo_is_cut_once() -> None:
     port = SimulatedPort()
     port.faults = [interrupted(KeyboardInterrupt()), request_lost]
 
@@ -523,7 +525,7 @@ def test_lock_of_one_who_was_interrupted_is_let_go_though_that_is_cut_once() -> 
     assert port.server.value(b"sys:lock:a") is None
 
 
-def test_failure_to_tidy_up_does_not_hide_the_error() -> None:
+def test_failed_cleanup_does_not_hide_the_error() -> None:
     port = SimulatedPort()
     port.faults, port.usual = [interrupted(KeyboardInterrupt())], request_lost
 
@@ -533,7 +535,7 @@ def test_failure_to_tidy_up_does_not_hide_the_error() -> None:
     assert [str(error) for error in port.untidy] == ["the request was lost"]
 
 
-def test_tidying_up_at_a_sick_node_does_not_spare_the_healthy_one() -> None:
+def test_cleanup_at_a_failing_node_does_not_prevent_that_at_a_healthy_one() -> None:
     port = cluster_port()
     port.faults = [None, interrupted(KeyboardInterrupt()), request_lost]
 
@@ -543,7 +545,7 @@ def test_tidying_up_at_a_sick_node_does_not_spare_the_healthy_one() -> None:
     assert port.server.value(SECOND) is None
 
 
-# Replies that are not ours
+# Replies to other requests
 
 
 @pytest.mark.parametrize(
@@ -555,7 +557,7 @@ def test_tidying_up_at_a_sick_node_does_not_spare_the_healthy_one() -> None:
     ],
     ids=repr,
 )
-def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
+def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.server.put(KEY, "another", 60)
     port.faults = [mismatched(reply)]
@@ -568,7 +570,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     assert port.verbs == ["acquire", "acquire"]
 
 
-def test_grant_of_an_earlier_request_is_not_believed() -> None:
+def test_reply_to_an_earlier_request_is_rejected() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = [mismatched(f"{claim.identifier}:0")]
 
@@ -579,7 +581,7 @@ def test_grant_of_an_earlier_request_is_not_believed() -> None:
     assert claim.deadline == pytest.approx(tried(port)[1] + 10 - 0.102)
 
 
-def test_reply_left_by_an_interrupt_is_never_taken_for_a_later_one() -> None:
+def test_unread_reply_after_an_interrupt_is_never_used_for_a_later_request() -> None:
     port, other = SimulatedPort(), new_claim("b")
     port.server.put(b"sys:lock:b", "another", 60)
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
@@ -592,7 +594,7 @@ def test_reply_left_by_an_interrupt_is_never_taken_for_a_later_one() -> None:
     assert refusal.holder == "another"
 
 
-def test_connection_that_always_mishears_ends_in_an_error_and_no_key() -> None:
+def test_connection_that_always_mismatches_replies_ends_in_an_error_and_no_key() -> None:
     port = SimulatedPort()
     port.usual = mismatched(b"OK")
 
@@ -603,11 +605,11 @@ def test_connection_that_always_mishears_ends_in_an_error_and_no_key() -> None:
     assert port.server.value(KEY) is None
 
 
-# A grant that comes too late
+# A reply that arrives too late
 
 
 @pytest.mark.parametrize("pause", [0.99, 2.0, 100.0])
-def test_grant_after_its_own_deadline_is_not_believed(pause: float) -> None:
+def test_lease_whose_reply_arrives_after_its_deadline_is_not_held(pause: float) -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=1)
     port.faults = [paused(pause)]
 
@@ -620,7 +622,7 @@ def test_grant_after_its_own_deadline_is_not_believed(pause: float) -> None:
     assert port.held == {}
 
 
-def test_waiter_tries_again_after_a_grant_that_came_too_late() -> None:
+def test_waiter_tries_again_after_a_reply_that_arrived_too_late() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=1)
     port.faults = [paused(2)]
 
@@ -631,7 +633,7 @@ def test_waiter_tries_again_after_a_grant_that_came_too_late() -> None:
     assert port.server.value(KEY) == claim.identifier
 
 
-def test_lock_that_was_taken_meanwhile_is_not_held_after_a_lost_reply() -> None:
+def test_lock_that_another_acquired_meanwhile_is_not_held_after_a_lost_reply() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=1)
     port.faults = [reply_lost, slow(2)]
     port.clock.at(1001.5, lambda: port.server.put(KEY, "another", 60))
@@ -645,7 +647,7 @@ def test_lock_that_was_taken_meanwhile_is_not_held_after_a_lost_reply() -> None:
 # Several keys
 
 
-def test_several_keys_of_one_server_travel_in_one_request() -> None:
+def test_several_keys_of_one_server_use_one_request() -> None:
     port, claim = SimulatedPort(), new_claim("a", "b")
 
     refusal = attempt(port, claim)
@@ -671,7 +673,7 @@ def test_several_keys_are_held_all_or_none(cluster: bool, busy: bytes) -> None:
     assert port.held == {}
 
 
-def test_keys_of_several_slots_are_taken_in_the_order_of_the_slots() -> None:
+def test_keys_of_several_slots_are_acquired_in_the_order_of_the_slots() -> None:
     port, claim = cluster_port(), new_claim("b", "a")
 
     refusal = attempt(port, claim)
@@ -680,7 +682,7 @@ def test_keys_of_several_slots_are_taken_in_the_order_of_the_slots() -> None:
     assert [sent.command[3] for sent in port.log] == [FIRST, SECOND]
 
 
-def test_keys_of_one_slot_travel_together_in_a_cluster() -> None:
+def test_keys_of_one_slot_use_one_request_in_a_cluster() -> None:
     port = cluster_port()
 
     attempt(port, new_claim("{x}1", "{x}2"))
@@ -705,7 +707,7 @@ def test_nothing_is_held_while_waiting_for_the_rest() -> None:
     assert set(held_asleep) == {None}
 
 
-def test_deadline_over_several_slots_is_counted_from_the_first_sending() -> None:
+def test_deadline_over_several_slots_is_counted_from_the_first_send_time() -> None:
     port, claim = cluster_port(), new_claim("a", "b", expire=10)
     port.latency = 2
 
@@ -733,7 +735,7 @@ def test_lost_messages_between_the_slots_leave_all_or_none(lost: Any) -> None:
     assert port.server.value(FIRST) == port.server.value(SECOND) == claim.identifier
 
 
-def test_release_on_the_way_back_never_frees_a_key_that_is_held_later() -> None:
+def test_late_release_of_a_failed_try_never_frees_a_key_that_is_held_later() -> None:
     port, claim = cluster_port(), new_claim("a", "b")
     port.server.put(SECOND, "another", 0.002)
     port.faults = [None, None, delayed(0.5)]
@@ -771,11 +773,11 @@ def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
     assert port.server.value(first) is port.server.value(third) is None
 
 
-# Waiting for oneself
+# Waiting for a lock of one's own
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
-def test_waiting_for_oneself_is_an_error_at_once(names: tuple[str, ...]) -> None:
+def test_waiting_for_a_lock_of_ones_own_is_an_error_immediately(names: tuple[str, ...]) -> None:
     port = SimulatedPort()
     mine = taken(port, "a", owner="me")
 
@@ -788,7 +790,7 @@ def test_waiting_for_oneself_is_an_error_at_once(names: tuple[str, ...]) -> None
     assert port.now() < 1000.01
 
 
-def test_a_block_that_moved_away_is_waited_for() -> None:
+def test_block_that_moved_to_another_thread_is_waited_for() -> None:
     port = SimulatedPort()
     mine, other = taken(port, "a", owner="me"), new_claim("a", owner="me")
     asked: list[Claim] = []
@@ -801,7 +803,7 @@ def test_a_block_that_moved_away_is_waited_for() -> None:
     assert asked == [mine]
 
 
-def test_trying_once_for_a_lock_of_ones_own_is_merely_refused() -> None:
+def test_trying_once_for_a_lock_of_ones_own_is_refused_without_an_error() -> None:
     port = SimulatedPort()
     mine = taken(port, "a", owner="me")
 
@@ -822,7 +824,7 @@ def test_another_thread_waits_for_the_lock() -> None:
     assert refusal is None
 
 
-def test_lease_that_ran_out_is_not_waited_for_as_ones_own() -> None:
+def test_expired_lease_of_ones_own_is_no_self_wait() -> None:
     port = SimulatedPort()
     over = taken(port, "a", owner="me", expire=1)
     port.clock.advance(0.99)
@@ -833,7 +835,7 @@ def test_lease_that_ran_out_is_not_waited_for_as_ones_own() -> None:
     assert not over.is_live(port.now())
 
 
-def test_lease_that_nobody_can_release_any_more_is_waited_for() -> None:
+def test_lease_that_no_code_can_release_is_waited_for() -> None:
     port = SimulatedPort()
     taken(port, "a", owner="me", expire=1)
 
@@ -843,7 +845,7 @@ def test_lease_that_nobody_can_release_any_more_is_waited_for() -> None:
     assert port.now() > 1000.9
 
 
-def test_block_that_could_not_let_go_is_not_waited_for_as_ones_own() -> None:
+def test_block_whose_release_failed_is_no_self_wait() -> None:
     port = SimulatedPort()
     mine = taken(port, "a", owner="me", expire=8)
     port.usual = request_lost
@@ -855,12 +857,12 @@ def test_block_that_could_not_let_go_is_not_waited_for_as_ones_own() -> None:
     assert refusal is None
 
 
-def test_a_copy_that_arrives_late_gives_an_endless_lock_no_end() -> None:
+def test_late_copy_gives_an_endless_lock_no_expiry() -> None:
     port = SimulatedPort()
     claim = new_claim("a")
     port.faults = [delayed(5), delivered]
     assert run(acquire(port, claim, 0, 0.005)) is None
-    port.server.put(claim.keys[0], claim.identifier)  # without an end, as redis-py's locks may be
+    port.server.put(claim.keys[0], claim.identifier)  # without expiry, as redis-py's locks may be
 
     port.clock.advance(10)
 
@@ -870,7 +872,7 @@ def test_a_copy_that_arrives_late_gives_an_endless_lock_no_end() -> None:
 @pytest.mark.parametrize("fencing", [False, True])
 @pytest.mark.parametrize("busy", ["a", "b"])
 @pytest.mark.parametrize("is_cluster", [False, True])
-def test_refusal_of_several_names_says_which_of_them_is_busy(
+def test_refusal_of_several_names_has_the_busy_one(
     busy: str, fencing: bool, is_cluster: bool
 ) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=is_cluster))

@@ -1,4 +1,4 @@
-"""The bare recipe: SET NX PX, compare and delete, whatever becomes of the messages."""
+"""The plain recipe: SET NX PX, compare and delete, with lost and mixed-up messages."""
 
 import math
 from typing import Any
@@ -55,7 +55,7 @@ def tried(port: SimulatedPort) -> list[float]:
 
 
 @pytest.mark.parametrize("identifier", [None, "mine"])
-def test_free_lock_is_taken_by_one_set(identifier: str | None) -> None:
+def test_free_lock_is_acquired_by_one_set(identifier: str | None) -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=10, identifier=identifier)
 
     done = attempt(port, claim)
@@ -66,7 +66,7 @@ def test_free_lock_is_taken_by_one_set(identifier: str | None) -> None:
     assert port.server.left(KEY) == pytest.approx(10, abs=0.01)
 
 
-def test_wait_of_nothing_tries_exactly_once() -> None:
+def test_wait_of_zero_tries_exactly_once() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
 
@@ -78,7 +78,7 @@ def test_wait_of_nothing_tries_exactly_once() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_lock_that_becomes_free_during_a_short_wait_is_taken_at_its_end() -> None:
+def test_lock_that_becomes_free_during_a_short_wait_is_acquired_at_its_end() -> None:
     port = SimulatedPort()
     port.latency = 0
     port.server.put(KEY, "another", 0.03)
@@ -145,7 +145,7 @@ def test_lost_message_costs_no_pause_and_no_lock(fate: Any, text: bool) -> None:
     assert sum(port.pauses) == 0
 
 
-def test_key_with_an_identifier_of_the_users_own_is_not_believed_to_be_ours() -> None:
+def test_key_with_an_identifier_of_the_caller_does_not_count_as_ours() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 60)
 
@@ -154,7 +154,7 @@ def test_key_with_an_identifier_of_the_users_own_is_not_believed_to_be_ours() ->
     assert not done
 
 
-def test_lock_found_to_be_ours_lives_for_all_its_lease() -> None:
+def test_lock_found_to_be_ours_has_its_whole_lease() -> None:
     port = SimulatedPort()
     port.usual = request_lost
     port.faults = [reply_lost]
@@ -167,7 +167,7 @@ def test_lock_found_to_be_ours_lives_for_all_its_lease() -> None:
 
 
 @pytest.mark.parametrize("pause", [1.0, 100.0])
-def test_grant_that_arrives_after_the_lease_is_not_believed(pause: float) -> None:
+def test_lease_whose_reply_arrives_after_its_end_is_not_held(pause: float) -> None:
     port = SimulatedPort()
     port.faults = [paused(pause)]
 
@@ -188,7 +188,7 @@ def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longes
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5, 3.0, 60, math.inf])
-def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
+def test_silent_server_ends_the_wait_in_time(wait: float) -> None:
     port = SimulatedPort()
     port.usual, port.patience = swallowed, math.inf
 
@@ -198,7 +198,7 @@ def test_black_hole_ends_the_wait_in_time(wait: float) -> None:
     assert port.now() - 1000 <= min(max(wait, ROUND_TRIP), OUTAGE) + ROUND_TRIP
 
 
-def test_definite_error_is_raised_at_once() -> None:
+def test_definite_error_is_raised_immediately() -> None:
     port = SimulatedPort()
     error = ResponseError("OOM command not allowed")
     port.faults = [raising(error)]
@@ -225,7 +225,7 @@ def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
     port = SimulatedPort()
     port.faults = faults
 
-    with pytest.raises(BaseException):  # noqa: B017  # which one is of no matter here
+    with pytest.raises(BaseException):  # noqa: B017  # any of them
         attempt(port, new_claim("a"), wait=0)
 
     assert port.server.value(KEY) is None
@@ -239,7 +239,7 @@ def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
         [request_lost, request_lost],
     ],
 )
-def test_failed_acquisition_leaves_a_holder_of_the_same_identifier_alone(faults: Any) -> None:
+def test_failed_acquisition_does_not_affect_a_holder_of_the_same_identifier(faults: Any) -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 60)
     port.faults = faults
@@ -250,12 +250,12 @@ def test_failed_acquisition_leaves_a_holder_of_the_same_identifier_alone(faults:
     assert port.server.value(KEY) == "mine"
 
 
-# Clients over whose connections replies to others' commands come
+# Clients over whose connections replies to other commands may arrive
 
 
 @pytest.mark.parametrize("reply", [b"OK", True, 1, b"mine"])
 @pytest.mark.parametrize("forbidden", [False, True])
-def test_ok_to_another_command_takes_no_lock(reply: Any, forbidden: bool) -> None:
+def test_ok_to_another_command_acquires_no_lock(reply: Any, forbidden: bool) -> None:
     port = SimulatedPort(may_resend=True)
     port.server.put(KEY, "another", 60)
     port.usual = _without_scripts if forbidden else delivered
@@ -271,7 +271,7 @@ def test_ok_to_another_command_takes_no_lock(reply: Any, forbidden: bool) -> Non
 
 @pytest.mark.parametrize("forbidden", [False, True])
 @pytest.mark.parametrize("identifier", [None, "mine"])
-def test_client_that_resends_takes_a_free_lock_once(forbidden: bool, identifier: Any) -> None:
+def test_client_that_resends_acquires_a_free_lock_once(forbidden: bool, identifier: Any) -> None:
     port = SimulatedPort(may_resend=True)
     port.usual = _without_scripts if forbidden else delivered
 
@@ -283,7 +283,7 @@ def test_client_that_resends_takes_a_free_lock_once(forbidden: bool, identifier:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_identifier_that_is_used_again_learns_that_its_lock_was_lost(torn: bool) -> None:
+def test_reused_identifier_is_notified_that_its_lock_was_lost(torn: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True), may_resend=True)
     mine = new_claim("a", identifier="mine")
     assert attempt(port, mine, wait=0)
@@ -292,16 +292,16 @@ def test_identifier_that_is_used_again_learns_that_its_lock_was_lost(torn: bool)
     mine = new_claim("a", identifier="mine")
     assert attempt(port, mine, wait=0)
     port.server.is_torn = False
-    port.server.put(KEY, "stranger", 10)
+    port.server.put(KEY, "external", 10)
 
     done = run(release_lock(port, mine, None))
 
     assert not done
-    assert port.server.value(KEY) == "stranger"
+    assert port.server.value(KEY) == "external"
 
 
 @pytest.mark.parametrize("reply", [b"OK", b"mine", 1, None])
-def test_holder_is_told_by_a_reply_that_says_whose_it_is(reply: Any) -> None:
+def test_holder_is_read_from_a_reply_with_its_own_mark(reply: Any) -> None:
     port = SimulatedPort(may_resend=True)
     port.server.put(KEY, "another", 60)
     port.faults = [mismatched(reply)]
@@ -355,7 +355,7 @@ def test_lock_of_another_is_not_released(method: ReleaseMethod) -> None:
 
 
 @every_method
-def test_lock_that_rests_is_not_released_by_the_old_identifier(method: ReleaseMethod) -> None:
+def test_min_hold_placeholder_is_not_released_by_the_old_identifier(method: ReleaseMethod) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
     port.server.put(KEY, "mine:rest", 60)
 
@@ -367,7 +367,7 @@ def test_lock_that_rests_is_not_released_by_the_old_identifier(method: ReleaseMe
 
 @every_method
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, resent])
-def test_lost_message_of_a_release_is_made_up_for(method: ReleaseMethod, fate: Any) -> None:
+def test_lost_message_of_a_release_is_repeated(method: ReleaseMethod, fate: Any) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
     claim = held(port)
     port.faults = [fate]
@@ -398,7 +398,7 @@ def test_method_that_the_client_lacks_is_refused() -> None:
     assert port.server.value(KEY) == "mine"
 
 
-def test_release_over_an_outage_raises_the_clients_own_error() -> None:
+def test_release_during_an_outage_raises_the_clients_own_error() -> None:
     port = SimulatedPort()
     claim = held(port)
     port.usual = request_lost
@@ -446,7 +446,7 @@ def test_lost_reply_extends_once() -> None:
 
 
 @pytest.mark.parametrize("reply", [None, b"OK", 1, True, [], b"mine", b"another:1"], ids=repr)
-def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
+def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
     port.faults = [mismatched(reply)]
@@ -457,7 +457,7 @@ def test_reply_to_another_command_is_not_believed(reply: Any) -> None:
     assert port.idle_drops == 1
 
 
-def test_reply_to_an_earlier_call_with_the_same_identifier_is_not_believed() -> None:
+def test_reply_to_an_earlier_call_with_the_same_identifier_is_rejected() -> None:
     port = SimulatedPort()
     claim = held(port)
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]

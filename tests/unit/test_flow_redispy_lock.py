@@ -1,4 +1,4 @@
-"""What the stand-in for redis-py's ``Lock`` adds: ends that move, none, tokens from elsewhere."""
+"""What the replacement of redis-py's ``Lock`` adds: moved ends, no expiry, tokens of the caller."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def request(
 
 
 def of_token(token: str) -> Claim:
-    """What ``lock.local.token = token`` makes."""
+    """The claim that ``lock.local.token = token`` makes."""
     return claim_on(KEY, PROVISIONAL, token)
 
 
 def believed(port: SimulatedPort, claim: Claim) -> float:
-    """By how many seconds the holder believes beyond the server's end."""
+    """By how many seconds the holder's deadline exceeds the server's end."""
     return claim.deadline - port.now() - port.server.left(KEY)
 
 
@@ -67,7 +67,7 @@ def believed(port: SimulatedPort, claim: Claim) -> float:
 
 @pytest.mark.parametrize("nearer", [0.017, 0.0015])
 @pytest.mark.parametrize("expire", [0.15, 0.3, 1.0])
-def test_late_copy_of_a_move_tells_close_ends_apart(expire: float, nearer: float) -> None:
+def test_late_copy_of_a_move_distinguishes_close_ends(expire: float, nearer: float) -> None:
     port = SimulatedPort()
     port.latency = 0.0001
     claim = taken(port, "a", expire=expire)
@@ -82,7 +82,7 @@ def test_late_copy_of_a_move_tells_close_ends_apart(expire: float, nearer: float
     assert believed(port, claim) <= 0
 
 
-def test_move_back_to_the_same_end_meets_no_late_copy_of_the_first_move() -> None:
+def test_move_back_to_the_same_end_is_not_changed_by_a_late_copy_of_the_first_move() -> None:
     port = SimulatedPort()
     port.latency = 0.0
     claim = taken(port, "a", expire=10)
@@ -109,7 +109,7 @@ def test_end_is_moved_once_whatever_is_lost(fate: Fate) -> None:
     assert believed(port, claim) <= 0
 
 
-def test_two_who_add_the_same_both_add() -> None:
+def test_two_callers_that_add_the_same_time_both_add_it() -> None:
     def added_by_another(request: Request) -> Any:
         seen, wanted = request.command[-3:-1]
         port.server.put(KEY, claim.identifier, port.server.left(KEY) + (wanted - seen) / 1000)
@@ -124,7 +124,7 @@ def test_two_who_add_the_same_both_add() -> None:
     assert port.server.left(KEY) == pytest.approx(20, abs=0.01)
 
 
-def test_nearer_end_of_unknown_outcome_is_believed_at_once() -> None:
+def test_earlier_end_of_unknown_outcome_applies_immediately() -> None:
     port = SimulatedPort()
     claim = taken(port, "a", expire=30)
     port.faults, port.usual = [delivered, reply_lost], request_lost
@@ -136,7 +136,7 @@ def test_nearer_end_of_unknown_outcome_is_believed_at_once() -> None:
     assert believed(port, claim) <= 0
 
 
-def test_nearer_end_is_believed_while_its_reply_is_on_the_way() -> None:
+def test_earlier_end_applies_while_its_reply_is_under_way() -> None:
     seen: list[float] = []
 
     def looked_at(request: Request) -> Any:
@@ -153,7 +153,7 @@ def test_nearer_end_is_believed_while_its_reply_is_on_the_way() -> None:
     assert seen[0] <= 0
 
 
-def test_renewal_answered_before_a_late_move_is_run_is_not_believed_against_it() -> None:
+def test_renewal_answered_before_a_late_move_runs_does_not_override_it() -> None:
     port = SimulatedPort()
     claim = taken(port, "a", expire=200)
     port.faults, port.usual = [delivered, delayed(4.9)], refused
@@ -161,7 +161,7 @@ def test_renewal_answered_before_a_late_move_is_run_is_not_believed_against_it()
     with pytest.raises(Disconnected):
         run(adjust(port, claim, lasts(7)))
     port.usual = delivered
-    claim.prolong(sent + 0.1, 60)  # the server had 200 s then, so it said yes
+    claim.prolong(sent + 0.1, 60)  # the key had 200 s then, so the reply was yes
 
     port.clock.advance(1)
 
@@ -169,7 +169,7 @@ def test_renewal_answered_before_a_late_move_is_run_is_not_believed_against_it()
     assert believed(port, claim) <= 0
 
 
-def test_move_that_arrives_long_after_its_time_changes_nothing() -> None:
+def test_move_that_arrives_after_its_time_limit_changes_nothing() -> None:
     port = SimulatedPort()
     claim = taken(port, "a", expire=200)
     port.faults, port.usual = [delivered, delayed(20)], request_lost
@@ -181,12 +181,12 @@ def test_move_that_arrives_long_after_its_time_changes_nothing() -> None:
     assert port.server.left(KEY) > 100
 
 
-def test_reply_to_an_older_renewal_does_not_undo_a_nearer_end() -> None:
+def test_reply_to_an_older_renewal_does_not_undo_an_earlier_end() -> None:
     lease_loop = SimulatedLoop(SimulatedPort().clock)
     port = keeping_port(lease_loop)
     lease_loop.clock = port.clock
     lease = Kept(port, "a", expire=30)
-    port.faults = [paused(3)]  # run at once, but the reply comes three seconds later
+    port.faults = [paused(3)]  # run immediately, but the reply arrives three seconds later
     port.clock.advance(11)
     run(adjust(port, lease.claim, lasts(5)))
     port.renewer.add(lease.watch)
@@ -198,7 +198,7 @@ def test_reply_to_an_older_renewal_does_not_undo_a_nearer_end() -> None:
     assert lease.told == []
 
 
-def test_only_renewals_that_left_after_the_move_prolong() -> None:
+def test_only_renewals_sent_after_the_move_prolong() -> None:
     claim = new_claim("a", expire=30)
     claim.mark_held(100.0)
 
@@ -211,8 +211,8 @@ def test_only_renewals_that_left_after_the_move_prolong() -> None:
     assert claim.deadline > 134
 
 
-def beside(port: SimulatedPort, claim: Claim, seconds: float) -> Fate:
-    """Another thread moves the end after a request was run, before its answer is known."""
+def extending_concurrently(port: SimulatedPort, claim: Claim, seconds: float) -> Fate:
+    """Another thread moves the end after a request was run, before its reply is known."""
 
     def moved_meanwhile(request: Request) -> Any:
         reply = request.execute()
@@ -223,12 +223,12 @@ def beside(port: SimulatedPort, claim: Claim, seconds: float) -> Fate:
 
 
 @pytest.mark.parametrize(("one", "other"), [(40, 3), (20, 3), (20, 5)])
-def test_end_moved_nearer_before_an_earlier_move_is_answered_is_believed(
+def test_second_earlier_end_applies_before_the_first_move_is_answered(
     one: float, other: float
 ) -> None:
     port = SimulatedPort()
     claim = taken(port, "a", expire=30)
-    port.faults = [None, beside(port, claim, other)]
+    port.faults = [None, extending_concurrently(port, claim, other)]
 
     run(adjust(port, claim, lasts(one)))
 
@@ -236,8 +236,8 @@ def test_end_moved_nearer_before_an_earlier_move_is_answered_is_believed(
     assert port.server.left(KEY) < other
 
 
-def test_nearer_end_on_its_way_is_believed_though_another_move_is_answered() -> None:
-    """Of two that move it nearer at once, the nearest of both holds until both are answered."""
+def test_earlier_end_under_way_applies_though_another_move_is_answered() -> None:
+    """Of two concurrent moves to earlier ends, the earliest applies until both are answered."""
     seen: list[float] = []
 
     def looked_at(request: Request) -> Any:
@@ -255,7 +255,7 @@ def test_nearer_end_on_its_way_is_believed_though_another_move_is_answered() -> 
     assert believed(port, claim) <= 0
 
 
-def test_lock_whose_end_was_not_moved_nearer_after_all_is_renewed_on() -> None:
+def test_lock_whose_end_was_not_moved_after_all_is_renewed_again() -> None:
     def renewed_and_moved(request: Request) -> Any:
         port.server.put(KEY, claim.identifier, 40)
         return delivered(request)
@@ -270,7 +270,7 @@ def test_lock_whose_end_was_not_moved_nearer_after_all_is_renewed_on() -> None:
     assert believed(port, claim) <= 0
 
 
-def test_facts_about_an_end_that_is_moved_often_stay_few() -> None:
+def test_records_about_an_end_that_is_moved_often_remain_few() -> None:
     claim = new_claim("a", expire=30)
     claim.mark_held(100.0)
 
@@ -284,7 +284,7 @@ def test_facts_about_an_end_that_is_moved_often_stay_few() -> None:
 
 
 @pytest.mark.parametrize("verb", ["time_left", "adjust"])
-def test_move_overtaken_by_the_release_is_no_loss(verb: str) -> None:
+def test_move_that_a_release_overtakes_is_no_loss(verb: str) -> None:
     def released_meanwhile(request: Request) -> Any:
         run(release(port, claim))
         return delivered(request)
@@ -300,13 +300,13 @@ def test_move_overtaken_by_the_release_is_no_loss(verb: str) -> None:
     assert claim.lost_reason is None
 
 
-# The last form
+# The final form
 
 
 @pytest.mark.parametrize("token", [None, "T"])
 @pytest.mark.parametrize("endless", [False, True])
 @pytest.mark.parametrize("fate", [delivered, reply_lost, request_lost, refused])
-def test_lock_gets_its_last_form(token: str | None, endless: bool, fate: Fate) -> None:
+def test_lock_gets_its_final_form(token: str | None, endless: bool, fate: Fate) -> None:
     port = SimulatedPort()
     asked = request(token, endless=endless)
     port.faults = [None, fate]
@@ -320,7 +320,7 @@ def test_lock_gets_its_last_form(token: str | None, endless: bool, fate: Fate) -
 
 
 @pytest.mark.parametrize("token", [None, "T"])
-def test_last_form_costs_one_round_trip(token: str | None) -> None:
+def test_final_form_costs_one_round_trip(token: str | None) -> None:
     port = SimulatedPort()
 
     run(acquire(port, request(token, endless=True)))
@@ -330,7 +330,7 @@ def test_last_form_costs_one_round_trip(token: str | None) -> None:
 
 @pytest.mark.parametrize("token", [None, "T"])
 @pytest.mark.parametrize("late", [(0.2, 0.3), (3.0, 3.5), (9.0, 9.0), (14.0, 15.0)])
-def test_late_copies_of_acquire_and_settle_lock_nothing_for_ever(
+def test_late_copies_of_acquire_and_settle_lock_nothing_indefinitely(
     token: str | None, late: tuple[float, float]
 ) -> None:
     port = SimulatedPort()
@@ -346,7 +346,7 @@ def test_late_copies_of_acquire_and_settle_lock_nothing_for_ever(
 
 
 @pytest.mark.parametrize("expire", [2.0, 5.0])
-def test_who_holds_by_a_token_of_its_own_is_no_suspect(expire: float) -> None:
+def test_process_that_holds_with_its_own_token_is_no_suspect(expire: float) -> None:
     server, entered = SimulatedServer(Clock()), []
     processes = [Waiting(server, number) for number in range(2)]
 
@@ -369,7 +369,7 @@ def test_who_holds_by_a_token_of_its_own_is_no_suspect(expire: float) -> None:
     assert [process.lease_loop.failures for process in processes] == [[], []]
 
 
-def test_lock_that_ends_later_than_can_be_known_is_asked_for_its_end() -> None:
+def test_lock_that_ends_later_than_can_be_known_is_settled_with_its_real_end() -> None:
     def server_clock_set_forward(request: Request) -> Any:
         port.server.stepped += 3600.0
         port.server.put(KEY, asked.claim.identifier, PROVISIONAL)
@@ -385,7 +385,7 @@ def test_lock_that_ends_later_than_can_be_known_is_asked_for_its_end() -> None:
     assert port.server.left(KEY) == math.inf
 
 
-def test_last_form_is_given_though_the_slot_of_the_lock_begins_to_move() -> None:
+def test_final_form_is_set_though_the_slot_of_the_lock_begins_to_move() -> None:
     server = SimulatedServer(Clock())
     holder, process = Waiting(server, 0).takes(), Waiting(server, 1)
     asked = AcquireRequest(claim_on(KEY, 2.0), 60.0, 0.1, "T", False)
@@ -409,10 +409,10 @@ def test_last_form_is_given_though_the_slot_of_the_lock_begins_to_move() -> None
     assert server.value(KEY) == "T"
 
 
-# A token from elsewhere
+# A token of the caller
 
 
-def test_token_from_elsewhere_releases_what_is_held_by_it_after_a_refusal() -> None:
+def test_token_of_the_caller_releases_its_lock_after_a_refusal() -> None:
     port = SimulatedPort()
     claim = of_token("T")
     with pytest.raises(LockLostError):
@@ -424,7 +424,7 @@ def test_token_from_elsewhere_releases_what_is_held_by_it_after_a_refusal() -> N
     assert port.server.value(KEY) is None
 
 
-def test_token_from_elsewhere_extends_what_is_held_by_it_after_a_refusal() -> None:
+def test_token_of_the_caller_extends_its_lock_after_a_refusal() -> None:
     port = SimulatedPort()
     claim = of_token("T")
     with pytest.raises(LockLostError):
@@ -436,7 +436,7 @@ def test_token_from_elsewhere_extends_what_is_held_by_it_after_a_refusal() -> No
     assert port.server.left(KEY) == pytest.approx(4, abs=0.01)
 
 
-def test_lock_of_ones_own_that_was_lost_once_stays_lost() -> None:
+def test_lock_that_was_lost_once_remains_lost() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.server.drop(KEY)
@@ -451,26 +451,26 @@ def test_lock_of_ones_own_that_was_lost_once_stays_lost() -> None:
 @pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("endless", [False, True])
 @pytest.mark.parametrize("may_resend", [False, True])
-def test_token_that_is_used_again_learns_that_its_lock_was_lost(
+def test_reused_token_is_notified_that_its_lock_was_lost(
     may_resend: bool, endless: bool, queued: bool
 ) -> None:
     port = SimulatedPort(may_resend=may_resend)
     first, second = request("worker", endless=endless), request("worker", endless=endless)
     assert run(acquire(port, first))
     run(release(port, first.claim))
-    if queued:  # then it is noted on every client who let go
+    if queued:  # then the release is recorded with every client
         port.server._stored[with_notes((KEY,))[3]] = ({first.claim.releaser: 1}, math.inf)
     assert run(acquire(port, second))
-    port.server.put(KEY, "stranger", 10)
+    port.server.put(KEY, "external", 10)
 
     with pytest.raises(LockNotOwnedError):
         run(release(port, second.claim))
 
-    assert port.server.value(KEY) == "stranger"
+    assert port.server.value(KEY) == "external"
 
 
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, delivered])
-def test_release_by_a_token_that_is_repeated_is_no_loss(fate: Fate) -> None:
+def test_repeated_release_by_a_token_is_no_loss(fate: Fate) -> None:
     port = SimulatedPort(may_resend=True)
     for _ in range(3):
         asked = request("worker")

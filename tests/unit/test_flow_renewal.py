@@ -1,4 +1,4 @@
-"""Renewing many leases at once: renewed, lost and unknown stay three things."""
+"""Renewing many leases together: renewed, lost and unknown remain three outcomes."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ def cluster_port() -> SimulatedPort:
 
 
 def renewed(port: SimulatedPort, *claims: Claim, seconds: float = 10) -> list[Outcome]:
-    """The outcomes of renewing claims for so long."""
+    """The outcomes of renewing claims for so many seconds."""
     renewals = [Renewal(claim, seconds) for claim in claims]
     return run(renew(port, renewals, port.now() + 3))
 
@@ -116,7 +116,7 @@ def test_renewal_is_in_milliseconds_rounded_up() -> None:
     assert port.server.left(KEY) == pytest.approx(0.002)
 
 
-def test_client_that_decodes_replies_is_understood() -> None:
+def test_client_may_decode_replies() -> None:
     port = SimulatedPort(text=True)
     claims = held(port, 2)
     port.server.put(claims[1].keys[0], "another", 60)
@@ -126,7 +126,7 @@ def test_client_that_decodes_replies_is_understood() -> None:
     assert outcomes == [None, Refusal("another")]
 
 
-def test_holder_that_is_no_utf8_is_told() -> None:
+def test_holder_that_is_not_utf8_is_reported() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.server.put(KEY, "\udcff", 60)
@@ -146,7 +146,7 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
     assert port.server.left(KEY) == pytest.approx(30, abs=0.01)
 
 
-def test_script_that_is_sent_again_has_as_much_time_for_its_reply_as_before() -> None:
+def test_script_that_is_sent_again_has_its_full_time_for_a_reply() -> None:
     """The first reply took most of the time, but shows that the server answers."""
     port = SimulatedPort()
     claim = taken(port, "a")
@@ -156,7 +156,7 @@ def test_script_that_is_sent_again_has_as_much_time_for_its_reply_as_before() ->
     assert renewed(port, claim, seconds=30) == [None]
 
 
-def test_silence_after_a_script_was_sent_again_ends_the_request_in_its_time() -> None:
+def test_silence_after_a_script_was_sent_again_ends_the_request_in_time() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.server.loaded.clear()
@@ -218,7 +218,7 @@ def test_lease_with_a_renewed_and_an_unknown_key_is_unknown(sick: int) -> None:
     assert isinstance(outcome, Exception)
 
 
-# Two leases of one key: one was lost, and the other took the lock since
+# Two leases of one key: one was lost, the other acquired the lock since
 
 
 @pytest.mark.parametrize("cluster", [False, True])
@@ -237,7 +237,7 @@ def test_two_leases_of_one_key_have_an_outcome_each(cluster: bool, lost_first: b
     assert port.server.left(successor.keys[0]) == pytest.approx(30, abs=0.01)
 
 
-def test_lease_that_was_not_asked_about_does_not_count_as_renewed(
+def test_lease_without_a_request_does_not_count_as_renewed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port = SimulatedPort()
@@ -252,10 +252,10 @@ def test_lease_that_was_not_asked_about_does_not_count_as_renewed(
     assert [type(outcome) for outcome in outcomes] == [flow_renew.NotRequested] * 3
 
 
-# What is no lock
+# Keys that are not locks
 
 
-def test_key_of_another_type_is_lost_and_leaves_the_others_renewed() -> None:
+def test_key_of_another_type_is_lost_and_the_others_are_renewed() -> None:
     port = SimulatedPort()
     claims = held(port, 3)
     port.server._stored[claims[1].keys[0]] = ({"other": "data"}, math.inf)
@@ -266,7 +266,7 @@ def test_key_of_another_type_is_lost_and_leaves_the_others_renewed() -> None:
     assert port.server.left(claims[2].keys[0]) == pytest.approx(30, abs=0.01)
 
 
-def test_identifier_that_is_passed_on_meanwhile_does_not_make_the_reply_another_requests() -> None:
+def test_identifier_that_is_handed_off_meanwhile_causes_no_reply_mismatch() -> None:
     port = SimulatedPort()
     claims = held(port, 2)
 
@@ -298,7 +298,7 @@ def test_one_script_renews_at_most_so_many_keys(count: int, requests: int) -> No
     assert all(port.server.left(claim.keys[0]) > 29 for claim in claims)
 
 
-def test_loss_in_a_later_script_is_that_of_the_right_lease() -> None:
+def test_loss_in_a_later_script_belongs_to_the_right_lease() -> None:
     port = SimulatedPort()
     claims = held(port, MOST_KEYS + 7)
     port.server.drop(claims[MOST_KEYS + 3].keys[0])
@@ -309,7 +309,7 @@ def test_loss_in_a_later_script_is_that_of_the_right_lease() -> None:
     assert lost == [MOST_KEYS + 3]
 
 
-def test_keys_of_one_slot_travel_together_in_a_cluster_and_others_do_not() -> None:
+def test_keys_of_one_slot_share_a_request_in_a_cluster_and_others_do_not() -> None:
     port = cluster_port()
     claims = [taken(port, name) for name in ("{x}1", "a", "{x}2", "b")]
     port.log.clear()
@@ -323,7 +323,7 @@ def test_keys_of_one_slot_travel_together_in_a_cluster_and_others_do_not() -> No
 
 
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, *map(raising, ERRORS)])
-def test_failing_node_leaves_the_others_renewed(fate: Fate) -> None:
+def test_failing_node_does_not_prevent_renewals_at_others(fate: Fate) -> None:
     port = cluster_port()
     claims = held(port, 5)
     sick = claims.pop(2)
@@ -341,7 +341,7 @@ def test_failing_node_leaves_the_others_renewed(fate: Fate) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__} {error}"[:30])
-def test_error_leaves_the_outcome_unknown(error: Exception) -> None:
+def test_error_makes_the_outcome_unknown(error: Exception) -> None:
     port = SimulatedPort()
     claims = held(port, 2)
     port.usual = raising(error)
@@ -352,7 +352,7 @@ def test_error_leaves_the_outcome_unknown(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, swallowed, timed_out, delayed(1)])
-def test_cut_connection_and_time_out_leave_the_outcome_unknown(fate: Fate) -> None:
+def test_closed_connection_and_timeout_make_the_outcome_unknown(fate: Fate) -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     deadline = claim.deadline
@@ -385,7 +385,7 @@ def test_request_is_not_waited_for_past_its_time() -> None:
     ],
     ids=repr,
 )
-def test_reply_to_another_command_leaves_the_outcome_unknown(reply: Any) -> None:
+def test_reply_to_another_command_makes_the_outcome_unknown(reply: Any) -> None:
     port = SimulatedPort()
     claims = held(port, 2)
     port.server.drop(claims[0].keys[0])
@@ -397,7 +397,7 @@ def test_reply_to_another_command_leaves_the_outcome_unknown(reply: Any) -> None
     assert port.idle_drops == 1
 
 
-def test_reply_to_an_earlier_renewal_is_not_believed() -> None:
+def test_reply_to_an_earlier_renewal_is_rejected() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
@@ -437,7 +437,7 @@ def test_late_copy_does_not_shorten_a_lease_that_was_extended_since() -> None:
     assert port.server.left(KEY) > 56
 
 
-def test_late_copy_does_not_touch_the_next_holder() -> None:
+def test_late_copy_does_not_affect_the_next_holder() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
     port.faults = [delayed(2)]
@@ -451,7 +451,7 @@ def test_late_copy_does_not_touch_the_next_holder() -> None:
 
 
 @pytest.mark.parametrize("fate", [None, resent, delayed(0.5)])
-def test_lost_key_is_never_revived(fate: Any) -> None:
+def test_lost_key_is_never_restored(fate: Any) -> None:
     port = SimulatedPort()
     claims = held(port, 3)
     for claim in claims[:2]:

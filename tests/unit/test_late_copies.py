@@ -1,8 +1,8 @@
 """Every request of every verb may be run once more, up to one and a half leases later.
 
-Each story runs without copies first; then once more for each request that it made, with a copy of
-that, and for many pairs of them. Nobody may be cheated by it, and nothing stay for ever: at most
-nobody holds a lock for one lease.
+Each scenario runs without copies first, then once for each of its requests with a copy of that
+one, and for many pairs of copies. No copy may contradict what a holder believes, and none may keep
+a lock from being free for longer than one lease.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from redis_lock_decorators._flow.functions import acquire_lock, extend_lock, rel
 from redis_lock_decorators._lua import INCLUDED
 from redis_lock_decorators._rules.keys import keys_of
 
-#: Seconds that the shortest lock here lasts.
+#: Seconds of the shortest lease.
 SHORT = 0.3
-#: Shares of a lease after which a copy comes.
+#: Shares of a lease after which a copy arrives.
 LATE = (0.0001, 0.02, 0.1, 0.34, 1.0, 1.5)
-#: Pairs of requests that are tried of each story: neighbours, and others. LARGE_MODELS=1: all.
+#: Pairs of requests that are copied in each scenario: neighbours and others; LARGE_MODELS=1: all.
 MOST, SOME = 180, 60
 
-Story = Callable[[World], None]
+Scenario = Callable[[World], None]
 
 
 def of_leases(world: World) -> None:
-    """Leases are renewed, extended and let go; others poll for them."""
+    """Leases are renewed, extended and released; others poll for them."""
 
     async def holds(process: Process, after: float) -> None:
         await process.pause(after)
@@ -56,7 +56,7 @@ def of_leases(world: World) -> None:
 
 
 def of_fences(world: World) -> None:
-    """Numbered locks, that replicas must know of."""
+    """Locks with fences, which replicas have to confirm."""
     world.server.replicas = 1
     seen: list[int] = []
 
@@ -76,7 +76,7 @@ def of_fences(world: World) -> None:
 
 
 def of_a_queue(world: World) -> None:
-    """Waiters stand in line; one gives up, one lets its lease lapse, all others let go."""
+    """Waiters join a queue; one gives up, one lets its lease expire, all others release."""
 
     async def holds(process: Process, after: float, wait: float, lapses: bool = False) -> None:
         await process.pause(after)
@@ -93,7 +93,7 @@ def of_a_queue(world: World) -> None:
 
 
 def of_cohorts(world: World) -> None:
-    """Waiters of two processes pass the lock on among themselves."""
+    """Cohorts of two processes hand off the lock."""
 
     async def holds(process: Process, after: float) -> None:
         await process.pause(after)
@@ -108,7 +108,7 @@ def of_cohorts(world: World) -> None:
 
 
 def of_least_times(world: World) -> None:
-    """Locks stand for a while after they were let go."""
+    """Locks with ``min_hold``."""
 
     async def holds(process: Process, after: float) -> None:
         await process.pause(after)
@@ -124,7 +124,7 @@ def of_least_times(world: World) -> None:
 
 
 def of_stand_ins(world: World) -> None:
-    """Locks of redis-py's kind: ends that move, ends that lie close together, no end, tokens."""
+    """Locks like redis-py's: moved ends, ends close together, no expiry, tokens."""
 
     async def holds(process: Process, after: float, token: str | None, endless: bool) -> None:
         await process.pause(after)
@@ -156,7 +156,7 @@ def of_stand_ins(world: World) -> None:
 
 
 def of_close_ends(world: World) -> None:
-    """A short lock whose end is moved to and fro by less than its margin of safety allows for."""
+    """A short lease whose end is moved back and forth by less than its drift margin."""
 
     async def holds(process: Process) -> None:
         claim = new_claim("a", expire=SHORT)
@@ -175,7 +175,7 @@ def of_close_ends(world: World) -> None:
 
 
 def of_functions(world: World) -> None:
-    """The recipe, let go in each of the three ways."""
+    """The plain recipe, released by each of the three methods."""
 
     async def holds(process: Process, after: float, method: str) -> None:
         await process.pause(after)
@@ -211,7 +211,7 @@ def of_several_names(world: World) -> None:
 
 
 def of_force(world: World) -> None:
-    """A lock whose holder is dead is let go by somebody else; others wait for it."""
+    """A lock whose holder is dead is released by ``force_release``; others wait for it."""
     key = keys_of("", ("a",))
     world.server.put(key[0], "dead", 5 * LEASE)
 
@@ -235,7 +235,7 @@ def of_force(world: World) -> None:
 
 
 def of_moving_slots(world: World) -> None:
-    """Locks are taken, renewed and let go while their keys are at two nodes for a while."""
+    """Locks are acquired, renewed and released while their slot moves between two nodes."""
     world.clock.at(world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_torn", True))
     world.clock.at(world.clock.now + 2.2 * LEASE, lambda: setattr(world.server, "is_torn", False))
 
@@ -252,26 +252,26 @@ def of_moving_slots(world: World) -> None:
         process.does(holds(process, 0.1 * number, *names))
 
 
-STORIES: tuple[Story, ...] = (
+SCENARIOS: tuple[Scenario, ...] = (
     *(of_leases, of_fences, of_a_queue, of_cohorts),
     *(of_least_times, of_stand_ins, of_close_ends, of_functions, of_several_names),
     *(of_force, of_moving_slots),
 )
-every_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+every_story = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 
 
-def told(story: Story, copies: Mapping[int, float]) -> World:
-    """Run a story through."""
-    world = World(copies, cluster=story in (of_several_names, of_moving_slots))
-    story(world)
+def played(scenario: Scenario, copies: Mapping[int, float]) -> World:
+    """Run a scenario."""
+    world = World(copies, cluster=scenario in (of_several_names, of_moving_slots))
+    scenario(world)
     world.run()
     return world
 
 
-def pairs(story: Story, count: int) -> Iterable[dict[int, float]]:
-    """Two copies each: of neighbours one after the other, and of any two at any times."""
-    chance = random.Random(story.__name__)
-    late = lasts(story)
+def pairs(scenario: Scenario, count: int) -> Iterable[dict[int, float]]:
+    """Pairs of copies: of consecutive requests, and of any two at any times."""
+    chance = random.Random(scenario.__name__)
+    late = lasts(scenario)
     following = [
         {number: share * late, number + gap: share * late + 0.001}
         for number in range(count)
@@ -287,38 +287,38 @@ def pairs(story: Story, count: int) -> Iterable[dict[int, float]]:
     return following[:MOST] + chance.sample(every, min(SOME, len(every)))
 
 
-def lasts(story: Story) -> float:
-    """How many seconds the longest lease of a story lasts."""
-    return {of_stand_ins: LONGEST, of_close_ends: SHORT}.get(story, LEASE)
+def lasts(scenario: Scenario) -> float:
+    """The seconds of the longest lease of a scenario."""
+    return {of_stand_ins: LONGEST, of_close_ends: SHORT}.get(scenario, LEASE)
 
 
 @every_story
-def test_story_is_well_without_copies(story: Story) -> None:
-    assert told(story, {}).violations == []
+def test_scenario_has_no_violations_without_copies(scenario: Scenario) -> None:
+    assert played(scenario, {}).violations == []
 
 
 @every_story
-def test_copy_of_any_request_changes_nothing_that_somebody_believes(story: Story) -> None:
-    for number in range(told(story, {}).server.count):
+def test_copy_of_any_request_contradicts_no_holder(scenario: Scenario) -> None:
+    for number in range(played(scenario, {}).server.count):
         for share in LATE:
-            world = told(story, {number: share * lasts(story)})
+            world = played(scenario, {number: share * lasts(scenario)})
             assert world.violations == [], (number, world.server.verbs[number], share)
 
 
 @pytest.mark.timeout(600)  # with LARGE_MODELS, of all pairs
 @every_story
-def test_copies_of_any_two_requests_change_nothing_that_somebody_believes(story: Story) -> None:
-    for copies in pairs(story, told(story, {}).server.count):
-        world = told(story, copies)
+def test_copies_of_any_two_requests_contradict_no_holder(scenario: Scenario) -> None:
+    for copies in pairs(scenario, played(scenario, {}).server.count):
+        world = played(scenario, copies)
         verbs = [world.server.verbs[number : number + 1] for number in copies]
         assert world.violations == [], (copies, verbs)
 
 
-def test_every_script_and_command_is_met_by_some_story() -> None:
+def test_every_script_and_command_occurs_in_a_scenario() -> None:
     folder = Path(redis_lock_decorators._lua.__file__).parent
     scripts = {file.stem for file in folder.glob("*.lua")} - set(INCLUDED.values())
     commands = {"SET", "GET", "WATCH", "EXEC", "DELIFEQ", "WAIT"}
 
-    sent = {verb for story in STORIES for verbs in told(story, {}).server.verbs for verb in verbs}
+    sent = {verb for scenario in SCENARIOS for verbs in played(scenario, {}).server.verbs for verb in verbs}
 
     assert sent >= scripts | commands

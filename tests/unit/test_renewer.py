@@ -1,4 +1,4 @@
-"""The watchdog: leases live while their holders work, and a loss is told once and in time."""
+"""The renewer: leases last while their holders work; a loss is reported once and in time."""
 
 import gc
 import itertools
@@ -32,7 +32,7 @@ from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators._rules.options import Options
 
 HOUR = 3600.0
-#: How far from its deadline a loss may be told.
+#: How far from its deadline a loss may be reported.
 SOON = 0.05
 
 
@@ -42,19 +42,19 @@ def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
 
 
 def renewals(port: SimulatedPort) -> list[float]:
-    """When the server was asked to renew."""
+    """When renewals were sent."""
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
-def assert_told_once_at_its_deadline(lease: Kept) -> None:
+def assert_reported_once_at_its_deadline(lease: Kept) -> None:
     ((at, _),) = lease.told
     assert abs(at - lease.claim.deadline) <= SOON
 
 
-# While all is well
+# Without faults
 
 
-def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -> None:
+def test_granted_lock_gets_its_whole_lease_soon() -> None:
     _, port = new_lease_loop()
     claim = new_claim("a", expire=10)
     claim.identifier = "handed-over"
@@ -76,7 +76,7 @@ def test_lock_that_was_handed_over_for_a_short_time_has_its_whole_lease_soon() -
 
 @pytest.mark.parametrize("options", [{}, {"max_hold": 20.0}, {"max_hold": 8.0}])
 @pytest.mark.parametrize("lasts", [9.7, 5.0, 2.5, 1.2])
-def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
+def test_lease_that_was_handed_off_is_checked_in_time(
     lasts: float, options: dict[str, Any]
 ) -> None:
     _, port = new_lease_loop()
@@ -93,7 +93,7 @@ def test_somebody_looks_at_a_lease_that_was_passed_on_in_time(
     assert tracked.first_check() <= when - grain
 
 
-def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None:
+def test_connection_to_a_far_server_is_opened_before_the_first_renewal() -> None:
     _, port = new_lease_loop()
     port.latency = 0.5
     taken = port.now()
@@ -108,7 +108,7 @@ def test_far_server_is_asked_for_a_connection_before_the_first_renewal() -> None
 
 
 @pytest.mark.parametrize(("latency", "options"), [(0.05, {}), (0.5, {"auto_renew": False})])
-def test_no_connection_is_asked_for_early_where_none_is_wanted(
+def test_no_connection_is_opened_early_unless_needed(
     latency: float, options: dict[str, Any]
 ) -> None:
     _, port = new_lease_loop()
@@ -162,7 +162,7 @@ def test_leases_that_are_due_together_are_renewed_by_one_request() -> None:
     assert all(port.server.left(lease.key) > 20 for lease in leases)
 
 
-def test_leases_taken_at_different_times_come_to_be_renewed_together() -> None:
+def test_leases_acquired_at_different_times_are_renewed_together_later() -> None:
     _, port = new_lease_loop()
     leases = []
     for number in range(100):
@@ -175,7 +175,7 @@ def test_leases_taken_at_different_times_come_to_be_renewed_together() -> None:
     assert all(lease.is_live() for lease in leases)
 
 
-def test_leases_of_different_length_that_are_due_together_travel_together() -> None:
+def test_leases_of_different_length_that_are_due_together_share_a_request() -> None:
     _, port = new_lease_loop()
     port.latency = 0
     short, long = Kept(port, "a", expire=24), Kept(port, "b", expire=48)
@@ -209,7 +209,7 @@ def test_lease_of_several_slots_is_renewed() -> None:
     assert all(port.server.left(key) > 5 for key in lease.claim.keys)
 
 
-def test_earlier_due_time_is_rung_for_though_a_later_one_was_first() -> None:
+def test_wake_up_is_moved_to_an_earlier_due_time() -> None:
     lease_loop, port = new_lease_loop()
     long = Kept(port, "a", expire=150)
     port.clock.advance(7)
@@ -223,7 +223,7 @@ def test_earlier_due_time_is_rung_for_though_a_later_one_was_first() -> None:
     assert long.is_live()
 
 
-def test_lease_handed_in_while_others_are_looked_at_is_kept(
+def test_lease_added_while_others_are_checked_is_renewed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, port = new_lease_loop()
@@ -233,7 +233,7 @@ def test_lease_handed_in_while_others_are_looked_at_is_kept(
     next_look = TrackedLease.next_check
 
     def hand_in(watch: TrackedLease) -> tuple[float, float]:
-        """Another thread hands in a lease meanwhile."""
+        """Another thread adds a lease meanwhile."""
         if len(leases) == 1 and port.now() > 1000:
             leases.append(Kept(port, "b", expire=1))
         return next_look(watch)
@@ -264,7 +264,7 @@ def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> N
 
 
 @pytest.mark.parametrize("fate", [request_lost, swallowed, raising(OSError("no"))])
-def test_outage_is_told_once_at_the_deadline(fate: Fate) -> None:
+def test_loss_by_an_outage_is_reported_once_at_the_deadline(fate: Fate) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     deadline = lease.claim.deadline
@@ -273,7 +273,7 @@ def test_outage_is_told_once_at_the_deadline(fate: Fate) -> None:
     port.clock.advance(HOUR)
 
     assert lease.claim.deadline == deadline
-    assert_told_once_at_its_deadline(lease)
+    assert_reported_once_at_its_deadline(lease)
     assert lease.claim.is_lost(port.now())
     assert "time ran out" in lease.told[0][1]
     assert lease_loop.wakes_at == math.inf
@@ -294,7 +294,7 @@ def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -
     assert lease.claim.deadline - 1 < tries[-1] < lease.claim.deadline
 
 
-def test_pauses_begin_anew_after_a_success() -> None:
+def test_pauses_start_again_after_a_success() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [request_lost] * 5
@@ -310,21 +310,21 @@ def test_pauses_begin_anew_after_a_success() -> None:
     assert sum(gap < 0.01 for gap in gaps) == 2
 
 
-def test_loss_is_told_in_time_while_a_renewal_hangs() -> None:
+def test_loss_is_reported_in_time_while_a_renewal_hangs() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
-    port.usual = paused(HOUR)  # the reply comes at last, whatever was asked
+    port.usual = paused(HOUR)  # the reply arrives very late
 
     port.clock.advance(60)
     told = list(lease.told)
     port.clock.advance(2 * HOUR)
 
     assert len(renewals(port)) == 1
-    assert_told_once_at_its_deadline(lease)
+    assert_reported_once_at_its_deadline(lease)
     assert lease.told == told
 
 
-def test_renewal_that_is_answered_after_the_deadline_does_not_make_it_unlost() -> None:
+def test_renewal_answered_after_the_deadline_does_not_undo_the_loss() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     deadline = lease.claim.deadline
@@ -354,21 +354,21 @@ def test_renewal_in_time_that_is_read_too_late_is_a_loss() -> None:
     assert len(lease.told) == 1
 
 
-def test_stopped_process_tells_the_loss_as_soon_as_it_goes_on() -> None:
+def test_stopped_process_reports_the_loss_as_soon_as_it_continues() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
 
     lease_loop.stand_still(100)
     port.clock.advance(99)
-    told_before = list(lease.told)
+    reported_before = list(lease.told)
     port.clock.advance(2)
 
-    assert told_before == []
+    assert reported_before == []
     assert len(lease.told) == 1
     assert renewals(port) == []
 
 
-def test_slow_renewal_counts_from_its_sending() -> None:
+def test_slow_renewal_counts_from_its_send_time() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = slow(2)
@@ -390,12 +390,12 @@ def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
 
     gaps = [later - at for at, later in itertools.pairwise([before, *renewals(sound)])]
     assert max(gaps) < 3.4
-    assert_told_once_at_its_deadline(leases[0])
+    assert_reported_once_at_its_deadline(leases[0])
     assert "time ran out" in leases[0].told[0][1], "the other server was not asked"
     assert leases[1].is_live()
 
 
-def test_sick_node_of_a_cluster_leaves_leases_on_the_others_alive() -> None:
+def test_failing_node_of_a_cluster_does_not_affect_leases_on_others() -> None:
     _, port = new_lease_loop(cluster=True)
     sick, sound = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
     assert slot_of(sick.key) != slot_of(sound.key)
@@ -405,7 +405,7 @@ def test_sick_node_of_a_cluster_leaves_leases_on_the_others_alive() -> None:
         port.clock.advance(0.1)
         assert sound.is_live()
 
-    assert_told_once_at_its_deadline(sick)
+    assert_reported_once_at_its_deadline(sick)
     assert sound.told == []
 
 
@@ -415,7 +415,7 @@ def test_sick_node_of_a_cluster_leaves_leases_on_the_others_alive() -> None:
 @pytest.mark.parametrize(
     ("holder", "why"), [("another-identifier", "another-…"), (None, "its key is gone")]
 )
-def test_lost_key_is_told_with_its_holder(holder: str | None, why: str) -> None:
+def test_lost_key_is_reported_with_its_holder(holder: str | None, why: str) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.drop(lease.key)
@@ -431,7 +431,7 @@ def test_lost_key_is_told_with_its_holder(holder: str | None, why: str) -> None:
     assert len(lease_loop.renewer) == 0
 
 
-def test_key_of_another_is_not_touched() -> None:
+def test_key_of_another_holder_is_unchanged() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.put(lease.key, "another", 60)
@@ -443,7 +443,7 @@ def test_key_of_another_is_not_touched() -> None:
     assert len(renewals(port)) == 1
 
 
-def test_lost_lease_leaves_the_others_of_its_request_alive() -> None:
+def test_lost_lease_does_not_affect_the_others_of_its_request() -> None:
     _, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     port.server.drop(leases[1].key)
@@ -454,7 +454,7 @@ def test_lost_lease_leaves_the_others_of_its_request_alive() -> None:
     assert [lease.is_live() for lease in leases] == [True, False, True]
 
 
-def test_lost_lease_is_not_taken_again() -> None:
+def test_lost_lease_is_not_acquired_again() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.server.drop(lease.key)
@@ -472,16 +472,16 @@ def release_keys(lease: Kept) -> None:
     run(release(lease.port, lease.claim, "script"))
 
 
-def let_go_in_vain(lease: Kept) -> None:
+def release_in_vain(lease: Kept) -> None:
     lease.port.renewer.remove(lease.watch)
     lease.claim.state = RELEASING
 
 
-def be_told_lost(lease: Kept) -> None:
-    lease.claim.lost_reason = "told by a release"
+def report_lost(lease: Kept) -> None:
+    lease.claim.lost_reason = "reported by a release"
 
 
-@pytest.mark.parametrize("end", [release_keys, let_go_in_vain, be_told_lost])
+@pytest.mark.parametrize("end", [release_keys, release_in_vain, report_lost])
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
     lease_loop, port = new_lease_loop()
@@ -499,7 +499,7 @@ def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
-def test_lease_that_nobody_has_any_more_is_not_renewed(after: float) -> None:
+def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, "a", expire=30)]
     key = leases[0].key
@@ -516,7 +516,7 @@ def test_lease_that_nobody_has_any_more_is_not_renewed(after: float) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
-def test_lease_that_is_renewed_no_more_is_told_lost_at_its_deadline(after: float) -> None:
+def test_lease_that_is_no_longer_renewed_is_reported_lost_at_its_deadline(after: float) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=30)
     port.clock.advance(after)
@@ -526,11 +526,11 @@ def test_lease_that_is_renewed_no_more_is_told_lost_at_its_deadline(after: float
     port.clock.advance(31)
 
     assert len(renewals(port)) == before
-    assert_told_once_at_its_deadline(lease)
+    assert_reported_once_at_its_deadline(lease)
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
-def test_lease_let_go_while_it_is_being_renewed_stays_so() -> None:
+def test_lease_released_during_its_renewal_remains_released() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [paused(1)]
@@ -546,7 +546,7 @@ def test_lease_let_go_while_it_is_being_renewed_stays_so() -> None:
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
-def test_bell_is_silent_after_the_last_lease() -> None:
+def test_loop_has_no_wake_up_after_the_last_lease() -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=expire) for name, expire in [("a", 10), ("b", 60), ("c", 1)]]
     port.clock.advance(100)
@@ -558,7 +558,7 @@ def test_bell_is_silent_after_the_last_lease() -> None:
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
-def test_keeper_keeps_again_after_it_was_idle() -> None:
+def test_renewer_renews_again_after_it_was_idle() -> None:
     lease_loop, port = new_lease_loop()
     release_keys(Kept(port, "a"))
     port.clock.advance(60)
@@ -571,7 +571,7 @@ def test_keeper_keeps_again_after_it_was_idle() -> None:
     assert lease.is_live()
 
 
-def test_lease_let_go_at_once_is_not_even_looked_at() -> None:
+def test_lease_released_immediately_is_not_checked() -> None:
     lease_loop, port = new_lease_loop()
 
     lease = Kept(port, "a")
@@ -580,13 +580,13 @@ def test_lease_let_go_at_once_is_not_even_looked_at() -> None:
     assert len(lease_loop.renewer) == 0
 
 
-def test_lease_without_renewal_is_told_lost_at_its_deadline() -> None:
+def test_lease_without_renewal_is_reported_lost_at_its_deadline() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, auto_renew=False)
 
     port.clock.advance(60)
 
-    assert_told_once_at_its_deadline(lease)
+    assert_reported_once_at_its_deadline(lease)
     assert renewals(port) == []
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
@@ -615,7 +615,7 @@ def test_lease_is_renewed_until_its_max_hold_and_no_longer(
     assert len(lease_loop.renewer) == 0
 
 
-def test_renewal_that_begins_late_does_not_outlast_max_hold() -> None:
+def test_renewal_that_starts_late_does_not_exceed_max_hold() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, max_hold=16)
     lease_loop.lag = 2  # the event loop is busy with something else
@@ -629,7 +629,7 @@ def test_renewal_that_begins_late_does_not_outlast_max_hold() -> None:
 # Extensions by the holder
 
 
-def test_long_extension_postpones_the_renewal_which_goes_on_after_it() -> None:
+def test_long_extension_postpones_the_next_renewal() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
@@ -643,7 +643,7 @@ def test_long_extension_postpones_the_renewal_which_goes_on_after_it() -> None:
     assert lease.told == []
 
 
-def test_extension_of_a_lease_that_is_not_renewed_is_told_lost_at_its_new_deadline() -> None:
+def test_extended_lease_without_renewal_is_reported_lost_at_its_new_deadline() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10, auto_renew=False)
     run(extend(port, lease.claim, 100))
@@ -651,10 +651,10 @@ def test_extension_of_a_lease_that_is_not_renewed_is_told_lost_at_its_new_deadli
     port.clock.advance(HOUR)
 
     assert lease.told[0][0] > 1090
-    assert_told_once_at_its_deadline(lease)
+    assert_reported_once_at_its_deadline(lease)
 
 
-def test_extension_while_a_renewal_is_under_way_is_not_taken_back() -> None:
+def test_extension_while_a_renewal_is_under_way_is_not_undone() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.faults = [paused(1)]

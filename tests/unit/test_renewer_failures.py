@@ -1,4 +1,4 @@
-"""What one lease raises, or what is cut short, keeps the others renewed and told."""
+"""An error of one lease, or work that is cut short, does not affect the other leases."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger("redis_lock_decorators")
 
 
 class Failing(Kept):
-    """One whose telling fails, at first."""
+    """A lease whose loss cannot be reported at first."""
 
     error: BaseException = RuntimeError()
     failures = 1
@@ -55,7 +55,7 @@ def failing_log() -> Iterator[None]:
 
 
 def until_work(lease_loop: SimulatedLoop) -> None:
-    """Let time pass until something is begun."""
+    """Advance the clock until work is started."""
     for _ in range(20_000):
         if lease_loop.works:
             return
@@ -67,7 +67,7 @@ def renewals(port: SimulatedPort) -> list[float]:
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
-# What is refused
+# Refused renewals
 
 
 def refuse_renewals(port: SimulatedPort) -> None:
@@ -79,7 +79,7 @@ def refuse_renewals(port: SimulatedPort) -> None:
     port.usual = usual
 
 
-def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
+def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
     lease = Kept(port, "a", expire=10)
@@ -91,7 +91,7 @@ def test_loss_of_a_lease_tells_that_its_renewal_was_refused() -> None:
     assert "allow the renewal" in str(LockLostError("a", why=why))
 
 
-def test_refusal_that_passed_is_not_told() -> None:
+def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
     lease = Kept(port, "a", expire=10)
@@ -107,12 +107,12 @@ def test_refusal_that_passed_is_not_told() -> None:
     assert "no answer" in why
 
 
-# What one lease raises
+# Errors of one lease
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
+def test_others_are_renewed_though_reporting_a_loss_fails_in_their_batch(
     error: BaseException, place: int
 ) -> None:
     _, port = new_lease_loop()
@@ -130,7 +130,7 @@ def test_others_are_renewed_though_telling_a_loss_fails_in_their_round(
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
+def test_others_are_renewed_though_reporting_a_loss_fails_at_its_deadline(
     error: BaseException,
 ) -> None:
     lease_loop, port = new_lease_loop()
@@ -147,7 +147,7 @@ def test_others_are_renewed_though_telling_a_loss_fails_at_its_deadline(
     assert len(lease_loop.renewer) == 2
 
 
-def test_loss_that_can_never_be_told_is_given_up() -> None:
+def test_loss_that_can_never_be_reported_is_given_up() -> None:
     lease_loop, port = new_lease_loop()
     end = failing(port, "a", RuntimeError("no thread"), expire=10, auto_renew=False)
     end.failures = 1000
@@ -173,17 +173,17 @@ def test_others_are_renewed_though_logging_fails() -> None:
     assert all(lease.is_live() for lease in leases)
 
 
-def test_lease_whose_look_fails_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_whose_check_fails_is_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, port = new_lease_loop()
     lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
-    next_look, asked = TrackedLease.next_check, 0
+    next_check, asked = TrackedLease.next_check, 0
 
     def fail_twice(watch: TrackedLease) -> tuple[float, float]:
         nonlocal asked
         asked += watch is lease.watch
         if watch is lease.watch and asked in (3, 4):
             raise RuntimeError("no answer")
-        return next_look(watch)
+        return next_check(watch)
 
     monkeypatch.setattr(TrackedLease, "next_check", fail_twice)
 
@@ -207,11 +207,11 @@ def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixtu
     assert "can't start new thread" in caplog.text
 
 
-# A tick that ends in the middle
+# Interrupted ticks
 
 
 def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
-    """A look that is interrupted once, at the lease of this number."""
+    """A check that is interrupted once, at the lease of this number."""
     looks, plain = 0, Renewer._check
 
     def look(self: Renewer, *client_state: Any) -> None:
@@ -226,7 +226,7 @@ def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_next_tick_goes_on_where_one_was_interrupted(
+def test_next_tick_continues_where_one_was_interrupted(
     error: BaseException, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, port = new_lease_loop()
@@ -242,7 +242,7 @@ def test_next_tick_goes_on_where_one_was_interrupted(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
-def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
+def test_only_an_interruption_ends_a_tick(
     error: BaseException,
 ) -> None:
     _, port = new_lease_loop()
@@ -262,7 +262,7 @@ def test_tick_is_ended_by_an_interruption_out_of_a_lease_but_nothing_else(
 
 @pytest.mark.parametrize("steps", [0, 1])
 @pytest.mark.parametrize("times", [1, 5])
-def test_cancelled_renewal_is_begun_again(steps: int, times: int) -> None:
+def test_cancelled_renewal_is_started_again(steps: int, times: int) -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     lease_loop.lag = 0.01
@@ -280,7 +280,7 @@ def test_cancelled_renewal_is_begun_again(steps: int, times: int) -> None:
     assert all(lease.told == [] for lease in leases)
 
 
-def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, name, expire=10) for name in "abc"]
     start, failures = lease_loop.start, [RuntimeError("no"), RuntimeError("no")]
@@ -298,7 +298,7 @@ def test_work_that_cannot_be_begun_is_tried_again(monkeypatch: pytest.MonkeyPatc
     assert all(lease.is_live() for lease in leases)
 
 
-def test_loss_tells_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_has_the_reason_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
 
@@ -312,7 +312,7 @@ def test_loss_tells_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch
     assert "RuntimeError: Working outside of application context." in why
 
 
-def test_lease_is_renewed_once_its_client_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_is_renewed_once_its_client_is_available_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_loop, port = new_lease_loop()
     lease, usual, failures = Kept(port, "a", expire=10), lease_loop.port, [RuntimeError("no")] * 3
 
@@ -328,7 +328,7 @@ def test_lease_is_renewed_once_its_client_is_there_again(monkeypatch: pytest.Mon
     assert lease.is_live()
 
 
-def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
+def test_loss_is_reported_in_time_though_every_renewal_is_cancelled() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = paused(HOUR)
@@ -343,14 +343,14 @@ def test_loss_is_told_in_time_though_every_renewal_is_cancelled() -> None:
     assert 5 < len(renewals(port)) < 40
 
 
-# The longest hold
+# max_hold
 
 
 def test_max_hold_counts_from_the_entry_of_a_waiter() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=1, max_hold=1)
     claim = taken(port, "b", expire=1)
-    claim.entered = claim.since + 0.4  # the lock was handed over before it knew
+    claim.entered = claim.since + 0.4  # the lock was granted before its waiter knew
     waiter = Kept(port, claim=claim, expire=1, max_hold=1)
 
     port.clock.advance(5)

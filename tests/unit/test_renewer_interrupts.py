@@ -1,4 +1,4 @@
-"""Leases are renewed, and losses told, whichever line of that a signal handler interrupts."""
+"""Leases are renewed, and losses reported, whichever line a signal handler interrupts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from redis_lock_decorators.asyncio._cancellation import LOST, running
 from redis_lock_decorators.asyncio.lease import Lease, _report_loss
 
 FILES = {module.__file__ for module in (renewed_lease, renewer, schedule, timer_wheel)}
-#: Seconds after which the second timer of an alarm rings.
+#: Seconds after which the second timer of an alarm fires.
 AGAIN = 0.25
 
 
 class LineInterrupted:
-    """Raises once, at a line of the renewal.
+    """Raises once, at a line of the renewer.
 
     Args:
         at: which of the lines, in the order in which they are run first.
@@ -63,7 +63,7 @@ class LineInterrupted:
 
 
 class Scene:
-    """Leases of which one is lost to another, and one ends."""
+    """Several leases: one is lost to another holder, and one expires."""
 
     def __init__(self) -> None:
         self.lease_loop = SimulatedLoop(Clock())
@@ -96,7 +96,7 @@ def end_of(scene: Scene) -> float:
 
 @pytest.mark.parametrize("kind", [Limited, KeyboardInterrupt])
 @pytest.mark.parametrize("time", [1, 2, 5])
-def test_leases_are_renewed_and_losses_told_whichever_line_is_interrupted(
+def test_leases_are_renewed_and_losses_reported_whichever_line_is_interrupted(
     time: int, kind: type[BaseException]
 ) -> None:
     count = 0
@@ -113,7 +113,7 @@ def test_leases_are_renewed_and_losses_told_whichever_line_is_interrupted(
     assert count > 40
 
 
-class Told:
+class LostInBlock:
     """A lease of a task in its block, which is lost."""
 
     def __init__(self) -> None:
@@ -138,22 +138,22 @@ class Told:
                 self.cut += 1
 
 
-def test_loss_is_told_by_the_next_call_whichever_line_of_the_first_is_interrupted() -> None:
-    def tell(scene: Told, interruption: Interruption) -> None:
+def test_loss_is_reported_by_the_next_call_whichever_line_of_the_first_is_interrupted() -> None:
+    def tell(scene: LostInBlock, interruption: Interruption) -> None:
         try:
             with interruption:
                 _report_loss(scene.lease)
-        finally:  # as the renewer does, which looks after the lease until it is told
+        finally:  # as the renewer does until the report succeeds
             _report_loss(scene.lease)
 
     async def lose(interruption: Interruption, failures: list[BaseException]) -> None:
-        scene, loop = Told(), asyncio.get_running_loop()
+        scene, loop = LostInBlock(), asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: None)
         task = asyncio.ensure_future(scene.body())
         await asyncio.sleep(0)
         scene.lease._claim.lost_reason = "test"
 
-        def step() -> None:  # outside tasks, as the renewal is
+        def step() -> None:  # outside of tasks, like the renewer
             try:
                 tell(scene, interruption)
             except Interrupted as error:

@@ -1,4 +1,4 @@
-"""Leases that nobody looks after any more cost nothing, however long they would have lived."""
+"""Leases that are no longer renewed cost nothing, however long they would have lasted."""
 
 import gc
 import math
@@ -27,7 +27,7 @@ def release_keys(lease: Kept) -> None:
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
-def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> None:
+def test_released_leases_are_forgotten_while_another_is_renewed(expire: float) -> None:
     lease_loop, port = new_lease_loop()
     short = Kept(port, "short", expire=0.3)
 
@@ -41,7 +41,7 @@ def test_released_leases_do_not_stay_with_one_that_ticks_on(expire: float) -> No
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
-def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: float) -> None:
+def test_many_leases_released_together_are_forgotten_without_another_lease(expire: float) -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_REMOVED)]
     port.clock.advance(1)
@@ -54,7 +54,7 @@ def test_many_leases_released_at_once_leave_without_a_lease_that_ticks(expire: f
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
-def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> None:
+def test_loop_does_not_wake_up_for_a_minute_after_the_last_lease(expire: float) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=expire)
     port.clock.advance(1)
@@ -66,7 +66,7 @@ def test_nothing_is_rung_for_a_minute_after_the_last_lease(expire: float) -> Non
     assert not lease_loop.renewer._gone
 
 
-def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> None:
+def test_garbage_collected_lease_of_a_year_is_forgotten_in_a_minute() -> None:
     lease_loop, port = new_lease_loop()
     leases = [Kept(port, f"lock {number}", expire=YEAR) for number in range(100)]
     port.clock.advance(1000)
@@ -79,7 +79,7 @@ def test_lease_of_a_year_that_nobody_has_any_more_is_forgotten_in_a_minute() -> 
     assert dict(port.held) == {}
 
 
-def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
+def test_lease_of_a_year_is_renewed_and_reported_lost_in_time() -> None:
     _, port = new_lease_loop()
     lease, other = Kept(port, "a", expire=3 * DAY), Kept(port, "b", expire=DAY, auto_renew=False)
 
@@ -94,7 +94,7 @@ def test_lease_of_a_year_is_renewed_and_told_lost_in_time() -> None:
     assert abs(told - other.claim.deadline) < 0.05
 
 
-def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
+def test_lease_removed_during_its_renewal_leaves_nothing() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     while not lease_loop.works and port.now() < 1010:
@@ -104,23 +104,23 @@ def test_lease_taken_back_while_it_is_renewed_leaves_nothing() -> None:
     port.clock.advance(0.1)
 
     assert len(lease_loop.renewer) == 0
-    assert not lease_loop.renewer._gone  # before any tick: the bell may be taken away now
+    assert not lease_loop.renewer._gone  # before any tick: the loop may lose its timer now
 
 
-def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> None:
+def test_lease_removed_just_after_it_was_unscheduled_needs_a_tick() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
     watch = lease.watch
 
-    class TakenOff(float):
-        """When a watch is looked at, by a thread after which the event loop takes it off."""
+    class Unscheduled(float):
+        """A due time; when a thread has read it, the event loop unschedules the lease."""
 
         def __gt__(self, other: object) -> bool:
             lease_loop.renewer._unschedule(watch)
             return True
 
-    watch.due = TakenOff(watch.due)
+    watch.due = Unscheduled(watch.due)
     lease_loop.renewer.remove(watch)
 
     assert lease_loop.renewer._gone == {watch}
@@ -130,7 +130,7 @@ def test_lease_taken_back_when_it_was_just_taken_off_is_something_to_do() -> Non
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> None:
+def test_lease_added_again_after_it_was_removed_is_renewed(after: float) -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(after)
@@ -142,7 +142,7 @@ def test_lease_handed_in_again_after_it_was_taken_back_is_kept(after: float) -> 
     assert lease.is_live()
 
 
-def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
+def test_lease_added_twice_and_removed_is_not_on_the_wheel() -> None:
     lease_loop, port = new_lease_loop()
     short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
     port.clock.advance(1)
@@ -156,7 +156,7 @@ def test_lease_handed_in_twice_and_taken_back_is_on_the_wheel_no_more() -> None:
 
 
 @pytest.mark.parametrize("expire", [10, DAY])
-def test_locks_taken_and_let_go_one_after_the_other_hardly_ever_reach_the_event_loop(
+def test_locks_acquired_and_released_in_turn_rarely_reach_the_event_loop(
     expire: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease_loop, port = new_lease_loop()
