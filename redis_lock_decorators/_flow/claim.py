@@ -69,7 +69,7 @@ class Claim(Term):
 
         state: see ``claim_state.State``.
         maybe_released: keys that a request without a reply may have released before the deadline.
-        released: those of several keys that are released, while others are not yet.
+        released: those of several keys that are known to be released, while others are not yet.
         lost_reason: why it was reported as lost; None if it was not.
         lost_holder: the identifier that Redis had instead at that time; None if not known.
     """
@@ -153,6 +153,15 @@ class Claim(Term):
         """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
+        self.released = self.maybe_released = ()
+
+    def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:
+        """Note that a request ``sent`` at that time may have released these keys.
+
+        After the deadline it explains nothing: the keys may have expired before.
+        """
+        if sent < self.deadline:
+            self.maybe_released += keys
 
     def reopen(self) -> None:
         """Allow another release after one that ended the claim and was interrupted then."""

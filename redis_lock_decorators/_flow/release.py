@@ -125,7 +125,7 @@ async def _release_groups(
 ) -> Refusal | None:
     found, failures = [], []
     for part in parts:
-        if part[0] in claim.released:
+        if all(key in claim.released for key in part):
             continue
         sent = port.now()
         try:
@@ -133,7 +133,7 @@ async def _release_groups(
         except Exception as error:  # the failure of a node must not keep the keys of the others
             if not port.is_outcome(error):
                 raise
-            unanswered_releases.note(port, claim, part, error, sent)
+            unanswered_releases.note_usual(port, claim, part, method, error, sent)
             failures.append(error)
             continue
         if refusal is None or unanswered_releases.explains(claim, part, refusal):
@@ -181,7 +181,7 @@ def _note_failure(
     if claim.state is RELEASING:
         claim.state = RELEASE_FAILED
     if len(_parts(port, claim, method)) == 1:  # else it is recorded for each part
-        unanswered_releases.note(port, claim, claim.keys, error, sent)
+        unanswered_releases.note_usual(port, claim, claim.keys, method, error, sent)
 
 
 def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
+from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
@@ -95,6 +96,16 @@ async def _one_by_one(
     part: tuple[bytes, ...],
     until: float,
 ) -> Refusal | None:
-    found = [await release(port, claim, key, until) for key in part]
-    refusals = [refusal for refusal in found if refusal is not None]
-    return max(refusals, key=lambda refusal: refusal.holder or "", default=None)
+    found = []
+    for key in part:
+        sent = port.now()
+        try:
+            refusal = await release(port, claim, key, until)
+        except Exception as error:
+            unanswered_releases.note(port, claim, (key,), error, sent)
+            raise
+        if refusal is None:
+            claim.released += (key,)
+        else:
+            found.append(refusal)
+    return max(found, key=lambda refusal: refusal.holder or "", default=None)

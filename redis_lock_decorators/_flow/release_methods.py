@@ -85,7 +85,12 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
             continue
         if lacks == "string":
             return Refusal(None, why=OTHER_DATA)
-        await _refuse_replies(port, claim, command, deleted, awaited)
+        await _refuse_reply(port, claim, command, deleted)
+        if deleted:  # a request below may fail, and the release may then be repeated
+            claim.maybe_released += (key,)
+        # If EXISTS is forbidden, to grant the lock to a waiter might be allowed all the same.
+        if isinstance(awaited, Exception) and not is_forbidden(port, awaited):
+            raise awaited
         if not deleted:
             holder = text(await port.send("GET", key, until=until))
             return await _judge(port, claim, key, holder, until)
@@ -102,15 +107,10 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     )
 
 
-async def _refuse_replies(
-    port: Port, claim: Claim, command: str, deleted: Any, awaited: Any
-) -> None:
-    """Raise an error among the replies, or one for a reply to another command."""
-    for failure in (deleted, awaited):
-        # If EXISTS is forbidden, to grant the lock to a waiter might be allowed all the same.
-        is_tolerated = failure is awaited and is_forbidden(port, failure)
-        if isinstance(failure, Exception) and not is_tolerated:
-            raise failure
+async def _refuse_reply(port: Port, claim: Claim, command: str, deleted: Any) -> None:
+    """Raise the error that a native release is answered with, or one for a mismatched reply."""
+    if isinstance(deleted, Exception):
+        raise deleted
     if deleted not in (0, 1) or isinstance(deleted, bytes):
         await port.drop_idle_connections()
         raise ReplyMismatch(f"a reply to another command arrived for {command}", claim.lock_name)

@@ -63,8 +63,14 @@ def is_unknown(port: Port, error: Exception) -> bool:
 
 
 def may_have_run(port: Port, error: Exception) -> bool:
-    """Whether the outcome is unknown and a byte of the request may have reached a server."""
-    return is_unknown(port, error) and port.was_sent(error)
+    """Whether a server may have run the request that failed, or an earlier copy of it.
+
+    An error reply such as READONLY or LOADING means that this copy was not run: it is only worth a
+    repetition. A client that resends requests on its own may have sent another copy before.
+    """
+    if not (is_unknown(port, error) and port.was_sent(error)):
+        return False
+    return port.may_resend or not port.is_answer(error)
 
 
 def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
@@ -173,11 +179,22 @@ async def cancel(port: Port, claim: Claim, entry: str, until: float) -> Refusal 
 async def unlock(
     port: Port, claim: Claim, keys: tuple[bytes, ...], milliseconds: int, until: float
 ) -> Refusal | None:
-    """Release keys one by one as their slot is moving, with a min-hold placeholder if not 0 ms."""
+    """Release keys one by one as their slot is moving, with a min-hold placeholder if not 0 ms.
+
+    These releases are not recorded in the server, so the claim notes them.
+    """
     found = []
     for key in keys:
-        refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
-        if refusal is not None:
+        sent = port.now()
+        try:
+            refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
+        except Exception as error:
+            if may_have_run(port, error):
+                claim.note_maybe_released((key,), sent)
+            raise
+        if refusal is None:
+            claim.released += (key,)
+        else:
             found.append(refusal)
     return worst(found)
 

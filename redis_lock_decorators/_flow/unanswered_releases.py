@@ -9,13 +9,32 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run
+from redis_lock_decorators._rules.options import ReleaseMethod
 
 
 def note(port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, sent: float) -> None:
     """Record that a request of ours, ``sent`` and not answered, may have released these keys."""
-    # A request sent after the deadline explains nothing: the keys may have expired before.
-    if sent < claim.deadline and may_have_run(port, error):
-        claim.maybe_released += part
+    if may_have_run(port, error):
+        claim.note_maybe_released(part, sent)
+
+
+def note_usual(
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    method: ReleaseMethod,
+    error: Exception,
+    sent: float,
+) -> None:
+    """The same for a request by the release method of the claim, which need not be a fallback.
+
+    If the client may resend requests, the release script records every release in the server, in
+    one step: keys that are gone without a record were not released by it. No client resends EXEC,
+    so an error reply to that means that it was not run.
+    """
+    if port.may_resend and (method != "transaction" or port.is_answer(error)):
+        return
+    note(port, claim, part, error, sent)
 
 
 async def send_checked(
@@ -43,7 +62,7 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     """
     if refusal.is_taken:
         return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
-    return part[0] in claim.maybe_released
+    return part[0] in claim.maybe_released or part[0] in claim.released
 
 
 def min_hold_placeholder(claim: Claim) -> str:

@@ -29,6 +29,8 @@ _USED_UP = ("Too many connections", "No connection available.")
 #: Sentences of a cluster client that found nobody to ask.
 _NO_CLUSTER = ("cannot be connected", "not covered")
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
+#: Errors that clients raise for a server's answer, but as errors of the connection.
+_ANSWERS = _DEFINITE | {"BusyLoadingError"}
 _NO_COMMAND = ("unknown command", "command doesn't exist")
 #: What pipelines say of a key that has changed, and before an error reply to one of their commands.
 _CHANGED = "variable changed"
@@ -135,7 +137,7 @@ def is_reply(error: BaseException) -> bool:
 
 def is_answer(error: BaseException) -> bool:
     """Whether a server said so, to a command or to who it is asked by."""
-    return is_reply(error) or bool(_client_names(error) & _DEFINITE)
+    return is_reply(error) or bool(_client_names(error) & _ANSWERS)
 
 
 def is_elsewhere(reply: object) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.faults import delivered, slow
+from redis.exceptions import ReadOnlyError
+from support.faults import delivered, reply_lost, slow
 from support.simulated_queue import Waiting
 from support.simulated_server import Commands
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
@@ -16,7 +17,7 @@ from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators._rules.keys import slot_of, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
 
@@ -38,6 +39,53 @@ def test_lock_is_let_go_key_by_key(port: Any, method: ReleaseMethod, names: list
     run(release(port, claim, method))
 
     assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
+
+
+@pytest.mark.parametrize("may_resend", [False, True])
+@pytest.mark.parametrize("answers", [True, False])
+def test_release_that_fails_between_two_keys_is_no_loss(
+    port: Any, may_resend: bool, answers: bool
+) -> None:
+    def interrupted(request: Any) -> Any:
+        port.server.is_torn = False
+        if answers:
+            raise ReadOnlyError("READONLY You can't write against a read only replica.")
+        return reply_lost(request)
+
+    port.may_resend = may_resend
+    claim = taken(port, "{a}", "{a}b")
+    port.server.is_torn, port.faults = True, [None, None, interrupted]
+
+    run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "unlock", "unlock", "release"]
+    assert [port.server.value(key) for key in KEYS] == [None, None]
+
+
+def test_keys_released_by_an_attempt_to_acquire_are_released_again_after_it(port: Any) -> None:
+    names = map(str, range(1000))
+    later = next(one for one in names if slot_of(f"sys:lock:{one}".encode()) > slot_of(KEYS[0]))
+    claim = new_claim("{a}", "{a}b", later)
+    other = SimulatedPort(port.server)
+    held = taken(other, later)
+
+    def torn_after_it(request: Any) -> Any:
+        reply = delivered(request)
+        port.server.is_torn = True
+        return reply
+
+    def mend() -> None:
+        port.server.is_torn = False
+        run(release(other, held, "script"))
+
+    port.faults = [None, torn_after_it]
+    port.clock.at(port.now() + 0.05, mend)
+    assert run(acquire(port, claim, 5, 0.1)) is None
+    assert port.verbs.count("unlock") == 3
+
+    run(release(port, claim, "script"))
+
+    assert [port.server.value(key) for key in claim.keys] == [None] * 3
 
 
 @pytest.mark.parametrize("holder", [None, "another"])

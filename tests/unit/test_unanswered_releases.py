@@ -3,8 +3,15 @@
 from typing import Any
 
 import pytest
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    ReadOnlyError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import NoPermissionError
 from support.faults import (
     Request,
     delivered,
@@ -24,6 +31,16 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
+
+#: Error replies of servers that may run the request if it is repeated a moment later.
+NOT_RUN = [
+    ReadOnlyError("READONLY You can't write against a read only replica."),
+    BusyLoadingError("LOADING Redis is loading the dataset in memory"),
+    MasterDownError("MASTERDOWN Link with MASTER is down"),
+    ClusterDownError("CLUSTERDOWN The cluster is down"),
+    ResponseError("NOREPLICAS Not enough good replicas to write."),
+    ResponseError("BUSY Redis is busy running a script."),
+]
 
 # Requests that were sent
 
@@ -69,16 +86,17 @@ def test_lock_of_another_client_after_a_release_without_a_reply_may_be_a_loss(
     fate = no_reply_and_lock_taken
     port.faults = [fate] if method != "transaction" else [None, fate]
 
-    # A script recorded the release.
-    is_known = may_resend and is_run and method != "transaction"
-    if is_known:
+    # A script records each release, so what it has not recorded was not done.
+    is_known = may_resend and method != "transaction"
+    if is_known and is_run:
         run(release(port, claim, method))
     else:
-        with pytest.raises(LockLostError, match="whether it was released before is not known"):
+        with pytest.raises(LockLostError) as loss:
             run(release(port, claim, method))
+        assert ("whether it was released before is not known" in str(loss.value)) is not is_known
 
     assert port.server.value(KEY) == "another"
-    assert claim.is_lost(port.now()) is not is_known
+    assert claim.is_lost(port.now()) is not (is_known and is_run)
 
 
 # Requests that were not sent
@@ -171,7 +189,60 @@ def test_server_without_the_script_did_not_run_the_release_before() -> None:
         run(release(port, claim, "script"))
 
 
+@every_method
+@pytest.mark.parametrize("answer", NOT_RUN, ids=lambda answer: str(answer).split()[0])
+@pytest.mark.parametrize("may_resend", [False, True])
+def test_answer_that_the_request_was_not_run_does_not_explain_a_missing_key(
+    method: ReleaseMethod, answer: Exception, may_resend: bool
+) -> None:
+    def answered_by_a_server_that_lost_the_lock(request: Request) -> Any:
+        port.server.drop(KEY)
+        return raising(answer)(request)
+
+    port = new_port(may_resend=may_resend)
+    claim = taken(port, "a", expire=60)
+    fate = answered_by_a_server_that_lost_the_lock
+    port.faults = [fate] if method != "transaction" else [None, fate]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+
+@pytest.mark.parametrize("answer", NOT_RUN, ids=lambda answer: str(answer).split()[0])
+def test_native_release_whose_second_command_is_not_run_is_no_loss(answer: Exception) -> None:
+    def second_is_not_run(request: Request) -> Any:
+        replies = request.execute()
+        replies[1] = answer
+        return request.port.received(replies)
+
+    port = new_port()
+    claim = taken(port, "a")
+    port.faults = [second_is_not_run]
+
+    run(release(port, claim, "native"))
+
+    assert port.server.value(KEY) is None
+    assert not claim.is_lost(port.now())
+
+
 # Clients that repeat requests on their own
+
+
+@pytest.mark.parametrize("method", ["script", "native"])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_release_without_reply_and_record_does_not_explain_a_missing_key(
+    method: ReleaseMethod, names: list[str]
+) -> None:
+    def lost_with_the_master(request: Request) -> Any:
+        port.server.drop(KEY)
+        return request_lost(request)
+
+    port = new_port(may_resend=True)
+    claim = taken(port, *names)
+    port.faults = [lost_with_the_master]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
 
 
 @every_method
