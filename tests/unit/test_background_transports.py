@@ -5,45 +5,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import redis.exceptions as client
-from support.manual_loop import ManualLoop, time_passes, until
+from support.background_loops import on_a_loop, received, soon
+from support.manual_loop import time_passes, until
 from support.peers import MOVES, Connection, Peers, name_of_move
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.transport import background_client, private_connection
+from redis_lock_decorators._io.transport import background_client
 from redis_lock_decorators._io.transport.background_client import (
     MAX_OPENINGS,
     ConnectionTransport,
 )
-from redis_lock_decorators._io.transport.subscriptions import ThreadSubscription, pool_check
 
 PING = [("PING",)]
-
-
-def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run a test on an event loop whose clock it advances itself."""
-
-    def run() -> None:
-        loop = ManualLoop()
-        with pytest.MonkeyPatch.context() as patch:
-            for module in (background_client, private_connection):
-                patch.setattr(module, "monotonic", loop.time)
-            try:
-                loop.run_until_complete(test())
-            finally:
-                loop.close()
-
-    run.__name__, run.__module__ = test.__name__, __name__
-    return run
-
-
-def soon(seconds: float = 60) -> float:
-    return asyncio.get_running_loop().time() + seconds
 
 
 async def unanswered(transport: ConnectionTransport) -> Exception:
@@ -54,12 +31,6 @@ async def unanswered(transport: ConnectionTransport) -> Exception:
     with pytest.raises(client.TimeoutError) as caught:
         await request
     return caught.value
-
-
-async def received(end: socket.socket, size: int = 65536) -> bytes:
-    """What arrives at the test's end of a connection."""
-    end.setblocking(False)
-    return await asyncio.get_running_loop().sock_recv(end, size)
 
 
 async def opened(pool: Peers, transport: ConnectionTransport) -> socket.socket:
@@ -397,66 +368,3 @@ async def test_closing_the_transport_fails_requests_under_way() -> None:
 
         with pytest.raises(client.ConnectionError):
             await waiting
-
-
-# Subscriptions
-
-
-def subscription_of(pool: Peers) -> ThreadSubscription:
-    connection: Any = pool.connection_class(socket_timeout=5)
-    connection.connect()
-    return ThreadSubscription(connection)
-
-
-@on_a_loop
-async def test_subscription_ends_when_the_pool_leads_elsewhere() -> None:
-    with Peers() as pool:
-        client, replies = SimpleNamespace(connection_pool=pool), []
-        follows_pool = pool_check(client)
-        connection: Any = pool.connection_class(socket_timeout=5)
-        connection.connect()
-        subscription = ThreadSubscription(connection, follows_pool)
-        receiving = asyncio.ensure_future(subscription.receive(replies.append))
-        await subscription.send("PING")
-        assert not receiving.done()
-
-        pool.disconnect()
-        await subscription.send("PING")
-
-        await receiving
-        assert await received(pool.ends[0]) == b"*1\r\n$4\r\nPING\r\n"
-
-
-@on_a_loop
-async def test_partial_message_delays_no_command() -> None:
-    with Peers() as pool:
-        subscription, messages = subscription_of(pool), asyncio.Queue[list[Any]]()
-        receiving = asyncio.ensure_future(subscription.receive(messages.put_nowait))
-        await asyncio.sleep(0)
-
-        pool.ends[0].sendall(b"*1\r\n$5\r\nfirst\r\n*1\r\n$6\r\nsec")
-        assert await messages.get() == [b"first"]
-        await subscription.send("PING")
-        assert await received(pool.ends[0]) == b"*1\r\n$4\r\nPING\r\n"
-        pool.ends[0].sendall(b"ond\r\n")
-
-        assert await messages.get() == [b"second"]
-        await subscription.close()
-        await receiving
-
-
-@pytest.mark.parametrize("reply", [b"", b"-NOPERM no\r\n", b"what?\r\n"], ids=repr)
-def test_broken_subscription_reports_the_cause(reply: bytes) -> None:
-    @on_a_loop
-    async def test() -> None:
-        with Peers() as pool:
-            subscription = subscription_of(pool)
-            pool.ends[0].sendall(reply)
-            pool.ends[0].shutdown(socket.SHUT_RDWR)
-
-            with pytest.raises(client.RedisError):
-                await subscription.receive(lambda message: None)
-
-            await subscription.close()
-
-    test()

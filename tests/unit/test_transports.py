@@ -13,6 +13,7 @@ import pytest
 import redis.asyncio as real
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ReadOnlyError, ResponseError
+from support.asyncio_pools import Connection, Pool
 from support.batching import use_clock
 from support.virtual_loop import VirtualLoop
 
@@ -24,113 +25,6 @@ from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.exchange_watch import CHECK_INTERVAL
 
 GET = ("GET", b"key")
-
-
-class Stream:
-    """A connection's reader and writer."""
-
-    def __init__(self) -> None:
-        self.transport = self
-        self.is_over = False
-        self.has_input = False
-
-    def abort(self) -> None:
-        self.is_over = True
-
-    def is_closing(self) -> bool:
-        return self.is_over
-
-    def at_eof(self) -> bool:
-        return self.is_over
-
-
-class Connection:
-    """A connection whose replies are given by the test; an exception is raised."""
-
-    __module__ = "redis.asyncio.connection"
-
-    def __init__(self, pool: Any = None, **_: Any) -> None:
-        self.pool = pool
-        self.socket_timeout = 0.5
-        self.replies: list[Any] = []
-        self._reader: Any = None
-        self._writer: Any = None
-
-    @property
-    def is_connected(self) -> bool:
-        return self._writer is not None
-
-    async def connect(self) -> None:
-        if self.pool.refusal is not None:
-            raise self.pool.refusal
-        await asyncio.sleep(self.pool.connect_seconds)
-        self._reader = self._writer = Stream()
-        self.host, self.port = self.pool.master_address
-        self.pool.connects += 1
-
-    async def disconnect(self, nowait: bool = False) -> None:
-        if self._writer is not None:
-            self._writer.abort()
-        self._reader = self._writer = None
-
-    async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
-        assert self.socket_timeout is None, "a timeout of the user's"
-
-    async def read_response(self, disable_decoding: bool = False) -> Any:
-        assert disable_decoding
-        await asyncio.sleep(0)
-        if self._writer is None or self._writer.is_over:
-            raise Disconnected("closed")
-        reply = self.pool.replies.pop(0) if self.pool.replies else b"OK"
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
-
-
-class Pool:
-    """A pool that waits, like a BlockingConnectionPool, while all of its connections are in use."""
-
-    __module__ = "redis.asyncio.connection"
-
-    def __init__(self, size: int = 100) -> None:
-        self.max_connections = size
-        self.connection_kwargs = {"pool": self}
-        self.connection_class = self.made
-        self._available_connections: list[Connection] = []
-        self._in_use_connections: set[Connection] = set()
-        self.replies: list[Any] = []
-        self.refusal: Exception | None = None
-        self.master_address = ("old", 1)
-        self.kind = Connection
-        self.connects = 0
-        self.connect_seconds = 0.001
-        self.all: list[Connection] = []
-
-    def made(self, **parameters: Any) -> Connection:
-        self.all.append(self.kind(**parameters))
-        return self.all[-1]
-
-    def can_get_connection(self) -> bool:
-        return len(self._in_use_connections) < self.max_connections
-
-    async def get_connection(self) -> Connection:
-        while not self.can_get_connection():
-            await asyncio.sleep(1)
-        idle = self._available_connections
-        connection = idle.pop() if idle else self.made(pool=self)
-        self._in_use_connections.add(connection)
-        try:
-            if not connection.is_connected:
-                await connection.connect()
-        except BaseException:
-            await self.release(connection)
-            raise
-        return connection
-
-    async def release(self, connection: Connection) -> None:
-        await asyncio.sleep(0)
-        self._in_use_connections.remove(connection)
-        self._available_connections.append(connection)
 
 
 @pytest.fixture
