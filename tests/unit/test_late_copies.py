@@ -319,6 +319,11 @@ def test_every_script_and_command_occurs_in_a_scenario() -> None:
     scripts = {file.stem for file in folder.glob("*.lua")} - set(INCLUDED.values())
     commands = {"SET", "GET", "WATCH", "EXEC", "DELIFEQ", "WAIT"}
 
-    sent = {verb for scenario in SCENARIOS for verbs in played(scenario, {}).server.verbs for verb in verbs}
+    sent = {
+        verb
+        for scenario in SCENARIOS
+        for verbs in played(scenario, {}).server.verbs
+        for verb in verbs
+    }
 
     assert sent >= scripts | commands

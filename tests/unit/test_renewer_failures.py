@@ -212,16 +212,16 @@ def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixtu
 
 def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
     """A check that is interrupted once, at the lease of this number."""
-    looks, plain = 0, Renewer._check
+    checks, plain = 0, Renewer._check
 
-    def look(self: Renewer, *client_state: Any) -> None:
-        nonlocal looks
-        looks += 1
-        if looks == at:
+    def check(self: Renewer, *arguments: Any) -> None:
+        nonlocal checks
+        checks += 1
+        if checks == at:
             raise error
-        plain(self, *client_state)
+        plain(self, *arguments)
 
-    return look
+    return check
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
@@ -312,7 +312,9 @@ def test_loss_has_the_reason_why_no_renewal_could_be_sent(monkeypatch: pytest.Mo
     assert "RuntimeError: Working outside of application context." in why
 
 
-def test_lease_is_renewed_once_its_client_is_available_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_is_renewed_once_its_client_is_available_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     lease_loop, port = new_lease_loop()
     lease, usual, failures = Kept(port, "a", expire=10), lease_loop.port, [RuntimeError("no")] * 3
 
