@@ -316,7 +316,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
 
     assert refusal is not None
     assert refusal.holder == "another"
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert port.verbs == ["acquire", "acquire"]
 
 
@@ -327,7 +327,7 @@ def test_reply_to_an_earlier_request_is_rejected() -> None:
     refusal = attempt(port, claim)
 
     assert refusal is None
-    assert port.distrusted == 1
+    assert port.idle_drops == 1
     assert claim.deadline == pytest.approx(tried(port)[1] + 10 - 0.102)
 
 
