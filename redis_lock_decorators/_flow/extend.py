@@ -20,12 +20,7 @@ from redis_lock_decorators._flow.requests import (
     is_forbidden,
     is_torn,
 )
-from redis_lock_decorators._flow.retries import (
-    OUTAGE,
-    ROUND_TRIP,
-    persist,
-    tidying,
-)
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist, tidying
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators.errors import LockLostError
 

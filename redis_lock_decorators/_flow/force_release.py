@@ -8,12 +8,7 @@ from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import (
-    Refusal,
-    ask,
-    is_torn,
-    unlock,
-)
+from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, unlock
 from redis_lock_decorators._flow.retries import OUTAGE, persist
 from redis_lock_decorators._rules.keys import with_queue
 

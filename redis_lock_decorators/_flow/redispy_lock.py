@@ -12,12 +12,7 @@ from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.port import QueuePort
-from redis_lock_decorators._flow.requests import (
-    EXHAUSTED,
-    Refusal,
-    ask,
-    is_torn,
-)
+from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal, ask, is_torn
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._rules.keys import with_queue

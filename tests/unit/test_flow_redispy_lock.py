@@ -25,12 +25,7 @@ from support.simulation import SimulatedPort, new_claim, taken
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.redispy_adjust import adjust
-from redis_lock_decorators._flow.redispy_lock import (
-    PROVISIONAL,
-    AcquireRequest,
-    acquire,
-    release,
-)
+from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest, acquire, release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError

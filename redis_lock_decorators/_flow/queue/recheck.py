@@ -11,13 +11,7 @@ from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.identifiers import HANDS_OFF, REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._flow.requests import (
-    OtherData,
-    Refusal,
-    ask,
-    is_torn,
-    refusal_of,
-)
+from redis_lock_decorators._flow.requests import OtherData, Refusal, ask, is_torn, refusal_of
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
