@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.cohorts import Cohorts
 from redis_lock_decorators._flow.queue.reachability import Reachability
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
@@ -25,9 +26,6 @@ from redis_lock_decorators._rules.permissions import CHANNEL
 from redis_lock_decorators.errors import ConfigurationError
 
 T = TypeVar("T")
-
-#: Of more cohorts than these, those without waiters are forgotten.
-MOST_COHORTS = 256
 
 
 class ClientLoop(SubscriberLoop, Protocol):
@@ -99,7 +97,7 @@ class ClientState(Generic[T]):
         self.lease_loop = lease_loop
         self.subscribers: dict[object, Subscriber] = {}
         self.reachabilities: dict[object, Reachability] = {}
-        self.cohorts: dict[tuple[bytes, int], Cohort] = {}
+        self.cohorts = Cohorts()
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
@@ -138,13 +136,7 @@ class ClientState(Generic[T]):
 
     def cohort(self, key: bytes, expire_ms: int) -> Cohort:
         """The waiters for a key with leases of one length."""
-        found = self.cohorts.get((key, expire_ms))
-        if found is None:
-            for other, cohort in self.cohorts.copy().items():
-                if len(self.cohorts) >= MOST_COHORTS and cohort.is_idle():
-                    self.cohorts.pop(other, None)
-            found = self.cohorts.setdefault((key, expire_ms), Cohort())
-        return found
+        return self.cohorts.of(key, expire_ms)
 
     def is_untouched(self, client: Any) -> bool:
         """Whether nobody has wrapped the client's ``execute_command`` since."""

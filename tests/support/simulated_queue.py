@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as TimedOut
 from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.cohorts import Cohorts
 from redis_lock_decorators._flow.queue.reachability import Reachability
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import Signal
@@ -266,7 +267,7 @@ class Waiting:
         self.lease_loop = QueueLoop(server.clock)
         self.lines: list[QueueSubscription] = []
         self.waiters: list[QueueWaiter] = []
-        self.cohorts: dict[tuple[bytes, int], Cohort] = {}
+        self.cohorts = Cohorts()
         self.subscriber: Subscriber | None = None
         self.hearing = Reachability()
         self.is_cut_off = False

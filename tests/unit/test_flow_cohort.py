@@ -20,10 +20,11 @@ from redis_lock_decorators._flow.queue.cohort import (
 )
 from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
+from redis_lock_decorators._flow.queue.cohorts import MOST_COHORTS
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._io.client_state import MOST_COHORTS, ClientState
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
