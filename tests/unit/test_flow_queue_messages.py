@@ -70,7 +70,7 @@ def test_message_that_arrives_after_joining_again_is_not_believed(world: World) 
     world.passes(0.05)
     (other,) = waiting(world, expire=5)
     process.lines[-1].late = 0.8
-    process.subscriber._rechecks._awaited[KEY] = Awaited(world.clock.now + 0.6, 0)
+    process.subscriber._rechecks._set(KEY, Awaited(world.clock.now + 0.6, 0))
 
     holder.ends()
     both = []

@@ -14,6 +14,7 @@ from support.simulation import new_claim
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.queue import entries
 from redis_lock_decorators._flow.queue.entry_records import EnteredClaim
+from redis_lock_decorators._flow.queue.recheck import MOST_AT_ONCE, Rechecks
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._rules.options import Options
@@ -385,3 +386,44 @@ def test_waiter_with_a_short_lease_rechecks_as_often(world: World) -> None:
     world.passes(1.1)
 
     assert waiter.claim.identifier in str(world.server.members(KEYS[1]))
+
+
+def test_rechecks_of_many_locks_leave_time_for_other_work(world: World) -> None:
+    lease_loop: Any = world.process().lease_loop
+    rechecks = Rechecks(lease_loop, world.process().port, "channel")  # type: ignore[arg-type]
+    waiters: Any = [object()]
+    keys = [b"%d" % number for number in range(3 * MOST_AT_ONCE)]
+    for key in keys:
+        rechecks.schedule(key, Refusal("a~", math.inf), 2.5)
+    rechecks.absorb()
+    world.passes(2.6)
+
+    first = rechecks.due(world.clock.now, lambda key: waiters)
+    while_under_way = rechecks.due(world.clock.now, lambda key: waiters), rechecks.first_due()
+    world.passes(0.1)
+    for key, _ in first:
+        rechecks.end(key)
+    immediately, resumes_at = (
+        rechecks.due(world.clock.now, lambda key: waiters),
+        rechecks.first_due(),
+    )
+    world.passes(0.1)
+    second = rechecks.due(world.clock.now, lambda key: waiters)
+
+    assert len(first) == len(second) == MOST_AT_ONCE
+    assert while_under_way == ([], math.inf)
+    assert immediately == []
+    assert resumes_at == pytest.approx(world.clock.now)
+    assert not {key for key, _ in first} & {key for key, _ in second}
+
+
+def test_all_of_very_many_awaited_locks_are_rechecked(world: World) -> None:
+    process = world.process()
+    names = [str(number) for number in range(5 * MOST_AT_ONCE)]
+    for name in names:
+        world.server.run(("SET", f"sys:lock:{name}".encode(), EXTERNAL + "~", "PX", 1000))
+    takings = [process.takes(name=name) for name in names]
+
+    world.passes(3)
+
+    assert all(taking.held for taking in takings)

@@ -10,11 +10,14 @@ from typing import NamedTuple
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._rules import messages
+from redis_lock_decorators._rules.due_times import DueTimes
 
 #: Abandoned entries to remember: a late copy of a request may put one of them into the queue.
 MOST_ABANDONED = 1000
 #: The index of waiters by key is rebuilt when it has had this many additions more than waiters.
 SPARE = 1000
+#: Claims that each tick checks whether they are over, in addition to twice as many as were added.
+CHECKED = 64
 #: Changes to keep until the loop applies them. So many pile up only while it is not subscribed.
 MOST_CHANGES = 10_000
 
@@ -48,7 +51,9 @@ class QueueEntries:
         self._joined: dict[bytes, QueuedWaiter] = {}
         self._by_key: dict[bytes, dict[bytes, QueuedWaiter]] = {}  #: loop only, as all below
         self._indexed = 0
-        self._entered: dict[bytes, EnteredClaim] = {}
+        self._entered: OrderedDict[bytes, EnteredClaim] = OrderedDict()
+        self._unchecked = CHECKED  # how many of them to check next
+        self._confirmations = DueTimes()
         self._abandoned: OrderedDict[bytes, AbandonedEntry] = OrderedDict()
         #: appended by any thread
         self._changes: deque[AbandonedEntry | EnteredClaim] = deque(maxlen=MOST_CHANGES)
@@ -125,17 +130,29 @@ class QueueEntries:
     def to_confirm(self, now: float) -> list[EnteredClaim]:
         """The claims that hold their lock and are to be confirmed to Redis now, each once."""
         self._apply_changes()
-        for hint in list(self._entered):
+        self._drop_some_over(now)
+        due = []
+        while (hint := self._confirmations.first(now)) is not None:
             self._drop_if_over(hint, now)
-        due = [entered for entered in self._entered.values() if entered.confirm_at <= now]
-        for entered in due:
-            entered.confirm_at = math.inf
+            entered = self._entered.get(hint)
+            if entered is not None and entered.confirm_at <= now:
+                entered.confirm_at = math.inf
+                due.append(entered)
+            self._confirmations.discard(hint)
         return due
 
     def next_confirmation(self) -> float:
         """When ``to_confirm`` is due; infinity if it is not."""
         self._apply_changes()
-        return min([entered.confirm_at for entered in self._entered.values()], default=math.inf)
+        return self._confirmations.next()
+
+    def _drop_some_over(self, now: float) -> None:
+        """Drop claims that are over, if they are among those that were checked longest ago."""
+        for _ in range(min(self._unchecked, len(self._entered))):
+            hint = next(iter(self._entered))
+            self._entered.move_to_end(hint)
+            self._drop_if_over(hint, now)
+        self._unchecked = CHECKED
 
     def _drop_if_over(self, hint: bytes, now: float) -> None:
         """Drop a claim that is over; if it was released, its entry is abandoned.
@@ -159,6 +176,9 @@ class QueueEntries:
             if isinstance(change, EnteredClaim):
                 self._abandoned.pop(hint, None)
                 self._entered[hint] = change
+                self._unchecked += 2
+                if change.confirm_at < math.inf:
+                    self._confirmations.set(hint, change.confirm_at)
             elif hint not in self._entered:
                 self._remember(hint, change)
 

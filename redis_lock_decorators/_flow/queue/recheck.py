@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.requests import OtherData, Refusal, ask, is_torn, refusal_of
 from redis_lock_decorators._flow.retries import persist
+from redis_lock_decorators._rules.due_times import DueTimes
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 
@@ -24,6 +25,10 @@ AFTER = 0.002
 FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.25
 #: Waiters per request.
 MOST_ENTRIES = 500
+#: Rechecks under way at a time: the event loop has other work too, such as renewals.
+MOST_AT_ONCE = 100
+#: If more are due, the next ones start after a pause as long as these took, in seconds at most.
+LONGEST_YIELD = 0.25
 
 
 class Awaited(NamedTuple):
@@ -54,10 +59,18 @@ class Rechecks:
     Waiters schedule checks from any thread, each by one assignment; the rest runs on the event
     loop. Observations of waiters with different grants do not replace each other, so that the
     shortest grant counts.
+
+    Very many locks cannot all be rechecked in time. Then they are rechecked in the order in which
+    they are due, in at most half of the event loop's time.
     """
 
     def __init__(self, loop: Loop, port: Port, channel: str) -> None:
-        self._awaited: dict[bytes, Awaited] = {}  #: loop only
+        #: loop only
+        self._awaited: dict[bytes, Awaited] = {}
+        self._due_times = DueTimes()
+        self._under_way: dict[bytes, float] = {}  # when each recheck was started
+        self._is_crowded = False  # more were due than could be started
+        self._resumes_at = -math.inf
         self._observed: dict[tuple[bytes, float], Observation] = {}  #: any thread
         self._loop = loop
         self._port = port
@@ -89,22 +102,37 @@ class Rechecks:
         """The locks to check now, each with its waiters; locks without waiters are dropped.
 
         Must be called after ``absorb``: its observations are those of waiters that ``waiting``
-        finds.
+        finds. ``end`` must be called after each recheck.
         """
-        due = []
-        for key, awaited in list(self._awaited.items()):
-            if awaited.due <= now:
-                waiters = waiting(key)
-                if waiters:
-                    self._awaited[key] = awaited._replace(due=now + SILENCE)
-                    due.append((key, waiters))
-                else:
-                    del self._awaited[key]
+        due: list[tuple[bytes, list[QueuedWaiter]]] = []
+        if now < self._resumes_at:
+            return due
+        while (key := self._due_times.first(now)) is not None:
+            waiters, awaited = waiting(key), self._awaited.get(key)
+            if awaited is None or not waiters:
+                self._awaited.pop(key, None)
+                self._due_times.discard(key)
+            elif len(self._under_way) >= MOST_AT_ONCE:
+                break
+            else:
+                self._set(key, awaited._replace(due=now + SILENCE))
+                self._under_way[key] = now
+                due.append((key, waiters))
+        self._is_crowded = key is not None
         return due
 
+    def end(self, key: bytes) -> None:
+        """Note that a recheck has ended; a second call does nothing."""
+        started = self._under_way.pop(key, None)
+        if self._is_crowded and started is not None:
+            now = self._loop.now()
+            self._resumes_at = now + min(now - started, LONGEST_YIELD)
+
     def first_due(self) -> float:
-        """When the first check is due; infinity if there is none."""
-        return min([awaited.due for awaited in self._awaited.values()], default=math.inf)
+        """When the first check is due; infinity if there is none or as many as allowed run."""
+        if len(self._under_way) >= MOST_AT_ONCE:
+            return math.inf
+        return max(self._due_times.next(), self._resumes_at)
 
     async def recheck(self, key: bytes, waiters: list[QueuedWaiter]) -> bool:
         """Have an expired lock handed off, and wake waiters that are no longer in the queue.
@@ -133,7 +161,11 @@ class Rechecks:
             due = following.due if is_done else min(known.due, following.due)
             pause = following.pause if is_recheck else known.pause or following.pause
             following = Awaited(due, pause, most)
-        self._awaited[key] = following
+        self._set(key, following)
+
+    def _set(self, key: bytes, awaited: Awaited) -> None:
+        self._due_times.set(key, awaited.due)  # first: an interrupt must not lose the recheck
+        self._awaited[key] = awaited
 
     async def _recheck_part(self, key: bytes, waiters: list[QueuedWaiter]) -> tuple[Refusal, int]:
         """Recheck for some waiters; returns the refusal and the number of subscriptions, or -1."""

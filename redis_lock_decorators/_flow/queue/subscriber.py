@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.background import Subscription
@@ -119,7 +120,7 @@ class Subscriber(SubscriberConnection):
             self._lease_loop.start(self._confirm(entered))
         for key, waiters in self._rechecks.due(now, self._entries.waiting):
             queued = [waiter for waiter in waiters if waiter.is_queued]
-            self._lease_loop.start(self._recheck(key, queued))
+            self._lease_loop.start(self._recheck(key, queued), partial(self._recheck_ended, key))
         self._wake_in_time()
 
     def _is_woken_late(self, now: float, wakes_at: float) -> bool:
@@ -192,6 +193,9 @@ class Subscriber(SubscriberConnection):
             return
         if not is_subscribed and subscription is not None and subscription is self._subscription:
             self._on_other_server(subscription, waiters)
+
+    def _recheck_ended(self, key: bytes) -> None:
+        self._rechecks.end(key)
         self._wake_in_time()
 
     def _on_other_server(self, subscription: Subscription, waiters: list[QueuedWaiter]) -> None:

@@ -1,0 +1,176 @@
+"""One operation costs about the same, however many locks, waiters and leases a program has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.queue_world import EXTERNAL, World
+from support.simulated_queue import Taking
+from support.simulation import new_claim
+from support.steps import Steps
+
+from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.queue.cohort import Cohort
+from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
+from redis_lock_decorators._flow.queue.entries import QueueEntries
+from redis_lock_decorators._flow.queue.entry_records import EnteredClaim
+from redis_lock_decorators._flow.queue.recheck import Rechecks
+from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
+from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._io.client_state import ClientState
+
+#: Operations that are compared, and the growth of the steps of each that is allowed.
+FEW, MANY, MOST_GROWTH = 100, 400, 1.5
+#: Makes the structures for so many operations; what it returns does them all.
+Make = Callable[[int], Callable[[], object]]
+MAKES: list[Make] = []
+
+
+def grows(make: Make) -> Make:
+    MAKES.append(make)
+    return make
+
+
+@grows
+def waiters_for_distinct_locks(count: int) -> Callable[[], object]:
+    world = World()
+    process = world.process()
+    for number in range(count):
+        world.server.run(("SET", b"sys:lock:%d" % number, EXTERNAL + "~", "PX", 60_000))
+        process.takes(name=str(number))
+
+    return lambda: world.passes(6)
+
+
+@grows
+def waiters_for_one_lock(count: int) -> Callable[[], object]:
+    world = World()
+    holder = world.holder()
+    takings = [holder.process.takes(wait=100) for _ in range(count)]
+    return lambda: hand_off(world, holder, takings)
+
+
+@grows
+def cohort_waiters_for_one_lock(count: int) -> Callable[[], object]:
+    world = World()
+    holder = world.holder(way="cohort")
+    takings = [holder.process.takes(wait=100, way="cohort") for _ in range(count)]
+    return lambda: hand_off(world, holder, takings)
+
+
+def hand_off(world: World, holder: Taking, takings: list[Taking]) -> None:
+    world.passes(0.01)
+    while takings:
+        holder.ends()
+        while not (held := [taking for taking in takings if taking.held]):
+            world.passes(0.001)
+        holder = held[0]
+        takings.remove(holder)
+
+
+@grows
+def rechecks(count: int) -> Callable[[], object]:
+    world = World()
+    process: Any = world.process()
+    known = Rechecks(process.lease_loop, process.port, "channel")
+    waiters: dict[bytes, Any] = {b"%d" % number: [object()] for number in range(count)}
+
+    def work() -> None:
+        for key in waiters:
+            known.schedule(key, Refusal("a~", math.inf), 2.5)
+            world.passes(0.001)
+            known.absorb()
+            known.first_due()
+        for _ in range(2 * count):
+            world.passes(2.5 / count)
+            for key, _ in known.due(world.clock.now, lambda key: waiters[key]):
+                known.end(key)
+            known.first_due()
+
+    return work
+
+
+@grows
+def entered_claims(count: int) -> Callable[[], object]:
+    entries = QueueEntries()
+    claims = [new_claim(str(number)) for number in range(count)]
+
+    def work() -> None:
+        for number, claim in enumerate(claims):
+            queued: Any = QueuedWaiter(claim.keys[0], claim.identifier, None)  # type: ignore[arg-type]
+            entries.join(queued)
+            entries.enter(EnteredClaim(claim, claim.identifier, "", number + 1.0, math.inf))
+            entries.leave(queued)
+            entries.to_confirm(number)
+            entries.next_confirmation()
+
+    return work
+
+
+@grows
+def cohorts(count: int) -> Callable[[], object]:
+    client: ClientState[None] = ClientState(redis.Redis(), None, None)  # type: ignore[arg-type]
+
+    def work() -> None:
+        for number in range(10 * count):
+            claim = new_claim(str(number))
+            member = CohortWaiter(claim, None)  # type: ignore[arg-type]
+            client.cohort(claim.keys[0], 1000).add(member)
+
+    return work
+
+
+@grows
+def members_of_a_cohort(count: int) -> Callable[[], object]:
+    cohort, world = Cohort(), World()
+    waiter: Any = world.holder().process.waiters
+    members = [CohortWaiter(new_claim(str(number)), waiter) for number in range(count)]
+
+    def work() -> None:
+        for member in members:
+            cohort.add(member)
+            cohort.is_near(member)
+        for member in members:
+            cohort.pop_next(0.0)
+            cohort.withdraw(member)
+
+    return work
+
+
+@grows
+def held_claims(count: int) -> Callable[[], object]:
+    known, claims = HeldClaims(), [new_claim(str(number)) for number in range(count)]
+
+    def work() -> None:
+        for claim in claims:
+            known.note(claim, lambda: 0.0)
+        for claim in claims:
+            known.forget(claim)
+
+    return work
+
+
+@grows
+def arrivals(count: int) -> Callable[[], object]:
+    order, claims = ArrivalOrder(), [new_claim(str(number)) for number in range(count)]
+
+    def work() -> None:
+        for claim in claims:
+            order.join(b"a", claim)
+        for claim in claims:
+            order.is_first(b"a", claim)
+            order.leave(b"a", claim)
+
+    return work
+
+
+@pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
+def test_steps_per_operation_do_not_grow(make: Make) -> None:
+    few, many = Steps().of(make(FEW)) / FEW, Steps().of(make(MANY)) / MANY
+
+    assert many <= MOST_GROWTH * few
