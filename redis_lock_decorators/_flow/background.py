@@ -28,7 +28,7 @@ class Loop(Protocol):
         """The port of this event loop for the client of another port."""
 
 
-class Alarm(Protocol):
+class Timer(Protocol):
     """A timer that calls a function at the earliest of the times it was set to."""
 
     def set(self, when: float) -> None:

@@ -12,8 +12,8 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.alarm import sleep
 from redis_lock_decorators._io.background.supervised import LOOK, start, together, works
+from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_state import (

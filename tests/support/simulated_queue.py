@@ -49,7 +49,7 @@ class QueueLoop(SimulatedLoop):
 
         return super().start(noted(), ended)
 
-    def alarm(self, function: Callable[[], None]) -> QueueTimer:
+    def timer(self, function: Callable[[], None]) -> QueueTimer:
         return QueueTimer(self, function)
 
     def port(self, port: Any) -> Any:

@@ -594,7 +594,7 @@ def test_a_loops_keeper_does_not_tick_in_the_context_of_a_task() -> None:
 
     async def main() -> None:
         lease_loop: Any = CallerLoop()
-        lease_loop._alarm._ring = lambda: seen.append(request.get())
+        lease_loop._timer._call = lambda: seen.append(request.get())
         request.set(object())
         lease_loop.wake_at(lease_loop.now())
         lease_loop.call(lambda: seen.append(request.get()))

@@ -17,7 +17,7 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.timeouts import Until
-from redis_lock_decorators._io.background import alarm
+from redis_lock_decorators._io.background import timers
 from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
@@ -162,7 +162,7 @@ def persisted(transport: SlowTransport, command: Any) -> Any:
 
     answers = dict.fromkeys(("is_unknown", "is_outcome", "was_sent"), yes)
     now, chance = transport.loop.time, random.random
-    port: Any = SimpleNamespace(now=now, random=chance, sleep=alarm.sleep, **answers)
+    port: Any = SimpleNamespace(now=now, random=chance, sleep=timers.sleep, **answers)
     return persist(port, attempt, transport.loop.now + 3600)
 
 

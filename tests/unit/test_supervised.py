@@ -22,7 +22,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import alarm, loops, supervised
+from redis_lock_decorators._io.background import loops, supervised, timers
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
@@ -70,7 +70,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
     def opens(at: int) -> LosingLoop:
         opened.append(loop := LosingLoop(at))
-        for module in (alarm, loops.CallerLoop, *batching.MODULES, asyncio_port, supervised):
+        for module in (timers, loops.CallerLoop, *batching.MODULES, asyncio_port, supervised):
             name = "now" if module is loops.CallerLoop else "monotonic"
             monkeypatch.setattr(module, name, loop.time)
         return loop
@@ -113,7 +113,7 @@ def _leave_nothing(loop: LosingLoop) -> None:
 async def steps(ends: list[str]) -> None:
     """Everything that a work may wait for."""
     await asyncio.sleep(0)
-    await alarm.sleep(0.1)
+    await timers.sleep(0.1)
     over = asyncio.get_running_loop().create_future()
     loops.CallerLoop().call(lambda: over.done() or over.set_result(None))
     await over
@@ -124,7 +124,7 @@ async def steps(ends: list[str]) -> None:
 
 async def part(ends: list[str]) -> None:
     await asyncio.sleep(0)
-    await alarm.sleep(0.1)
+    await timers.sleep(0.1)
     ends.append("part")
 
 
@@ -150,7 +150,7 @@ def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
         begun: list[asyncio.Future[object]] = []
 
         def begin(begun: list[asyncio.Future[object]] = begun, loop: Any = loop) -> None:
-            begun.append(supervised.start(alarm.sleep(60)))
+            begun.append(supervised.start(timers.sleep(60)))
             cancel = begun[0].cancel
             loop.call_later(5, cancel)
             loop.call_later(6, cancel)
@@ -166,7 +166,7 @@ def test_work_that_was_lost_is_cancelled_as_often_as_its_task(losing: Any) -> No
     async def stubborn(told: list[float]) -> None:
         for _ in range(3):
             with contextlib.suppress(asyncio.CancelledError):
-                await alarm.sleep(60)
+                await timers.sleep(60)
             told.append(asyncio.get_running_loop().time() - 1000)
 
     for at in range(1, 20):
@@ -195,7 +195,7 @@ def test_work_that_was_lost_goes_on_in_its_context(losing: Any) -> None:
 
     async def looking(seen: list[str]) -> None:
         await asyncio.sleep(0)
-        await alarm.sleep(0.1)
+        await timers.sleep(0.1)
         seen.append(variable.get())
 
     def begin(seen: list[str]) -> None:
@@ -300,7 +300,7 @@ class Renewing:
         self.loop = loop
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
-        await alarm.sleep(0.01)  # a connection that can be read stays so until it is
+        await timers.sleep(0.01)  # a connection that can be read stays so until it is
         return [self.reply(*command) for command in commands]
 
     def reply(self, verb: str, script: str, count: int, *details: Any) -> str:

@@ -26,7 +26,7 @@ SCENES = Scenes(
 )
 
 
-class Alarm:
+class Timer:
     """A timer that is called by the test."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -46,8 +46,8 @@ class LoopThread(BackgroundWorker):
         closed: how often it was closed.
     """
 
-    alarm = staticmethod(Alarm)  # type: ignore[assignment]
-    _alarm: Alarm
+    timer = staticmethod(Timer)  # type: ignore[assignment]
+    _timer: Timer
 
     def __init__(self, owner: Any, before: BackgroundWorker | None = None) -> None:
         self.asked: list[Callable[[], object]] = []
@@ -126,7 +126,7 @@ class Lease:
         loop_thread = lease_loop.loop_threads.get(PRESENT)
         assert isinstance(loop_thread, LoopThread)
         loop_thread.catches_up()
-        return loop_thread._alarm.at <= self.watch.next_check()[0]
+        return loop_thread._timer.at <= self.watch.next_check()[0]
 
 
 @SCENES.add
@@ -182,7 +182,7 @@ def two_threads_set_the_first_timer(switcher: Switcher) -> Scene:
     def check() -> None:
         loop_thread = loop_thread_of(lease_loop)
         loop_thread.catches_up()
-        assert loop_thread._alarm.at == 1.0
+        assert loop_thread._timer.at == 1.0
 
     return Scene(lambda: lease_loop.wake_at(1.0), lambda: lease_loop.wake_at(2.0), check)
 

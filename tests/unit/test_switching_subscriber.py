@@ -74,8 +74,8 @@ class FakeLoop:
     def call(self, function: Callable[[], object]) -> None:
         self._calls.append(function)
 
-    def alarm(self, ring: Callable[[], None]) -> FakeLoop:
-        self.wake_at = ring
+    def timer(self, call: Callable[[], None]) -> FakeLoop:
+        self.wake_at = call
         return self
 
     def set(self, when: float) -> None:
@@ -115,7 +115,7 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
         lease_loop._calls.clear()
         subscriber._is_alive = subscriber._state._has_info = True
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
-        subscriber._alarm = lease_loop.alarm(subscriber.tick)
+        subscriber._timer = lease_loop.timer(subscriber.tick)
         subscriber._last_used = lease_loop.time
         subscriber._state.begin(lease_loop.time)
         subscriber._wake_in_time()

@@ -129,14 +129,14 @@ class Subscriber(SubscriberConnection):
         if self._was_late:
             if not self.is_open:
                 self._limit_opening()
-            elif self._alarm is not None:
+            elif self._timer is not None:
                 self._wakes_at = now + LATE
-                self._alarm.set(self._wakes_at)
+                self._timer.set(self._wakes_at)
         return self._was_late
 
     def _wake_in_time(self) -> None:
         """Set the timer for what is due next."""
-        if self._alarm is None:
+        if self._timer is None:
             return
         while True:
             regular = self._state.next_ping() if self._entries else self._last_used + LINGER
@@ -144,7 +144,7 @@ class Subscriber(SubscriberConnection):
             self._wakes_at = due
             if not self._rechecks.absorb():  # else a waiter relied on the former ``_wakes_at``
                 break
-        self._alarm.set(max(due, self._lease_loop.now() + AFTER))
+        self._timer.set(max(due, self._lease_loop.now() + AFTER))
 
     def _on_message(self, message: Any) -> None:
         """Handle a reply or a message; unknown ones are ignored."""

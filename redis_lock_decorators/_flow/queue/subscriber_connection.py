@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from redis_lock_decorators._flow.background import Alarm, Subscription
+from redis_lock_decorators._flow.background import Subscription, Timer
 from redis_lock_decorators._flow.queue.admission import Admission
 from redis_lock_decorators._flow.queue.entries import QueueEntries
 from redis_lock_decorators._flow.queue.reachability import Reachability
@@ -59,7 +59,7 @@ class SubscriberConnection:
         self._lease_loop = lease_loop
         self._port = port
         self._key = key  # any key of the node
-        self._alarm: Alarm | None = None
+        self._timer: Timer | None = None
         self._subscription: Subscription | None = None
         self._state = Session()
         self._opens_by = math.inf
@@ -132,7 +132,7 @@ class SubscriberConnection:
         port = self._lease_loop.port(self._port)
         self._subscription = subscription = await port.subscription(self._key)
         self._state.connect()
-        self._alarm = self._lease_loop.alarm(self.tick)
+        self._timer = self._lease_loop.timer(self.tick)
         self._limit_opening()
         try:
             await subscription.send("INFO", "server")
@@ -150,8 +150,8 @@ class SubscriberConnection:
     def _limit_opening(self) -> float:
         """Start the time limit of the next step of opening; returns when it ends."""
         self._opens_by = self._wakes_at = self._lease_loop.now() + SILENCE
-        if self._alarm is not None:
-            self._alarm.set(self._opens_by)
+        if self._timer is not None:
+            self._timer.set(self._opens_by)
         return self._opens_by
 
     async def _begin(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from redis_lock_decorators._flow.background import Alarm, Loop, Subscription
+from redis_lock_decorators._flow.background import Loop, Subscription, Timer
 from redis_lock_decorators._flow.port import Port
 
 
@@ -28,8 +28,8 @@ class SubscriberLoop(Loop, Protocol):
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on the event loop; from any thread."""
 
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """A timer that calls ``ring`` on the event loop."""
+    def timer(self, call: Callable[[], None]) -> Timer:
+        """A timer that calls ``call`` on the event loop."""
 
     async def sleep(self, seconds: float) -> None:
         """Pause a coroutine on the event loop."""

@@ -45,18 +45,18 @@ class Stage:
     def __init__(self) -> None:
         self.baton = threading.Lock()
         self.calls: deque[Callable[[], object]] = deque()
-        self.alarms: dict[GreenletAlarm, float] = {}
+        self.alarms: dict[GreenletTimer, float] = {}
         self.gate = Gate()
 
 
-class GreenletAlarm:
+class GreenletTimer:
     """Rings at the earliest of the times asked for."""
 
     __slots__ = ("_stage", "wake_at")
 
-    def __init__(self, stage: Stage, ring: Callable[[], None]) -> None:
+    def __init__(self, stage: Stage, call: Callable[[], None]) -> None:
         self._stage = stage
-        self.wake_at = ring
+        self.wake_at = call
 
     def set(self, when: float) -> None:
         """Ring by this time."""
@@ -109,8 +109,8 @@ class GreenletWorker(BackgroundWorker):
         with self.aside():
             self._pause(seconds)
 
-    def alarm(self, ring: Callable[[], None]) -> GreenletAlarm:
-        return GreenletAlarm(self._stage, ring)
+    def timer(self, call: Callable[[], None]) -> GreenletTimer:
+        return GreenletTimer(self._stage, call)
 
     def port(self, port: BlockingPort) -> GreenletPort:
         return GreenletPort(port, self)
@@ -151,9 +151,9 @@ class GreenletWorker(BackgroundWorker):
         while self._stage.calls:
             self._safely(self._stage.calls.popleft())
         now, alarms = monotonic(), self._stage.alarms
-        for alarm in [alarm for alarm, when in list(alarms.items()) if when <= now]:
-            del alarms[alarm]
-            self._safely(alarm.wake_at)
+        for timer in [timer for timer, when in list(alarms.items()) if when <= now]:
+            del alarms[timer]
+            self._safely(timer.wake_at)
 
     def _do(self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None) -> None:
         """Do a work, between others."""

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background.alarm import LoopAlarm, sleep
 from redis_lock_decorators._io.background.hubs import are_threads_green
 from redis_lock_decorators._io.background.log_thread import hand_over
 from redis_lock_decorators._io.background.spare_thread import Spare
 from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import NAME, BackgroundWorker, Owner
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.background_client import CALL
@@ -51,7 +51,7 @@ class LoopThread(BackgroundWorker):
 
     start = staticmethod(start)
     sleep = staticmethod(sleep)
-    alarm = staticmethod(LoopAlarm)
+    timer = staticmethod(LoopTimer)
 
     def __init__(self, owner: Owner, before: BackgroundWorker | None = None) -> None:
         super().__init__(owner, before)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.background import Alarm
+from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
-from redis_lock_decorators._io.background.alarm import LoopAlarm, sleep
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.supervised import start, works
+from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
     BackgroundWorker,
     here,
@@ -38,18 +38,18 @@ class CallerLoop:
     random = staticmethod(random.random)
     start = staticmethod(start)
     sleep = staticmethod(sleep)
-    alarm = LoopAlarm
+    timer = LoopTimer
 
     def __init__(self) -> None:
         self.phase = random.random()
         self.renewer = Renewer(self)
         self.wanted: set[Any] = set()
         self.clients: PerClient[Any] = PerClient()
-        self._alarm = LoopAlarm(self.renewer.tick)
+        self._timer = LoopTimer(self.renewer.tick)
 
     def wake_at(self, when: float) -> None:
         if when < math.inf:
-            self._alarm.set(when)
+            self._timer.set(when)
 
     def check(self) -> None:
         """The event loop is there."""
@@ -126,8 +126,8 @@ class BackgroundLoop:
     async def sleep(self, seconds: float) -> None:
         await _here().sleep(seconds)
 
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
-        return _here().alarm(ring)
+    def timer(self, call: Callable[[], None]) -> Timer:
+        return _here().timer(call)
 
     def port(self, port: Any) -> Any:
         return _here().port(port)

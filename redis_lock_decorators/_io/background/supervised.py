@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._io.background.alarm import LoopAlarm
+from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import forget_closed
 
@@ -110,19 +110,19 @@ class Works:
         self._works: dict[asyncio.Future[Any], Work] = {}
         self._begun: dict[object, asyncio.Future[Any]] = {}  # by who carries it on
         self._calls: deque[Call] = deque()
-        self._alarm = LoopAlarm(self._look)
+        self._timer = LoopTimer(self._look)
         self._halted: dict[asyncio.Future[Any], object] = {}
 
     def add(self, task: asyncio.Future[Any], ended: Callable[[], object] | None = None) -> None:
         """Look after a task; ``ended`` is called after it, maybe twice."""
         self._works[task] = Work(task, ended)
-        self._alarm.set(monotonic() + LOOK)
+        self._timer.set(monotonic() + LOOK)
         task.add_done_callback(self._end, context=Context())
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function soon, and once more where an exception ends it."""
         self._calls.append(Call(function))
-        self._alarm.set(monotonic() + LOOK)
+        self._timer.set(monotonic() + LOOK)
         self._loop.call_soon(self._catch_up, context=Context())
 
     def tasks(self) -> list[asyncio.Future[Any]]:
@@ -166,7 +166,7 @@ class Works:
         if halted:
             self._loop.call_later(TURN, self._wake, context=Context())
         if self._works or self._calls:
-            self._alarm.set(monotonic() + LOOK)
+            self._timer.set(monotonic() + LOOK)
         self._catch_up()
 
     def _wake(self) -> None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._io.background import alarm
+from redis_lock_decorators._io.background import timers
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import RELEASED, is_from_python
@@ -86,10 +86,10 @@ class TaskWakeup:
     def notify(self, signal: Signal) -> None:
         self._news.append(signal)
         if self._future is not None:
-            alarm.finish(self._future)
+            timers.finish(self._future)
 
     async def wait(self, seconds: float) -> Signal | None:
         if not self._news:
             self._future = asyncio.get_running_loop().create_future()
-            await alarm.wait(self._future, seconds)
+            await timers.wait(self._future, seconds)
         return self._news.popleft() if self._news else None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.background import Alarm
+from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.hubs import is_in_hub
@@ -70,7 +70,7 @@ class BackgroundWorker:
     def __init__(self, owner: Owner, before: BackgroundWorker | None = None) -> None:
         self.has_ended = False
         self._owner = owner
-        self._alarm = self.alarm(self._tick)
+        self._timer = self.timer(self._tick)
         self._before = before
         self._process = fork.number
         self._is_working = False
@@ -89,9 +89,9 @@ class BackgroundWorker:
     def wake_at(self, when: float) -> bool:
         """Have the keeper tick by this time, from any thread; False if the place has ended."""
         if here() is self:
-            self._alarm.set(when)
+            self._timer.set(when)
             return True
-        return self.call(partial(self._alarm.set, when))
+        return self.call(partial(self._timer.set, when))
 
     def begin(self) -> None:
         """Have a thread, if there is none yet."""
@@ -147,7 +147,7 @@ class BackgroundWorker:
         """Pause a work."""
         raise NotImplementedError
 
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
+    def timer(self, call: Callable[[], None]) -> Timer:
         """An alarm that rings here."""
         raise NotImplementedError
 

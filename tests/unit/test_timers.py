@@ -1,4 +1,4 @@
-"""An alarm of an event loop rings though something interrupts it."""
+"""Timers of event loops fire even if an exception interrupts them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._io.background import alarm as alarms
-from redis_lock_decorators._io.background.alarm import LoopAlarm
+from redis_lock_decorators._io.background import timers
+from redis_lock_decorators._io.background.timers import LoopTimer
 
-#: More lines than the ring of an alarm has.
+#: More lines than the callback of a timer has.
 MOST = 25
 
 
@@ -25,15 +25,15 @@ class Limit(Exception):
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     loop.set_exception_handler(lambda _, context: None)
-    monkeypatch.setattr(alarms, "monotonic", loop.time)
+    monkeypatch.setattr(timers, "monotonic", loop.time)
     yield loop
     loop.close()
 
 
 class Interrupting:
-    """Raises at a line of the alarm's; line 0 is the entry of what its timer calls."""
+    """Raises at a line of the given code objects; line 0 is the entry of the function."""
 
-    def __init__(self, at: int, codes: Any = (LoopAlarm._go.__code__,)) -> None:
+    def __init__(self, at: int, codes: Any = (LoopTimer._fire.__code__,)) -> None:
         self.at, self.count, self.raised = at, 0, False
         self.codes = codes
 
@@ -52,19 +52,19 @@ class Interrupting:
         return lambda frame, event, _: self.step(event)
 
 
-def rung(loop: VirtualLoop, interrupting: Interrupting) -> list[float]:
-    """When an alarm rang that rings itself every ten seconds, and whose first ring is cut."""
+def fired(loop: VirtualLoop, interrupting: Interrupting) -> list[float]:
+    """The times at which a timer fires that is set every ten seconds; its first call is cut."""
     times: list[float] = []
 
-    def ring() -> None:
+    def call() -> None:
         times.append(loop.now)
-        alarm.set(times[0] + 10 * len(times))
+        timer.set(times[0] + 10 * len(times))
 
-    alarm = LoopAlarm(ring)
+    timer = LoopTimer(call)
 
     async def wait() -> None:
         start = loop.now
-        alarm.set(start + 1)
+        timer.set(start + 1)
         sys.settrace(interrupting.call)
         try:
             await asyncio.sleep(5)
@@ -76,29 +76,29 @@ def rung(loop: VirtualLoop, interrupting: Interrupting) -> list[float]:
     return times
 
 
-def test_ring_that_is_interrupted_at_any_line_is_made_up_for(loop: VirtualLoop) -> None:
+def test_timer_interrupted_at_any_line_fires_again(loop: VirtualLoop) -> None:
     raised = 0
     for at in range(1, MOST):
         start, interrupting = loop.now, Interrupting(at)
-        times = rung(loop, interrupting)
+        times = fired(loop, interrupting)
         assert times[0] - start < 1.5
         assert len(times) >= 4
         raised += interrupting.raised
     assert raised > 3
 
 
-def test_alarm_rings_though_it_is_interrupted_when_it_is_set_anew(loop: VirtualLoop) -> None:
-    lines = {LoopAlarm.set.__code__, LoopAlarm._timers_after.__code__}
+def test_timer_interrupted_while_it_is_set_fires(loop: VirtualLoop) -> None:
+    lines = {LoopTimer.set.__code__, LoopTimer._timers_after.__code__}
     for at in range(1, MOST):
         times: list[float] = []
         interrupting = Interrupting(at, lines)
 
         async def wait(times: list[float] = times, interrupting: Any = interrupting) -> None:
-            alarm = LoopAlarm(lambda: times.append(loop.now))
-            alarm.set(loop.now + 5)
+            timer = LoopTimer(lambda: times.append(loop.now))
+            timer.set(loop.now + 5)
             sys.settrace(interrupting.call)
             try:
-                alarm.set(loop.now + 1)
+                timer.set(loop.now + 1)
             except Limit:
                 assert interrupting.raised
             finally:
@@ -108,28 +108,28 @@ def test_alarm_rings_though_it_is_interrupted_when_it_is_set_anew(loop: VirtualL
         start = loop.now
         loop.run_until_complete(wait())
 
-        assert times, f"it does not ring when line {at} is interrupted"
+        assert times, f"the timer does not fire if line {at} is interrupted"
         assert times[0] - start <= 5
     assert not interrupting.raised, "there are more lines"
 
 
-def test_ring_that_nothing_interrupts_comes_in_time(loop: VirtualLoop) -> None:
+def test_uninterrupted_timer_fires_on_time(loop: VirtualLoop) -> None:
     start = loop.now
 
-    times = rung(loop, Interrupting(0))
+    times = fired(loop, Interrupting(0))
 
     assert [round(time - start, 3) for time in times] == [1, 11, 21, 31]
 
 
-def test_ring_whose_call_fails_is_repeated_once(loop: VirtualLoop) -> None:
+def test_call_that_fails_is_repeated_once(loop: VirtualLoop) -> None:
     times: list[float] = []
 
-    def ring() -> None:
+    def call() -> None:
         times.append(loop.now)
         raise Limit
 
     async def wait() -> None:
-        LoopAlarm(ring).set(loop.now + 1)
+        LoopTimer(call).set(loop.now + 1)
         await asyncio.sleep(10)
 
     start = loop.now
@@ -138,15 +138,15 @@ def test_ring_whose_call_fails_is_repeated_once(loop: VirtualLoop) -> None:
     assert [time - start for time in times] == [1, pytest.approx(1.25)]
 
 
-def test_overdue_alarm_is_set_anew_by_who_asks_next(loop: VirtualLoop) -> None:
+def test_overdue_timer_is_set_anew_by_the_next_call(loop: VirtualLoop) -> None:
     times: list[float] = []
-    alarm = LoopAlarm(lambda: times.append(loop.now))
+    timer = LoopTimer(lambda: times.append(loop.now))
 
     async def wait() -> None:
-        alarm.set(loop.now + 1)
-        alarm._timers.cancel()  # as an interrupt between two lines would leave it
+        timer.set(loop.now + 1)
+        timer._timers.cancel()  # as after an interrupt between two lines
         await asyncio.sleep(2)
-        alarm.set(loop.now + 100)
+        timer.set(loop.now + 100)
         await asyncio.sleep(1)
 
     loop.run_until_complete(wait())
