@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from support.connecting import to_server
-from support.history import attempts, delays, fences, overlaps, starved, untold
+from support.history import attempts, delays, fences, overlaps, starved, unnotified
 from support.locker_processes import LockerProcesses, keys_left
 from support.plans import LockerPlan
 
@@ -129,7 +129,7 @@ def run(seconds: float, seed: int, kinds: list[str]) -> tuple[str, list[str], li
             *lockers.complaints(),
         ]
         if not chaos.is_control:
-            wrong += untold(history)
+            wrong += unnotified(history)
             wrong += delays(history, lockers.harms, LATENESS)
             wrong += keys_left([server.client()], LEASE + 2)
     outcomes = Counter(one.get("outcome", "killed") for one in history)

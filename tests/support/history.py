@@ -5,13 +5,13 @@ Times are monotonic seconds, which all processes of a machine share. An attempt 
 - ``lock``, ``way``, ``patience`` (seconds it may wait), ``invoked``;
 - once it holds the lock: ``granted``, ``identifier``, ``fence``, ``deadline`` (None: unknown);
 - when its block ends: ``releasing``, ``deadline`` again, ``lost`` (as reported by its lease);
-- ``told``: when ``on_lost`` was called, if it was;
+- ``notified``: when ``on_lost`` was called, if it was;
 - ``ended`` and ``outcome``: ok, refused, lost, cancelled, unknown, error or wrong, with ``why``.
 
 For a short time a cohort hands a lease over without asking Redis (decision 0031). In that case:
 
 - ``led``: when the first holder of the lease entered, for each that received it in that time;
-- ``passed``: its holder handed it over in that time.
+- ``handed_off``: its holder handed it over in that time.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Attempt = dict[str, Any]
-#: Outcomes by which a caller learns that its lease may be lost.
-TOLD = ("lost", "unknown", "error", "cancelled")
+#: Outcomes that show the caller that its lease may be lost.
+AWARE = ("lost", "unknown", "error", "cancelled")
 #: Seconds for which a cohort hands a lease over without asking Redis; only the last holder learns
 #: of a loss in that time.
-PASSING = 0.25
+UNCHECKED_SECONDS = 0.25
 
 
 class Diary:
@@ -69,9 +69,9 @@ class Diary:
         """Record that it is about to release the lock, or that its lease has ended."""
         self.note(number, releasing=time.monotonic(), deadline=lease.deadline, lost=lease.lost)
 
-    def told(self, number: int, why: str) -> None:
+    def notified(self, number: int, why: str) -> None:
         """Record that ``on_lost`` was called."""
-        self.note(number, told=time.monotonic(), told_why=why)
+        self.note(number, notified=time.monotonic(), notified_why=why)
 
     def end(self, number: int, outcome: str, why: str | None = None) -> None:
         """Record the end of an attempt."""
@@ -97,13 +97,13 @@ def trace(history: list[Attempt]) -> None:
     entered = [one for one in history if one.get("way") == "cohort" and "granted" in one]
     entered.sort(key=lambda one: (one["lock"], one["identifier"], one["granted"]))
     for _, chain in itertools.groupby(entered, key=lambda one: (one["lock"], one["identifier"])):
-        leader, *heirs = chain
-        giver = leader
-        for successor in heirs:
-            if giver.get("releasing", math.inf) > leader["granted"] + PASSING:
+        leader, *next_members = chain
+        member = leader
+        for next_member in next_members:
+            if member.get("releasing", math.inf) > leader["granted"] + UNCHECKED_SECONDS:
                 break
-            giver["passed"], successor["led"] = True, leader["granted"]
-            giver = successor
+            member["handed_off"], next_member["led"] = True, leader["granted"]
+            member = next_member
 
 
 @dataclass
@@ -139,22 +139,22 @@ class Allowed:
 
     def explains_silence(self, older: Attempt, newer: Attempt) -> bool:
         """Whether the loss could not be known: two servers had it, or a cohort handed it over."""
-        return self._was_at_two(older, newer) or self._was_passed_on(older, newer)
+        return self._was_at_two(older, newer) or self._was_handed_off(older, newer)
 
     def _was_at_two(self, older: Attempt, newer: Attempt) -> bool:
         """Whether one of them may have released at a server that was still a master.
 
         Or the newer one was notified of the loss: it entered where the lock was still free.
         """
-        if newer["granted"] <= self.masters and _was_told(newer):
+        if newer["granted"] <= self.masters and _is_notified(newer):
             return True
         return any(one.get("releasing", math.inf) <= self.masters for one in (older, newer))
 
-    def _was_passed_on(self, older: Attempt, newer: Attempt) -> bool:
+    def _was_handed_off(self, older: Attempt, newer: Attempt) -> bool:
         """Whether a cohort still handed over one of the leases after it was lost."""
         if "led" in newer and self.explains_loss(newer):
-            return "passed" in newer or _was_told(newer)
-        return "passed" in older and self.explains_loss(older)
+            return "handed_off" in newer or _is_notified(newer)
+        return "handed_off" in older and self.explains_loss(older)
 
 
 def ends(attempt: Attempt, harms: Harms) -> float:
@@ -164,7 +164,7 @@ def ends(attempt: Attempt, harms: Harms) -> float:
         harm = harms.get(attempt["process"])
         released = math.inf if harm is None or harm.killed is None else harm.killed
     believed = math.inf if deadline is None else deadline
-    return float(min(released, believed, attempt.get("told", math.inf)))
+    return float(min(released, believed, attempt.get("notified", math.inf)))
 
 
 def overlaps(history: list[Attempt], harms: Harms, allowed: Iterable[Allowed] = ()) -> list[str]:
@@ -174,12 +174,12 @@ def overlaps(history: list[Attempt], harms: Harms, allowed: Iterable[Allowed] = 
         until = min(ends(older, harms), ends(newer, harms))
         if not any(one.explains_overlap(older, newer, until) for one in allowed):
             seconds = until - newer["granted"]
-            found.append(f"two were inside for {seconds:.3f} s: {older} and {newer}")
+            found.append(f"two held the lock for {seconds:.3f} s: {older} and {newer}")
     return found
 
 
 def overlapping(history: list[Attempt], harms: Harms) -> Iterator[tuple[Attempt, Attempt]]:
-    """The pairs that were inside at the same time, the earlier one first."""
+    """The pairs that held a lock at the same time, the earlier one first."""
     for entered in _by_lock(history):
         inside: list[Attempt] = []
         for newer in entered:
@@ -190,7 +190,7 @@ def overlapping(history: list[Attempt], harms: Harms) -> Iterator[tuple[Attempt,
             inside.append(newer)
 
 
-def untold(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
+def unnotified(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
     """Holders that were not notified although another entered before they released.
 
     An allowed fault only explains that a cohort handed over a lease that the fault had ended.
@@ -202,8 +202,8 @@ def untold(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]
             inside = [older for older in inside if older["releasing"] > newer["granted"]]
             for older in inside:
                 explained = any(fault.explains_silence(older, newer) for fault in allowed)
-                if not _was_told(older) and not explained:
-                    found.append(f"a loss was not told: {older}, and inside was {newer}")
+                if not _is_notified(older) and not explained:
+                    found.append(f"a loss was not reported: {older}, overlapping {newer}")
             if "releasing" in newer:
                 inside.append(newer)
     return found
@@ -221,7 +221,7 @@ def losses(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]
 
 
 def fences(history: list[Attempt], harms: Harms) -> list[str]:
-    """Fences that are not greater than the one before."""
+    """Fences that are not greater than their predecessors."""
     found = []
     for entered in _by_lock(history):
         inside = [
@@ -268,19 +268,19 @@ def starved(
         if waited > healing and one.get("way") != "poll":
             found.append(f"waited {waited:.2f} s after the last fault: {one}")
         elif free > min(idle, healing):
-            found.append(f"waited {free:.2f} s for what nobody held: {one}")
+            found.append(f"waited {free:.2f} s for a free lock: {one}")
         elif one.get("outcome") == "refused" and one["ended"] > healed:
-            found.append(f"refused after long: {one}")
+            found.append(f"refused after the last fault: {one}")
     return found
 
 
 def _spans(entered: list[Attempt], harms: Harms) -> list[tuple[float, float]]:
-    """The times during which each was inside, in the order of entry."""
+    """The times during which each held the lock, in the order of entry."""
     return [(one["granted"], ends(one, harms)) for one in entered]
 
 
 def _free(inside: Iterable[tuple[float, float]], begun: float, over: float) -> float:
-    """The seconds of this period during which nobody was inside."""
+    """The seconds of this period in which the lock was free."""
     found = 0.0
     for entered, left in inside:
         if entered >= over:
@@ -308,9 +308,9 @@ def _by_lock(history: list[Attempt]) -> Iterator[list[Attempt]]:
         yield list(entered)
 
 
-def _was_told(lease: Attempt) -> bool:
-    return "told" in lease or bool(lease.get("lost")) or lease.get("outcome") in TOLD
+def _is_notified(lease: Attempt) -> bool:
+    return "notified" in lease or bool(lease.get("lost")) or lease.get("outcome") in AWARE
 
 
 def _is_lost(lease: Attempt) -> bool:
-    return "told" in lease or bool(lease.get("lost")) or lease.get("outcome") == "lost"
+    return "notified" in lease or bool(lease.get("lost")) or lease.get("outcome") == "lost"

@@ -128,7 +128,7 @@ class Lockers:
             acquire_time=patience,
             expire=self.plan.lease,
             fencing="fenced" in name,
-            on_lost=lambda _, why: self.diary.told(number, why),
+            on_lost=lambda _, why: self.diary.notified(number, why),
         )
 
     async def _lease(self, number: int, lock: Any) -> bool:

@@ -31,7 +31,7 @@ from support.history import (
     losses,
     overlaps,
     starved,
-    untold,
+    unnotified,
 )
 from support.locker_processes import LockerProcesses, keys_left
 from support.plans import LONG, LONGEST_BLOCK, LockerPlan
@@ -164,7 +164,7 @@ class Scene:
             acquire_time=LONG,
             auto_renew=auto_renew,
             fencing="fenced" in name,
-            on_lost=lambda _, why: self._diary.told(number, why),
+            on_lost=lambda _, why: self._diary.notified(number, why),
         )
         held = lock.acquire()
         assert held is not None, f"{name} was not free in {LONG} s"
@@ -210,7 +210,7 @@ class Scene:
         history, harms = attempts(self.folder), {**self.lockers.harms, self._holder: Harm()}
         problems = [
             *overlaps(history, harms, allowed),
-            *untold(history, allowed),
+            *unnotified(history, allowed),
             *losses(history, allowed),
             *fences(history, harms),
             *starved(history, harms, healed, healing, self.lockers.plan.lease + IDLE),

@@ -1,4 +1,4 @@
-"""When a line opens, all who wait line up in their order, without blocking the event loop."""
+"""A subscription that opens admits its waiters in order without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeLoop:
-    """An event loop whose every turn is taken by hand."""
+    """An event loop whose iterations are run one by one."""
 
     random = staticmethod(lambda: 0.5)
     now = staticmethod(lambda: 1000.0)
@@ -36,14 +36,14 @@ class FakeLoop:
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append(function)
 
-    def waiter(self) -> None:
-        """Call what was to be called when this turn began."""
+    def run_once(self) -> None:
+        """Run one iteration: the calls that were scheduled before it."""
         for _ in range(len(self.calls)):
             self.calls.popleft()()
 
 
-class Told:
-    """Tells in which order waiters are told."""
+class Wakeup:
+    """Records in which order waiters are notified."""
 
     def __init__(self, number: int, order: list[int]) -> None:
         self.number, self.order = number, order
@@ -53,20 +53,20 @@ class Told:
         self.order.append(self.number)
 
 
-def turns(count: int, order: list[int], first: int = 0) -> list[QueuedWaiter]:
+def new_waiters(count: int, order: list[int], first: int = 0) -> list[QueuedWaiter]:
     numbers = range(first, first + count)
-    return [QueuedWaiter(b"a", str(number), Told(number, order)) for number in numbers]  # type: ignore[arg-type]
+    return [QueuedWaiter(b"a", str(number), Wakeup(number, order)) for number in numbers]  # type: ignore[arg-type]
 
 
-def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
+def test_few_waiters_are_admitted_in_each_event_loop_iteration() -> None:
     lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(lease_loop), turns(3 * MOST, order)
+    admitted, waiters = Admission(lease_loop), new_waiters(3 * MOST, order)
 
     admitted.begin(lambda: waiters)
     admitted.step()
     counts = [len(order)]
     while lease_loop.calls:
-        lease_loop.waiter()
+        lease_loop.run_once()
         counts.append(len(order))
 
     assert counts == [MOST, 2 * MOST, 3 * MOST, 3 * MOST]
@@ -74,69 +74,69 @@ def test_few_are_told_in_each_turn_of_the_event_loop() -> None:
     assert not admitted
 
 
-def test_newcomer_goes_behind_those_who_are_about_to_line_up() -> None:
+def test_newcomer_is_admitted_behind_the_notified_waiters() -> None:
     lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(lease_loop), turns(MOST, order)
+    admitted, waiters = Admission(lease_loop), new_waiters(MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
-    (newcomer,) = turns(1, order, first=MOST)
+    (newcomer,) = new_waiters(1, order, first=MOST)
 
-    assert admitted, "those who were told have not taken their steps"
+    assert admitted, "the notified waiters have not run yet"
     admitted.add(newcomer)
     admitted.resume()
 
     assert newcomer.awaits_admission
-    lease_loop.waiter()
+    lease_loop.run_once()
     assert not newcomer.awaits_admission
     assert order == [0, 1, 2, 3]
 
 
-def test_line_that_opens_again_has_all_told_in_their_order_again() -> None:
+def test_subscription_that_opens_again_admits_all_in_order_again() -> None:
     lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(lease_loop), turns(2 * MOST, order)
+    admitted, waiters = Admission(lease_loop), new_waiters(2 * MOST, order)
     admitted.begin(lambda: waiters)
     admitted.step()
 
     order.clear()
     admitted.begin(lambda: waiters)
     admitted.step()
-    lease_loop.waiter()
+    lease_loop.run_once()
 
     assert order == list(range(2 * MOST))
 
 
-def test_exception_from_outside_loses_nobody() -> None:
+def test_exception_from_outside_skips_no_waiter() -> None:
     lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
-    admitted, waiters = Admission(lease_loop), turns(3, order)
-    told, waiters[1].wakeup = waiters[1].wakeup, None  # type: ignore[assignment]
+    admitted, waiters = Admission(lease_loop), new_waiters(3, order)
+    wakeup, waiters[1].wakeup = waiters[1].wakeup, None  # type: ignore[assignment]
     admitted.begin(lambda: waiters)
     with pytest.raises(AttributeError):
         admitted.step()
-    waiters[1].awaits_admission, waiters[1].wakeup = True, told
+    waiters[1].awaits_admission, waiters[1].wakeup = True, wakeup
 
     admitted.resume()
 
     assert order == [0, 1, 2]
 
 
-def test_many_who_came_as_the_line_opened_are_told_once_each() -> None:
+def test_waiters_that_join_during_the_opening_are_admitted_once() -> None:
     lease_loop, order = FakeLoop(), []  # type: ignore[var-annotated]
     subscriber = Subscriber(lease_loop, SimulatedPort(), "channel", b"a", lambda _: None)  # type: ignore[arg-type]
     subscriber._is_alive = True
-    for turn in turns(50, order):
-        subscriber.join(turn)
+    for waiter in new_waiters(50, order):
+        subscriber.join(waiter)
 
     subscriber._admission.begin(subscriber._entries.waiters)
     subscriber.is_open = True
     subscriber._admission.step()
     while lease_loop.calls:
-        lease_loop.waiter()
+        lease_loop.run_once()
 
     assert order == list(range(50))
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.01])
-def test_who_begin_while_a_line_opens_enter_in_their_order(moment: float) -> None:
+def test_waiters_that_begin_during_the_opening_enter_in_order(moment: float) -> None:
     process = Waiting(SimulatedServer(Clock()))
     takings = [process.takes("a", wait=60) for _ in range(4 * MOST)]
     process.server.clock.advance(moment)

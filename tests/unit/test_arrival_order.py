@@ -1,4 +1,4 @@
-"""Nobody who waits here is overtaken by who began later."""
+"""Waiters of one process enter in the order in which they began to wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def process() -> Waiting:
 
 
 def entered(process: Waiting, takings: list[Taking], seconds: float) -> list[int]:
-    """Who entered, in this order, while each lets the lock go as soon as it has it."""
+    """The order in which attempts acquire the lock; each releases it immediately."""
     order: list[int] = []
     for _ in range(round(seconds / 0.001)):
         process.server.clock.advance(0.001)
@@ -33,8 +33,8 @@ def entered(process: Waiting, takings: list[Taking], seconds: float) -> list[int
 
 
 @pytest.mark.parametrize("latency", [0.001, 0.2])
-def test_who_begin_at_once_enter_in_their_order(process: Waiting, latency: float) -> None:
-    """However long it takes until they can be told."""
+def test_waiters_that_begin_together_enter_in_order(process: Waiting, latency: float) -> None:
+    """With any time until the subscription opens."""
     process.port.latency = latency
 
     takings = [process.takes("a") for _ in range(COUNT)]
@@ -42,7 +42,7 @@ def test_who_begin_at_once_enter_in_their_order(process: Waiting, latency: float
     assert entered(process, takings, 20) == list(range(COUNT))
 
 
-def test_newcomer_does_not_overtake_who_waits_to_line_up(process: Waiting) -> None:
+def test_newcomer_does_not_overtake_a_waiter_that_is_not_queued_yet(process: Waiting) -> None:
     process.port.latency = 0.02
     takings = [process.takes("a") for _ in range(3)]
     process.server.clock.advance(0.03)
@@ -51,7 +51,7 @@ def test_newcomer_does_not_overtake_who_waits_to_line_up(process: Waiting) -> No
     assert entered(process, takings, 10) == [0, 1, 2, 3]
 
 
-def test_one_alone_lines_up_nowhere(process: Waiting) -> None:
+def test_single_attempt_never_joins_the_queue(process: Waiting) -> None:
     first = process.takes("a")
     process.server.clock.advance(0.01)
     first.ends()
@@ -62,8 +62,8 @@ def test_one_alone_lines_up_nowhere(process: Waiting) -> None:
     assert [sent.verb for sent in process.port.log] == ["acquire", "release", "acquire"]
 
 
-class Elsewhere:
-    """A process that can be told of every lock, as one of its tasks waits for lock "b"."""
+class Subscribed:
+    """A process with an open subscription, because one of its tasks waits for lock "b"."""
 
     def __init__(self, process: Waiting) -> None:
         self.process, self.clock = process, process.server.clock
@@ -76,7 +76,7 @@ class Elsewhere:
         process.port.log.clear()
 
     def lock(self, name: str) -> Taking:
-        """Have another process hold a lock."""
+        """Acquire a lock in another process."""
         taking = self.holder.takes(name, expire=100)
         self.clock.advance(0.01)
         assert taking.held
@@ -84,59 +84,61 @@ class Elsewhere:
 
 
 @pytest.fixture
-def elsewhere(process: Waiting) -> Elsewhere:
-    return Elsewhere(process)
+def subscribed(process: Waiting) -> Subscribed:
+    return Subscribed(process)
 
 
 @pytest.mark.parametrize("latency", [0.001, 0.2])
-def test_first_of_a_burst_is_first_where_all_can_line_up_at_once(
-    process: Waiting, elsewhere: Elsewhere, latency: float
+def test_burst_enters_in_order_if_all_can_queue_immediately(
+    process: Waiting, subscribed: Subscribed, latency: float
 ) -> None:
-    holder = elsewhere.lock("a")
+    holder = subscribed.lock("a")
     process.port.latency = latency
     takings = [process.takes("a") for _ in range(COUNT)]
-    elsewhere.clock.advance(1)
+    subscribed.clock.advance(1)
     holder.ends()
 
     assert entered(process, takings, 20) == list(range(COUNT))
 
 
-def test_one_alone_makes_two_requests_where_it_could_line_up(
-    process: Waiting, elsewhere: Elsewhere
+def test_single_attempt_with_a_subscription_sends_two_requests(
+    process: Waiting, subscribed: Subscribed
 ) -> None:
     first = process.takes("a")
-    elsewhere.clock.advance(0.01)
+    subscribed.clock.advance(0.01)
     assert first.held
-    assert not first.claim.has_queued, "to let it go would cost more than of a lock taken at once"
+    assert not first.claim.has_queued, (
+        "its release would cost more than for a lock acquired immediately"
+    )
     first.ends()
-    elsewhere.clock.advance(0.01)
+    subscribed.clock.advance(0.01)
 
     assert [sent.verb for sent in process.port.log] == ["enqueue", "release"]
 
 
-def test_numbered_lock_is_not_lined_up_for_before_it_is_tried(
-    process: Waiting, elsewhere: Elsewhere
+def test_fenced_lock_is_tried_before_joining_the_queue(
+    process: Waiting, subscribed: Subscribed
 ) -> None:
     taking = Taking(process, "a", 30)
     taking.claim.fencing = True
-    elsewhere.clock.advance(0.01)
+    subscribed.clock.advance(0.01)
 
     assert taking.held
     assert [sent.verb for sent in process.port.log] == ["acquire_fenced"]
 
 
-def test_free_lock_whose_queue_may_not_be_used_is_taken_without_a_pause(
-    process: Waiting, elsewhere: Elsewhere
+def test_free_lock_whose_queue_is_forbidden_is_acquired_immediately(
+    process: Waiting, subscribed: Subscribed
 ) -> None:
     process.port.faults = [raising(NoPermissionError("no right to the queue"))]
     taking = process.takes("a")
-    elsewhere.clock.advance(0.05)
+    subscribed.clock.advance(0.05)
 
     assert taking.held
 
 
-def test_next_one_looks_as_soon_as_the_first_is_gone(process: Waiting) -> None:
-    """Though no line is open yet, by which it could be told."""
+def test_next_waiter_rechecks_as_soon_as_the_first_has_released(process: Waiting) -> None:
+    """Although no subscription is open that could notify it."""
     holder = Waiting(process.server, 1).takes("a", expire=100)
     process.server.clock.advance(0.01)
     process.sticks_at = "connect"
@@ -147,13 +149,13 @@ def test_next_one_looks_as_soon_as_the_first_is_gone(process: Waiting) -> None:
     assert first.held
 
     first.ends()
-    process.server.clock.advance(0.4)  # it may look after 375 ms
+    process.server.clock.advance(0.4)  # a recheck may take 375 ms
 
     assert (second.held, third.held) == (True, False)
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.002])
-def test_first_whose_lease_is_over_when_it_learns_of_it_stays_the_first(
+def test_waiter_whose_lease_expired_before_it_noticed_remains_first(
     process: Waiting, moment: float
 ) -> None:
     takings = [process.takes("a", wait=60, expire=1) for _ in range(COUNT)]
@@ -164,7 +166,7 @@ def test_first_whose_lease_is_over_when_it_learns_of_it_stays_the_first(
 
 
 @pytest.mark.parametrize("seconds", [2.0, 2.4, 2.6, 4.0])
-def test_waiters_that_learn_too_late_that_it_is_their_turn_keep_their_order(
+def test_waiters_that_notice_their_grants_too_late_keep_their_order(
     process: Waiting, seconds: float
 ) -> None:
     holder = Waiting(process.server, 1).takes("a", expire=60)
@@ -180,32 +182,32 @@ def test_waiters_that_learn_too_late_that_it_is_their_turn_keep_their_order(
     assert entered(process, takings, 20) == list(range(COUNT))
 
 
-class Told:
-    """Whether it was told."""
+class Wakeup:
+    """Records the signals sent to a waiter."""
 
     def __init__(self) -> None:
-        self.signal: list[Signal] = []
+        self.signals: list[Signal] = []
 
     def notify(self, signal: Signal) -> None:
-        self.signal.append(signal)
+        self.signals.append(signal)
 
 
-def test_only_the_next_is_told_that_it_is_the_first() -> None:
+def test_only_the_next_waiter_is_notified_that_it_is_first() -> None:
     arrivals, claims = ArrivalOrder(), [new_claim("a") for _ in range(4)]
-    told = [Told() for _ in claims]
-    for claim, waiter in zip(claims, told, strict=True):
+    wakeups = [Wakeup() for _ in claims]
+    for claim, waiter in zip(claims, wakeups, strict=True):
         arrivals.join(b"a", claim)
         arrivals.attend(b"a", claim, waiter)  # type: ignore[arg-type]
-    claims[1].state = ENDED  # it was interrupted when it left
+    claims[1].state = ENDED  # interrupted while it withdrew
     arrivals.attend(b"a", claims[3], None)
 
     arrivals.leave(b"a", claims[0])
     arrivals.leave(b"a", claims[2])
 
-    assert [waiter.signal for waiter in told] == [[], [], [Signal.FIRST], []]
+    assert [waiter.signals for waiter in wakeups] == [[], [], [Signal.FIRST], []]
 
 
-def test_claim_that_was_interrupted_when_it_left_stands_before_nobody() -> None:
+def test_claim_interrupted_while_it_withdrew_precedes_no_waiter() -> None:
     arrivals, one, other = ArrivalOrder(), new_claim("a"), new_claim("a")
     assert arrivals.join(b"a", one)
     assert not arrivals.join(b"a", other)
@@ -215,7 +217,7 @@ def test_claim_that_was_interrupted_when_it_left_stands_before_nobody() -> None:
     assert arrivals.is_first(b"a", other)
 
 
-def test_nothing_is_kept_of_who_left() -> None:
+def test_nothing_is_kept_of_claims_that_withdrew() -> None:
     arrivals, claims = ArrivalOrder(), [new_claim("a") for _ in range(3)]
     for claim in claims:
         arrivals.join(b"a", claim)

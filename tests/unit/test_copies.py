@@ -1,4 +1,4 @@
-"""What may be copied and pickled, and what is refused in plain words."""
+"""Which objects can be copied and pickled, and the errors for those that cannot."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ KINDS = tuple(CLIENTS)
 
 
 def pickled(thing: Any) -> Any:
-    return pickle.loads(pickle.dumps(thing))  # noqa: S301 — our own
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301 — own data
 
 
-ways = pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+every_copy = pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
 
 
 def connect() -> redis.Redis:
     return redis.Redis()
 
 
-def told(lock: Any) -> Any:
+def content(lock: Any) -> Any:
     return lock._names, repr(lock._config.options), lock._config._factory, lock._get_lock_name
 
 
-@ways
+@every_copy
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "arguments",
@@ -50,22 +50,22 @@ def told(lock: Any) -> Any:
         {},
     ],
 )
-def test_a_lock_over_the_defaults_is_copied(kind, arguments, copied):
+def test_lock_with_the_default_settings_is_copied(kind, arguments, copied):
     lock = kind(**arguments)
 
     other = copied(lock)
 
     assert type(other) is kind
-    assert told(other) == told(lock)
+    assert content(other) == content(lock)
     assert other._blocks is not lock._blocks
 
 
-def test_a_pickled_lock_goes_by_what_is_configured_where_it_is_read():
+def test_unpickled_lock_uses_the_settings_of_its_process():
     written = pickle.dumps(RedisLock("a", acquire_time=1))
 
     configure(expire=7)
     try:
-        options = pickle.loads(written)._config.options  # noqa: S301 — our own
+        options = pickle.loads(written)._config.options  # noqa: S301 — own data
     finally:
         configure(expire=10)
 
@@ -73,7 +73,7 @@ def test_a_pickled_lock_goes_by_what_is_configured_where_it_is_read():
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_lock_with_a_client_or_of_a_project_is_copied_within_the_process(copied):
+def test_copied_lock_shares_its_client_and_settings(copied):
     client, locks = connect(), Locks(connect, expire=3)
 
     assert copied(RedisLock("a", client=client))._config._client is client
@@ -81,26 +81,26 @@ def test_a_lock_with_a_client_or_of_a_project_is_copied_within_the_process(copie
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_with_a_client_is_not_pickled(kind):
+def test_lock_with_a_client_cannot_be_pickled(kind):
     with pytest.raises(TypeError, match=r"get_redis_connection=… with a function of a module"):
         pickle.dumps(kind("a", client=CLIENTS[kind]()))
 
 
 @pytest.mark.parametrize("make", [Locks.lock, Locks.async_lock])
-def test_a_lock_of_a_project_is_not_pickled(make):
+def test_lock_of_a_locks_object_cannot_be_pickled(make):
     with pytest.raises(TypeError, match="send its name, and create the lock there"):
         pickle.dumps(make(Locks(connect), "a"))
 
 
-@ways
-def test_a_project_is_not_copied(copied):
+@every_copy
+def test_locks_object_cannot_be_copied(copied):
     with pytest.raises(TypeError, match="create it in a module, and import it"):
         copied(Locks(connect))
 
 
-@ways
+@every_copy
 @pytest.mark.parametrize("kind", [Lease, AsyncLease])
-def test_a_lease_is_not_copied(kind, copied):
+def test_lease_cannot_be_copied(kind, copied):
     options = Options()
     lease = kind(claim_for(("a",), options, None), None, options)
 
@@ -109,7 +109,7 @@ def test_a_lease_is_not_copied(kind, copied):
 
 
 @pytest.mark.parametrize("kind", [RedisPyLockBase, AsyncDropIn])
-def test_a_drop_in_is_not_pickled(kind):
+def test_drop_in_can_be_copied_but_not_pickled(kind):
     lock = kind(redis.asyncio.Redis() if kind is AsyncDropIn else connect(), "a", timeout=3)
     lock.local.token = "mine"  # noqa: S105
 

@@ -1,4 +1,4 @@
-"""A block whose exit ends before its first line, or has no room to release, lets its lock go."""
+"""A lock is released though its exit was interrupted or had no stack or memory left."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._shared.lease_base import claim_for
 
 KEY = b"sys:lock:a"
-#: Before that a signal handler runs after the first line.
+#: Before Python 3.11 a signal handler runs after the first line of a function.
 early = pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run within the first try")
-WAYS = ["block", "lease", "call", "drop-in", "endless drop-in"]
+USAGES = ["block", "lease", "call", "drop-in", "endless drop-in"]
 
 
 class Interrupted(Exception):
-    """What a signal handler raises."""
+    """An exception of a signal handler."""
 
 
 class Scene:
-    """A lock of threads on a simulated server, and the releases that other threads would make."""
+    """A blocking lock on a simulated server, and the releases delegated to other threads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
-        self.beside: list[Callable[[], object]] = []
-        releases = SimpleNamespace(call=self.beside.append)
+        self.delegated: list[Callable[[], object]] = []
+        releases = SimpleNamespace(call=self.delegated.append)
         for module in (redis_lock_decorators.lease, redis_lock_decorators.lock):
             monkeypatch.setattr(module, "releases", releases)
         for module in (redis_lock_decorators.lease, redislock):
@@ -43,33 +43,33 @@ class Scene:
         monkeypatch.setattr(redis_lock_decorators.lock.Lock, "_port", lambda _: self.port)
         self.lock = redislock.RedisLock("a", client=redis.Redis(), auto_renew=False)
 
-    def use(self, way: str, body: Callable[[], object] = lambda: None) -> None:
-        """Hold the lock around a body."""
-        if way == "call":
+    def use(self, usage: str, body: Callable[[], object] = lambda: None) -> None:
+        """Call ``body`` while holding the lock."""
+        if usage == "call":
             self.lock.call(body)
             return
-        with self._block(way):
+        with self._block(usage):
             body()
 
     def is_held(self) -> bool:
         return self.port.server.value(KEY) is not None
 
-    def release_beside(self) -> None:
-        """What other threads are asked to release, on stacks of their own."""
-        while self.beside:
-            self.beside.pop()()
+    def run_delegated_releases(self) -> None:
+        """Run the releases that other threads would run on their own stacks."""
+        while self.delegated:
+            self.delegated.pop()()
 
-    def _block(self, way: str) -> Any:
-        if way == "block":
+    def _block(self, usage: str) -> Any:
+        if usage == "block":
             return self.lock
-        if way == "lease":
+        if usage == "lease":
             return self.lock.acquire()
-        timeout = None if way == "endless drop-in" else 10
+        timeout = None if usage == "endless drop-in" else 10
         return redis_lock_decorators.lock.Lock(redis.Redis(), KEY, timeout)
 
-    def _unheld(self, plan: Any, lock_names: tuple[str, ...]) -> Any:
-        claim = claim_for(lock_names, plan.options, redis_lock_decorators.lease.running())
-        return redis_lock_decorators.lease.Lease(claim, self.port, plan.options)
+    def _unheld(self, config: Any, lock_names: tuple[str, ...]) -> Any:
+        claim = claim_for(lock_names, config.options, redis_lock_decorators.lease.running())
+        return redis_lock_decorators.lease.Lease(claim, self.port, config.options)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 @contextlib.contextmanager
 def interrupted(name: str) -> Iterator[None]:
-    """Raise before the first line of the package's next function of this name."""
+    """Raise before the first line of the next function of the package with this name."""
 
     def trace(frame: FrameType, event: str, argument: object) -> None:
         is_ours = "redis_lock_decorators" in frame.f_code.co_filename
@@ -96,108 +96,111 @@ def interrupted(name: str) -> Iterator[None]:
 
 
 @early
-@pytest.mark.parametrize("way", WAYS)
-def test_exit_that_is_interrupted_at_its_beginning_lets_go(scene: Scene, way: str) -> None:
-    with pytest.raises(Interrupted) as kept, interrupted("_leave" if way != "call" else "__exit__"):
-        scene.use(way)
-    scene.release_beside()
+@pytest.mark.parametrize("usage", USAGES)
+def test_lock_is_released_though_its_exit_is_interrupted_at_once(scene: Scene, usage: str) -> None:
+    function = "_leave" if usage != "call" else "__exit__"
+    with pytest.raises(Interrupted) as kept, interrupted(function):
+        scene.use(usage)
+    scene.run_delegated_releases()
 
     assert not scene.is_held()
-    assert kept.tb is not None  # though somebody keeps the exception
+    assert kept.tb is not None  # the exception with its frames is still alive
 
 
 @early
-def test_drop_in_is_not_renewed_when_its_exit_was_interrupted(scene: Scene) -> None:
+def test_drop_in_whose_exit_was_interrupted_is_not_renewed(scene: Scene) -> None:
     one = redis_lock_decorators.lock.Lock(redis.Redis(), KEY, 10)
     with pytest.raises(Interrupted) as kept, interrupted("_leave"), one:
         pass
-    scene.release_beside()
+    scene.run_delegated_releases()
 
     assert one.local.token is None
     assert not scene.is_held()
     assert kept.value is not None
 
 
-def test_exit_of_a_lease_that_is_only_looked_up_changes_nothing(scene: Scene) -> None:
+def test_looking_up_the_exit_of_a_lease_changes_nothing(scene: Scene) -> None:
     lease = scene.lock.acquire()
     assert lease is not None
 
     assert hasattr(lease, "__exit__")
 
     assert lease._block is None
-    assert scene.beside == []
+    assert scene.delegated == []
     assert scene.is_held()
     lease.check()
 
 
-def test_lease_whose_exit_is_called_by_hand_is_let_go(scene: Scene) -> None:
+def test_direct_call_of_the_exit_of_a_lease_releases_it(scene: Scene) -> None:
     lease = scene.lock.acquire()
     assert lease is not None
 
     lease.__exit__(None, None, None)
 
     assert not scene.is_held()
-    assert scene.beside == []
+    assert scene.delegated == []
 
 
 @pytest.mark.parametrize("error", [RecursionError, MemoryError])
-@pytest.mark.parametrize("way", WAYS)
-def test_exit_without_room_to_release_has_another_thread_do_it(
-    scene: Scene, way: str, error: type[Exception]
+@pytest.mark.parametrize("usage", USAGES)
+def test_release_without_stack_or_memory_runs_in_another_thread(
+    scene: Scene, usage: str, error: type[Exception]
 ) -> None:
-    def no_room(request: Request) -> Any:
+    def fail(request: Request) -> Any:
         raise error
 
     def body() -> None:
-        scene.port.usual = no_room
+        scene.port.usual = fail
 
     with pytest.raises(error):
-        scene.use(way, body)
+        scene.use(usage, body)
     assert scene.is_held()
 
     scene.port.usual = delivered
-    scene.release_beside()
+    scene.run_delegated_releases()
 
     assert not scene.is_held()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_entry_without_room_to_undo_has_another_thread_do_it(scene: Scene, way: str) -> None:
-    def no_room_after(request: Request) -> Any:
+@pytest.mark.parametrize("usage", USAGES)
+def test_undo_of_an_acquisition_without_stack_runs_in_another_thread(
+    scene: Scene, usage: str
+) -> None:
+    def fail_after_executing(request: Request) -> Any:
         if not scene.is_held():
             request.execute()
         raise RecursionError
 
-    scene.port.usual = no_room_after
+    scene.port.usual = fail_after_executing
     with pytest.raises(RecursionError):
-        scene.use(way)
+        scene.use(usage)
     assert scene.is_held()
 
     scene.port.usual = delivered
-    scene.release_beside()
+    scene.run_delegated_releases()
 
     assert not scene.is_held()
 
 
-def test_endless_lock_of_a_given_token_is_undone_though_there_is_no_room(scene: Scene) -> None:
-    def no_room_after(request: Request) -> Any:
-        if is_settled():
+def test_endless_lock_with_a_given_token_is_undone_without_stack(scene: Scene) -> None:
+    def fail_after_executing(request: Request) -> Any:
+        if is_acquired():
             raise RecursionError
         reply = request.execute()
-        if is_settled():
+        if is_acquired():
             raise RecursionError
         return scene.port.received(reply)
 
-    def is_settled() -> bool:
-        return bool(scene.port.server.value(KEY) == name)
+    def is_acquired() -> bool:
+        return bool(scene.port.server.value(KEY) == token)
 
-    name = "T"
-    scene.port.usual = no_room_after
+    token = "T"  # noqa: S105
+    scene.port.usual = fail_after_executing
     with pytest.raises(RecursionError):
-        redis_lock_decorators.lock.Lock(redis.Redis(), KEY).acquire(token=name)
-    assert is_settled()
+        redis_lock_decorators.lock.Lock(redis.Redis(), KEY).acquire(token=token)
+    assert is_acquired()
 
     scene.port.usual = delivered
-    scene.release_beside()
+    scene.run_delegated_releases()
 
     assert not scene.is_held()

@@ -1,4 +1,4 @@
-"""A release whose reply is lost is repeated: whoever holds the lock by then, it was no loss."""
+"""A release repeated after a lost reply is no loss, whichever client holds the lock by then."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redis_lock_decorators.errors import LockLostError
 KEY = b"sys:lock:a"
 _, QUEUE, _, RELEASED = with_notes((KEY,))
 CHANNEL = "redis-lock:others"
-#: Keys of two slots, in the order in which everybody takes them.
+#: Keys of two slots, in the order in which they are acquired.
 FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
 
 every_count = pytest.mark.parametrize("count", [0, 1, 2, 50])
@@ -32,14 +32,14 @@ every_fate = pytest.mark.parametrize("fate", [reply_lost, delivered])
 
 
 class Others:
-    """Who waits for a lock, and what they do while a reply is on its way."""
+    """Waiters of other processes, and what they do while a reply is on its way."""
 
     def __init__(self, server: SimulatedServer, key: bytes = KEY) -> None:
         self.port, self.key = SimulatedPort(server), key
         self._count = 0
 
     def wait(self, count: int) -> None:
-        """So many wait in the queue."""
+        """Add ``count`` waiters to the queue."""
         server, queue = self.port.server, with_notes((self.key,))[1]
         server.subscribers[CHANNEL] = [lambda word: None]
         places = {f"{CHANNEL}|w{number}|2500": number + 1 for number in range(count)}
@@ -47,13 +47,13 @@ class Others:
         self._count = count
 
     def take_over(self) -> None:
-        """The first of them holds the lock, as its holder let it lapse."""
+        """Let the first of them hold the lock, as after the expiry of the lease."""
         self.port.server.put(self.key, "w0" if self._count else "newcomer", 60)
         queue = with_notes((self.key,))[1]
         self.port.server._hdel(queue, f"{CHANNEL}|w0|2500")
 
     def take_turns(self, last: str) -> None:
-        """All but the last of them hold the lock and release it; then a newcomer may hold it."""
+        """Let each of them hold and release the lock; ``last`` holds it at the end."""
         for number in range(self._count - (last == "waiter")):
             claim = claim_on(self.key, LEASE, f"w{number}")
             assert run(release_lock(self.port, claim, "script"))
@@ -68,8 +68,8 @@ def scene(method: str = "script") -> tuple[SimulatedPort, Any]:
     return port, claim
 
 
-def while_it_travels(fate: Callable[[Request], Any], does: Callable[[], object]) -> Any:
-    """A fate, and what is done before the reply, or the news that there is none, arrives."""
+def with_delayed_reply(fate: Callable[[Request], Any], does: Callable[[], object]) -> Any:
+    """The given fate, with a call of ``does`` before the reply or the error arrives."""
 
     def meet(request: Request) -> Any:
         try:
@@ -80,37 +80,37 @@ def while_it_travels(fate: Callable[[Request], Any], does: Callable[[], object])
     return meet
 
 
-# No loss
+# Releases that are not reported as lost
 
 
-@pytest.mark.parametrize("last", ["waiter", "newcomer", "nobody"])
+@pytest.mark.parametrize("last", ["waiter", "newcomer", "none"])
 @pytest.mark.parametrize("count", [1, 2, 50])
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-def test_release_without_a_reply_is_no_loss_however_often_the_lock_changed_hands(
+def test_release_without_a_reply_is_no_loss_after_any_hand_offs(
     method: ReleaseMethod, count: int, last: str
 ) -> None:
     port, claim = scene(method)
     others = Others(port.server)
     others.wait(count)
-    port.faults = [while_it_travels(reply_lost, lambda: others.take_turns(last))]
+    port.faults = [with_delayed_reply(reply_lost, lambda: others.take_turns(last))]
 
     run(release(port, claim, method))
 
     assert not claim.is_lost(port.now())
-    wanted = {"waiter": f"w{count - 1}", "newcomer": "newcomer", "nobody": None}[last]
+    wanted = {"waiter": f"w{count - 1}", "newcomer": "newcomer", "none": None}[last]
     assert port.server.value(KEY) == wanted
 
 
 @pytest.mark.parametrize("may_resend", [False, True])
-def test_release_that_found_nobody_waiting_any_more_is_no_loss(may_resend: bool) -> None:
+def test_release_after_the_last_waiter_released_is_no_loss(may_resend: bool) -> None:
     port, claim = scene()
     port.may_resend = may_resend
     others = Others(port.server)
     others.wait(1)
-    run(release(SimulatedPort(port.server), claim, "script"))  # which is noted
-    others.take_turns("nobody")
+    run(release(SimulatedPort(port.server), claim, "script"))  # this release is recorded
+    others.take_turns("none")
     claim = taken(port, "a", expire=60)
-    port.faults = [while_it_travels(reply_lost, lambda: port.server.put(KEY, "newcomer", 60))]
+    port.faults = [with_delayed_reply(reply_lost, lambda: port.server.put(KEY, "newcomer", 60))]
 
     run(release(port, claim, "script"))
 
@@ -118,7 +118,7 @@ def test_release_that_found_nobody_waiting_any_more_is_no_loss(may_resend: bool)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_lock_that_rested_after_its_release_and_changed_hands_is_no_loss(count: int) -> None:
+def test_release_under_min_hold_is_no_loss_after_a_hand_off(count: int) -> None:
     def later() -> None:
         port.clock.advance(1)
         port.server.put(KEY, "w0", 60)
@@ -128,23 +128,23 @@ def test_lock_that_rested_after_its_release_and_changed_hands_is_no_loss(count: 
     claim.held_until = port.now() + 0.5
     others = Others(port.server)
     others.wait(count)
-    port.faults = [while_it_travels(reply_lost, later)]
+    port.faults = [with_delayed_reply(reply_lost, later)]
 
     run(release(port, claim, "script"))
 
     assert not claim.is_lost(port.now())
 
 
-def test_several_names_are_no_loss_though_each_changed_hands() -> None:
+def test_release_of_several_names_is_no_loss_after_their_hand_offs() -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
     claim = taken(port, "a", "b", expire=60)
-    crowds = [Others(port.server, key) for key in (FIRST, SECOND)]
-    for others in crowds:
+    waiters = [Others(port.server, key) for key in (FIRST, SECOND)]
+    for others in waiters:
         others.wait(3)
 
     def each_in_turn(request: Request) -> Any:
-        others = crowds[len([sent for sent in port.log if sent.verb == "release"]) - 1]
-        return while_it_travels(reply_lost, lambda: others.take_turns("waiter"))(request)
+        others = waiters[len([sent for sent in port.log if sent.verb == "release"]) - 1]
+        return with_delayed_reply(reply_lost, lambda: others.take_turns("waiter"))(request)
 
     port.faults = [each_in_turn, each_in_turn]
 
@@ -156,16 +156,14 @@ def test_several_names_are_no_loss_though_each_changed_hands() -> None:
 
 @every_count
 @every_fate
-def test_release_by_a_token_tells_its_own_release_from_others_by_the_token(
-    fate: Any, count: int
-) -> None:
+def test_releases_with_the_same_token_are_distinguished(fate: Any, count: int) -> None:
     port = SimulatedPort()
     others = Others(port.server)
-    for _ in range(2):  # it is used again
+    for _ in range(2):  # the token is used twice
         claim = new_claim("a", identifier="token")
         port.server.put(KEY, "token", 60)
         others.wait(count)
-        port.faults = [while_it_travels(fate, lambda: others.take_turns("nobody"))]
+        port.faults = [with_delayed_reply(fate, lambda: others.take_turns("none"))]
         assert run(release_lock(port, claim, "script"))
 
     port.server.put(KEY, "newcomer", 60)
@@ -173,9 +171,9 @@ def test_release_by_a_token_tells_its_own_release_from_others_by_the_token(
     assert not run(release_lock(port, new_claim("a", identifier="token"), "script"))
 
 
-def test_every_name_for_a_release_is_another() -> None:
+def test_each_release_is_recorded_under_its_own_name() -> None:
     claims = [new_claim("a"), new_claim("a", identifier="token")]
-    claims[0].identifier = "passed on"
+    claims[0].identifier = "handed off"
     port = SimulatedPort()
     for claim in [*claims, new_claim("a", identifier="token")]:
         port.server.put(KEY, claim.identifier, 60)
@@ -187,23 +185,23 @@ def test_every_name_for_a_release_is_another() -> None:
     assert len(port.server.members(RELEASED)) == 3
 
 
-# Losses are told all the same
+# Losses that are still reported
 
 
 @every_count
-def test_lock_that_was_lost_before_its_release_is_told_lost(count: int) -> None:
+def test_lock_lost_before_its_release_is_reported_as_lost(count: int) -> None:
     port, claim = scene()
     others = Others(port.server)
     others.wait(count)
     others.take_over()
-    port.faults = [while_it_travels(request_lost, lambda: others.take_turns("newcomer"))]
+    port.faults = [with_delayed_reply(request_lost, lambda: others.take_turns("newcomer"))]
 
     with pytest.raises(LockLostError):
         run(release(port, claim, "script"))
 
 
 @every_count
-def test_lock_that_was_released_by_force_is_told_lost(count: int) -> None:
+def test_lock_released_by_force_is_reported_as_lost(count: int) -> None:
     port, claim = scene()
     others = Others(port.server)
     others.wait(count)
@@ -215,10 +213,10 @@ def test_lock_that_was_released_by_force_is_told_lost(count: int) -> None:
         run(release(port, claim, "script"))
 
 
-# What the notes cost
+# The cost of the records
 
 
-def test_lock_that_nobody_waits_for_is_noted_nowhere() -> None:
+def test_release_without_waiters_is_not_recorded() -> None:
     port, claim = scene()
 
     run(release(port, claim, "script"))
@@ -227,14 +225,14 @@ def test_lock_that_nobody_waits_for_is_noted_nowhere() -> None:
     assert port.verbs == ["release"]
 
 
-def test_notes_end_by_themselves_and_do_not_last_for_who_need_not_wait() -> None:
+def test_records_expire_and_are_short_for_clients_that_never_repeat() -> None:
     port, claim = scene()
     others = Others(port.server)
     others.wait(1)
     run(release(port, claim, "script"))
     ends = port.now() + NOTED / 1000
 
-    others.take_turns("nobody")
+    others.take_turns("none")
     while port.now() < ends + 5:
         run(release(port, taken(port, "a"), "script"))
         port.clock.advance(3)
@@ -243,7 +241,7 @@ def test_notes_end_by_themselves_and_do_not_last_for_who_need_not_wait() -> None
     assert port.server.members(RELEASED) == {}
 
 
-def test_notes_of_a_client_that_repeats_requests_are_those_of_the_last_half_minute() -> None:
+def test_records_of_a_client_that_repeats_last_half_a_minute() -> None:
     port = SimulatedPort(may_resend=True)
     for _ in range(100):
         port.server.put(KEY, "holder", 60)
@@ -253,7 +251,7 @@ def test_notes_of_a_client_that_repeats_requests_are_those_of_the_last_half_minu
     assert 29 <= len(port.server.members(RELEASED)) <= 31
 
 
-def test_notes_are_never_more_than_so_many() -> None:
+def test_number_of_records_is_limited() -> None:
     port = SimulatedPort()
     port.latency = 0.00001
     others = Others(port.server)
@@ -266,8 +264,8 @@ def test_notes_are_never_more_than_so_many() -> None:
     assert len(port.server.members(RELEASED)) <= MOST_NOTED
 
 
-def test_copies_that_come_late_find_whose_release_it_was() -> None:
-    """Every request of a crowd is repeated a little later; nobody is told a loss."""
+def test_late_copies_recognise_their_own_releases() -> None:
+    """Every request of many processes is repeated a little later; no loss is reported."""
     world = World(dict.fromkeys(range(1000), 0.05))
 
     async def holds(process: Any, after: float) -> None:
