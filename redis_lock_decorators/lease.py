@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
 from redis_lock_decorators._flow import fork
@@ -30,7 +30,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.exits import LeaseExit, has_begun
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators.errors import LockTimeoutError, shown
+from redis_lock_decorators.errors import LockTimeoutError
 
 
 class Lease(LeaseBase):
@@ -102,8 +102,11 @@ class Lease(LeaseBase):
     def _undo_always(self) -> None:
         """Release in the background, even if the claim is marked as released."""
         self._untrack()
-        with self._exclusive():
-            run(undo(self._port, self._claim))
+        try:
+            with self._exclusive():
+                run(undo(self._port, self._claim))
+        finally:
+            self._notify_lost()
 
     def _on_block_gone(self, gone: object) -> None:
         super()._on_block_gone(gone)
@@ -187,20 +190,17 @@ class Lease(LeaseBase):
         forget(self)
         self._claim.owner = None
 
-    def _notify_lost(self) -> None:
-        """Call ``on_lost`` if the lease is lost, once."""
-        context = self._pop_on_lost_context()
-        if context is not None:
-            answer = context.run(self._call_on_lost)
-            if inspect.isawaitable(answer):  # on another thread, as this one may run an event loop
-                follow = partial(context.run, lambda: asyncio.run(self._follow(answer)))
-                losses.call(follow)
+    @staticmethod
+    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
+        losses.call(partial(context.run, _run_alone, work))  # an event loop may run on this thread
 
-    async def _follow(self, answer: Awaitable[object]) -> None:
-        try:
-            await answer
-        except (Exception, asyncio.CancelledError):
-            log.exception("on_lost of lock %s failed", shown(self.lock_name))
+
+def _run_alone(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on an event loop of its own."""
+    try:
+        asyncio.run(work)
+    except asyncio.CancelledError:
+        log.exception("on_lost failed")
 
 
 def _report_loss(lease: Lease) -> None:
@@ -257,6 +257,8 @@ def abandon(lease: Lease | None) -> None:
         releases.call(lease._undo_always)
     finally:
         lease._claim.owner = None
+        if lease._claim.lost_reason is not None:
+            lease._notify_lost()
 
 
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:

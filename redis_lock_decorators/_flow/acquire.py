@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.attempt import (
     unconfirmed,
 )
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
 from redis_lock_decorators._flow.error_notes import note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
@@ -26,7 +26,7 @@ from redis_lock_decorators._flow.queue.entry_requests import leave_queue
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.wait import NotificationsUnavailable
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
-from redis_lock_decorators._flow.release import end, release_keys
+from redis_lock_decorators._flow.release import end, release_and_log, release_keys
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
     NeverSent,
@@ -105,7 +105,10 @@ async def acquire(
 
 
 async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
-    """Release what a failed acquisition may hold: a request without a reply may be run."""
+    """Release what a failed acquisition or an interrupted block may hold.
+
+    A request without a reply may be run. If the claim was held before, its loss is recorded.
+    """
     if not claim.is_of_this_process():
         return
     settle(claim)
@@ -120,12 +123,17 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
 
 
 async def _end_and_undo(
-    port: Port, claim: Claim, undo_keys: Callable[[Until], Awaitable[object]], until: Until
+    port: Port, claim: Claim, undo_keys: Callable[[Until], Awaitable[Refusal | None]], until: Until
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
+        if claim.state is RELEASING:  # an earlier release was interrupted
+            claim.maybe_released = claim.keys
         end(port, claim)
-        await undo_keys(until)
+        if claim.was_held():
+            await release_and_log(port, claim, "script", partial(undo_keys, until))
+        else:
+            await undo_keys(until)
     except BaseException as error:
         if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
             claim.reopen()

@@ -145,7 +145,7 @@ class Claim(Term):
 
     def mark_held(self, sent: float) -> None:
         """Start the term of a lock that a request sent at ``sent`` acquired."""
-        self.since = self.entered = sent
+        self.since = sent
         self.duration = seconds = self.expire_ms / 1000
         self.deadline = lease_times.deadline(sent, seconds)
 
@@ -167,6 +167,10 @@ class Claim(Term):
         """Allow another release after one that ended the claim and was interrupted then."""
         if self.state is ENDED:
             self.state = RELEASING
+
+    def was_held(self) -> bool:
+        """Whether its holder knew that it held the lock, so that it can be lost."""
+        return self.entered > -math.inf
 
     def is_of(self, owner: object) -> bool:
         """Whether this owner acquires it, or is in its block."""

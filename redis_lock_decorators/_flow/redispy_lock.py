@@ -58,7 +58,11 @@ async def acquire(port: QueuePort, request: AcquireRequest) -> bool:
         # With redis-py's ``Lock`` a holder may wait for its own lock, until that expires.
         if port.held.get(claim.keys[0]) is claim:
             del port.held[claim.keys[0]]
-        if is_settled or await _settle(port, request):
+        if is_settled:
+            return True
+        claim.entered = -math.inf  # until it has its final identifier and expiry
+        if await _settle(port, request):
+            claim.entered = port.now()
             return True
         claim.replace_identifier()
         claim.deadline, claim.state = -math.inf, ACTIVE

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import note
+from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off
@@ -35,6 +36,7 @@ from redis_lock_decorators._flow.retries import (
 )
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
+from redis_lock_decorators.errors import LockLostError
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
@@ -76,25 +78,54 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
             await _release_after_interrupt(port, claim, method)
         note(port, claim, error, "released", began)
         raise
+    if refusal is not None or claim.lost_reason is not None:
+        _raise_loss(port, claim, method, refusal)
     end(port, claim)
-    if claim.lost_reason is not None:
-        raise reported_loss(claim)
-    if refusal is not None and not _is_explained(port, claim, method, refusal):
-        raise lost(port, claim, refusal)
+
+
+def _raise_loss(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal | None) -> None:
+    """Raise the error for a lost claim, and end it; do nothing if the refusal is no loss.
+
+    The loss is recorded before the claim ends. If an exception from outside comes in between, the
+    release is repeated, and finds the loss again.
+    """
+    if refusal is not None and _is_explained(port, claim, method, refusal):
+        refusal = None
+    try:
+        if claim.lost_reason is not None:
+            raise reported_loss(claim)
+        if refusal is not None:
+            raise lost(port, claim, refusal)
+    except LockLostError:
+        end(port, claim)
+        raise
 
 
 async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     """Release after an exception from outside, which may have come at any line."""
     claim.maybe_released = claim.keys
+    once = partial(release_keys, port, claim, method)
+    work = partial(tidy, port, once, tidying(port, ROUND_TRIP))
     try:
-        work = partial(release_keys, port, claim, method)
-        await port.shield(partial(tidy, port, work, tidying(port, ROUND_TRIP)))
+        await port.shield(partial(release_and_log, port, claim, method, work))
     except EXHAUSTED:  # another stack repeats it
         raise
     except BaseException:
         end(port, claim)
         raise
     end(port, claim)
+
+
+async def release_and_log(
+    port: Port,
+    claim: Claim,
+    method: ReleaseMethod,
+    work: Callable[[], Awaitable[Refusal | None]],
+) -> None:
+    """Release a claim by ``work``; record and log its loss, as another exception is raised."""
+    refusal = await work()
+    if refusal is not None and not _is_explained(port, claim, method, refusal):
+        log.warning("%s", lost(port, claim, refusal))
 
 
 def release_keys(

@@ -36,7 +36,7 @@ class Term:
 
     Attributes:
         since: no later than the lock was acquired: when the request for it was sent.
-        entered: when its holder knew that it held the lock.
+        entered: when its holder knew that it held the lock; minus infinity before.
         deadline: when the lease ends for its holder; minus infinity if it was never held,
             infinity if it has no end or an unknown one.
         duration: how many seconds the last successful request gave it.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Coroutine
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import ref
@@ -12,7 +12,6 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import is_resting
-from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import refuse_over, why_expired
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
@@ -21,7 +20,8 @@ from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened, shown
+from redis_lock_decorators._shared.on_lost import OnLostCall
+from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened
 
 #: The leases of the blocks around the running code. Weak references, as contexts are copied and
 #: outlive blocks; a block itself refers to its lease.
@@ -40,7 +40,7 @@ class LeaseBase:
         "_block",
         "_claim",
         "_leaving",
-        "_on_lost_context",
+        "_on_lost_call",
         "_options",
         "_tracked",
     )
@@ -54,8 +54,9 @@ class LeaseBase:
         # The ``with`` block that owns it: the renewal ends once the block is collected.
         self._block: object = None
         self._leaving: ref[BlockRef[Any]] | None = None  # what a call of the block's exit refers to
-        # The context in which to call ``on_lost``; the thread that pops it makes the call.
-        self._on_lost_context = None if options.on_lost is None else [copy_context()]
+        self._on_lost_call: OnLostCall | None = None
+        if options.on_lost is not None:
+            self._on_lost_call = OnLostCall(options.on_lost, claim.lock_name, self._follow)
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.state is ENDED else "lost" if self.lost else "held"
@@ -183,23 +184,16 @@ class LeaseBase:
         self._claim.owner = None
         self._stop_renewing()
 
-    def _pop_on_lost_context(self) -> Context | None:
-        """Return the context in which to call ``on_lost``, if that is due, to the first caller."""
-        if self._on_lost_context is None or self._claim.lost_reason is None:
-            return None
-        try:
-            return self._on_lost_context.pop()
-        except IndexError:
-            return None
+    def _notify_lost(self) -> None:
+        """Call ``on_lost`` if the lease is lost, once."""
+        call, why = self._on_lost_call, self._claim.lost_reason
+        if call is not None and why is not None:
+            call.make(self, why)
 
-    def _call_on_lost(self) -> object:
-        """Call ``on_lost`` and return its result; log its exception."""
-        on_lost, why = self._options.on_lost, self._claim.lost_reason
-        try:
-            return on_lost(self, why or "") if on_lost is not None else None
-        except (Exception, CancelledError):  # from the result of a cancelled future
-            log.exception("on_lost of lock %s failed", shown(self.lock_name))
-            return None
+    @staticmethod
+    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
+        """Run, in a context, what awaits the result of ``on_lost``."""
+        raise NotImplementedError
 
 
 def loss(lease: LeaseBase) -> LockLostError:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import math
-from collections.abc import Awaitable
-from functools import partial
-from typing import Literal, cast
+from collections.abc import Awaitable, Coroutine
+from contextvars import Context
+from typing import Any, Literal, cast
 
 from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import is_reported, leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
-from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
@@ -27,8 +24,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
-from redis_lock_decorators.asyncio._reached import is_from_within
-from redis_lock_decorators.errors import LockTimeoutError, shown
+from redis_lock_decorators.errors import LockTimeoutError
 
 
 class Lease(LeaseBase):
@@ -37,13 +33,12 @@ class Lease(LeaseBase):
     Its methods may be called from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_holder", "_is_notifying", "_port", "_started")
+    __slots__ = ("_holder", "_port", "_started")
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
         self._holder: BlockTask | None = None
-        self._is_notifying = False  # ``on_lost`` is being called
         self._started = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
@@ -109,11 +104,15 @@ class Lease(LeaseBase):
         """Release in a separate task, as a coroutine that is being closed cannot await."""
         port, claim = self._port, self._claim
         if is_on_own_loop(self):
-            await port.shield(
-                partial(leave, port, claim, self._options.release_method, failed=True)
-            )
+            await port.shield(self._leave_and_notify)
         else:
             end(port, claim)
+
+    async def _leave_and_notify(self) -> None:
+        try:
+            await leave(self._port, self._claim, self._options.release_method, failed=True)
+        finally:
+            self._notify_lost()
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""
@@ -154,45 +153,9 @@ class Lease(LeaseBase):
         self._holder = None
         super()._on_block_gone(block)
 
-    def _notify_lost(self) -> None:
-        """Call ``on_lost`` if the lease is lost, once; run the awaitable that it may return."""
-        untold = self._on_lost_context
-        if untold and self._claim.lost_reason is not None and not self._is_notifying:
-            context = untold[0]
-            try:
-                self._is_notifying = True
-                answer = context.run(self._call_on_lost)
-            finally:
-                self._is_notifying = False
-            if inspect.isawaitable(answer):
-                context.run(start, self._follow(answer))
-
-    def _call_on_lost(self) -> object:
-        """Call ``on_lost`` and return its result; log its exception.
-
-        A signal handler may raise before the call begins. Then the call is still due.
-        """
-        on_lost, why, answer = self._options.on_lost, self._claim.lost_reason or "", None
-        for is_last in (False, True):
-            try:
-                answer = on_lost(self, why) if on_lost is not None else None
-            except (Exception, asyncio.CancelledError) as error:
-                if not is_last and not is_from_within(error, on_lost):
-                    continue
-                log.exception("on_lost of lock %s failed", shown(self.lock_name))
-            except BaseException as error:
-                if is_from_within(error, on_lost):
-                    self._on_lost_context = None
-                raise
-            break
-        self._on_lost_context = None
-        return answer
-
-    async def _follow(self, answer: Awaitable[object]) -> None:
-        try:
-            await answer
-        except Exception:
-            log.exception("on_lost of lock %s failed", shown(self.lock_name))
+    @staticmethod
+    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
+        context.run(start, work)
 
 
 def _report_loss(lease: Lease) -> None:
@@ -235,10 +198,14 @@ class Attempt:
 async def abandon(lease: Lease | None) -> None:
     """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
     if lease is not None:
-        lease._leave(None)
-        lease._untrack()
-        if lease._claim.state is not ENDED:
-            await undo(lease._port, lease._claim)
+        try:
+            lease._leave(None)
+            lease._untrack()
+            if lease._claim.state is not ENDED:
+                await undo(lease._port, lease._claim)
+        finally:
+            if lease._claim.lost_reason is not None:
+                lease._notify_lost()
 
 
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:

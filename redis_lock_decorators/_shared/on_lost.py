@@ -1,0 +1,75 @@
+"""The call of ``on_lost``, which is made once although exceptions from outside may interrupt it."""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any
+
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._shared.reached import is_from_within
+from redis_lock_decorators.errors import shown
+
+#: Runs a coroutine in a context.
+Follow = Callable[[Context, Coroutine[Any, Any, None]], object]
+#: The key of the caller.
+CALLER = "caller"
+
+
+class OnLostCall:
+    """The only call of a lease's ``on_lost``; the first thread that makes it calls.
+
+    An exception from outside, as a signal handler raises it, may come before ``on_lost`` begins.
+    Then it is called all the same, and that exception is raised afterwards.
+
+    Args:
+        on_lost: called with the lease and the reason of the loss.
+        lock_name: for log messages.
+        follow: runs what awaits the awaitable that ``on_lost`` may return.
+    """
+
+    __slots__ = ("_answers", "_context", "_follow", "_lock_name", "_on_lost")
+
+    def __init__(self, on_lost: Callable[[Any, str], object], lock_name: str, follow: Follow):
+        self._on_lost = on_lost
+        self._lock_name = lock_name
+        self._follow = follow
+        self._context = copy_context()
+        #: The list for the answer of the thread that calls: it identifies that call.
+        self._answers: dict[str, list[object]] = {}
+
+    def make(self, lease: object, why: str) -> None:
+        """Call ``on_lost``, unless another call has begun; log its exception."""
+        answers: list[object] = []
+        try:
+            self._make(lease, why, answers)
+        except BaseException:
+            if not answers:
+                self._make(lease, why, answers)
+            raise
+
+    def _make(self, lease: object, why: str, answers: list[object]) -> None:
+        if self._answers.setdefault(CALLER, answers) is answers:
+            self._context.run(self._call, lease, why, answers)
+            if inspect.isawaitable(answers[0]):
+                self._follow(self._context, self._await(answers[0]))
+
+    def _call(self, lease: object, why: str, answers: list[object]) -> None:
+        try:
+            answers.append(self._on_lost(lease, why))
+        except BaseException as error:
+            if not is_from_within(error, self._on_lost):
+                raise  # it came before the call began
+            answers.append(None)
+            # CancelledError: from the result of a cancelled future.
+            if not isinstance(error, (Exception, CancelledError)):
+                raise
+            log.exception("on_lost of lock %s failed", shown(self._lock_name))
+
+    async def _await(self, answer: Awaitable[object]) -> None:
+        try:
+            await answer
+        except Exception:
+            log.exception("on_lost of lock %s failed", shown(self._lock_name))

@@ -1,0 +1,205 @@
+"""A loss is reported although an exception from outside interrupts the exit, at any line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import linecache
+import time
+
+import pytest
+import redis.asyncio as aioredis
+from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
+
+from redis_lock_decorators import LockNotOwnedError, RedisLock, redis_lock
+from redis_lock_decorators import asyncio as async_locks
+from redis_lock_decorators.lock import Lock
+
+# Interrupted between its making and its first step, a coroutine is never awaited.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+with_and_without_on_lost = pytest.mark.parametrize("calls", [True, False], ids=["on_lost", "log"])
+
+
+class Scene:
+    """A lock that another client acquires in its block, and what is reported of the loss."""
+
+    def __init__(self, client, name, log, calls):
+        self.client, self.name, self.log = client, name, log
+        self.calls = []
+        self.options = {"on_lost": lambda lease, why: self.calls.append(why)} if calls else {}
+        self.options |= {"expire": 20, "prefix": ""}
+        self._tracing = contextlib.ExitStack()
+
+    def lose(self, interruption):
+        """Have another client hold the lock; interrupt the lines that follow."""
+        self.client.set(self.name, "another", px=20_000)
+        self._tracing.enter_context(interruption)
+
+    def run(self, work):
+        """Interrupt ``work`` at each of its lines after ``lose``; the number of lines."""
+        return interrupt_every_line(lambda interruption: self._check(work, interruption))
+
+    def _check(self, work, interruption):
+        self.client.delete(self.name)
+        self.log.clear()
+        self.calls.clear()
+        try:
+            with self._tracing:
+                work(interruption)
+        except LockNotOwnedError:
+            assert not interruption.happened or self.calls or self.log.records
+        except interruption.kind as error:
+            self._check_reported(error, interruption.location)
+            raise
+        assert len(self.calls) <= 1, interruption.location
+
+    def _check_reported(self, error, location):
+        if "on_lost" in self.options or not _is_at_with(location):
+            assert self._is_reported(error), location
+
+    def _is_reported(self, error):
+        if "on_lost" not in self.options and _is_chained(error):
+            return True
+        by = time.monotonic() + 10
+        while time.monotonic() < by:  # by the background, if the exit never reached its first line
+            if self.calls or ("on_lost" not in self.options and self._is_logged()):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def _is_logged(self):
+        return any("ended before" in record.getMessage() for record in self.log.records)
+
+
+def _is_chained(error):
+    while error is not None:
+        if isinstance(error, LockNotOwnedError):
+            return True
+        error = error.__context__
+    return False
+
+
+def _is_at_with(location):
+    """Whether it is a ``with`` statement, where Python does not chain what a trace function raises.
+
+    No signal handler runs while an exception is passed to ``__exit__``.
+    """
+    file, line = location.rsplit(":", 1)
+    return linecache.getline(file, int(line)).lstrip().startswith("with ")
+
+
+@pytest.fixture(params=[Interrupted, Limited], autouse=True)
+def kind(request, monkeypatch):
+    """What is raised: no Exception, or one."""
+    monkeypatch.setattr(Interruption, "kind", request.param)
+
+
+@pytest.fixture
+def make(server, name, caplog):
+    return lambda calls: Scene(server.client(), name, caplog, calls)
+
+
+@with_and_without_on_lost
+@pytest.mark.parametrize("wait", ["queue", "cohort"])
+def test_interrupted_block_reports_its_loss(make, wait, calls):
+    scene = make(calls)
+    lock = RedisLock(scene.name, client=scene.client, wait=wait, **scene.options)
+
+    def work(interruption):
+        with lock:
+            scene.lose(interruption)
+
+    assert scene.run(work) > 50
+
+
+@with_and_without_on_lost
+def test_interrupted_call_reports_its_loss(make, calls):
+    scene = make(calls)
+
+    @redis_lock(scene.name, client=scene.client, **scene.options)
+    def work(interruption):
+        scene.lose(interruption)
+
+    assert scene.run(work) > 50
+
+
+@with_and_without_on_lost
+def test_interrupted_generator_reports_its_loss(make, calls):
+    scene = make(calls)
+
+    @redis_lock(scene.name, client=scene.client, **scene.options)
+    def steps(interruption):
+        yield 1
+        scene.lose(interruption)
+
+    assert scene.run(lambda interruption: list(steps(interruption))) > 50
+
+
+@with_and_without_on_lost
+def test_release_by_hand_reports_a_loss_when_it_is_called_again(make, calls):
+    scene = make(calls)
+    lock = RedisLock(scene.name, client=scene.client, **scene.options)
+
+    def work(interruption):
+        lease = lock.acquire()
+        try:
+            scene.lose(interruption)
+            lease.release()
+        except interruption.kind:
+            with contextlib.suppress(LockNotOwnedError):
+                lease.release()
+            assert lease.lost, interruption.location
+            raise
+
+    assert scene.run(work) > 20
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_interrupted_block_of_the_redispy_lock_reports_its_loss(make, renews):
+    scene = make(False)
+    lock = Lock(scene.client, scene.name, timeout=20, auto_renew=renews)
+
+    def work(interruption):
+        with lock:
+            scene.lose(interruption)
+
+    assert scene.run(work) > 50
+
+
+def _cancel_after(steps, task):
+    """Cancel a task after so many steps of its event loop."""
+    if steps == 0:
+        task.cancel()
+    else:
+        asyncio.get_running_loop().call_soon(_cancel_after, steps - 1, task)
+
+
+@with_and_without_on_lost
+def test_cancelled_block_of_a_task_reports_its_loss(server, make, calls):
+    scene = make(calls)
+
+    async def block(client, steps, left):
+        options = {"client": client, "cancel_on_lost": False, **scene.options}
+        async with async_locks.RedisLock(scene.name, **options) as lease:
+            left.append(lease)
+            scene.client.set(scene.name, "another", px=20_000)
+            _cancel_after(steps, asyncio.current_task())
+
+    async def check(steps):
+        scene.client.delete(scene.name)
+        scene.calls.clear()
+        scene.log.clear()
+        left = []
+        async with aioredis.Redis(host=server.host, port=server.port) as client:
+            work = asyncio.create_task(block(client, steps, left))
+            (outcome,) = await asyncio.gather(work, return_exceptions=True)
+        assert left[0].lost
+        assert len(scene.calls) == int(calls)
+        assert calls or _is_chained(outcome) or scene._is_logged()
+
+    for steps in range(16):
+        asyncio.run(check(steps))

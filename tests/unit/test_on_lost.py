@@ -1,0 +1,55 @@
+"""``on_lost`` is called once, although an exception from outside interrupts its call."""
+
+from __future__ import annotations
+
+import pytest
+from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
+
+from redis_lock_decorators._shared.on_lost import OnLostCall
+
+both_kinds = pytest.mark.parametrize("kind", [Interrupted, Limited])
+
+
+def new_call(calls: list[str]) -> OnLostCall:
+    return OnLostCall(lambda lease, why: calls.append(why), "a", lambda context, work: None)
+
+
+@both_kinds
+def test_call_that_is_interrupted_at_any_line_is_made_once(
+    kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Interruption, "kind", kind)
+
+    def work(interruption: Interruption) -> None:
+        calls: list[str] = []
+        call = new_call(calls)
+        try:
+            with interruption:
+                call.make(None, "it expired")
+        finally:
+            call.make(None, "it expired")  # as the outer exit does
+            assert calls == ["it expired"], interruption.location
+
+    assert interrupt_every_line(work) > 5
+
+
+def test_loss_that_is_reported_within_on_lost_is_not_reported_again() -> None:
+    calls: list[str] = []
+
+    def on_lost(lease: object, why: str) -> None:
+        calls.append(why)
+        call.make(lease, why)
+
+    call = OnLostCall(on_lost, "a", lambda context, work: None)
+    call.make(None, "it expired")
+
+    assert calls == ["it expired"]
+
+
+def test_exception_of_on_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def on_lost(lease: object, why: str) -> None:
+        raise ValueError("no such table")
+
+    OnLostCall(on_lost, "a", lambda context, work: None).make(None, "it expired")
+
+    assert "no such table" in caplog.text
