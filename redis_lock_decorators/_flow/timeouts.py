@@ -34,6 +34,11 @@ def repeated(until: float) -> Until:
     return Until(until, end_of(until), True)
 
 
+def later(until: float, seconds: float) -> Until:
+    """The time limits of a request that is sent so many seconds later; their end remains."""
+    return Until(until + seconds, end_of(until), is_repeated(until))
+
+
 def is_repeated(until: float) -> bool:
     """Whether the request with this time limit was sent before."""
     return isinstance(until, Until) and until.is_repeated

@@ -11,6 +11,7 @@ import pytest
 from support.batching import Connection, HalfOpen, SlowTransport, limit_batches, use_clock
 from support.virtual_loop import VirtualLoop
 
+from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
@@ -126,3 +127,17 @@ def test_renewal_does_not_end_the_exchange_of_a_server_that_answers_others(
     transport.send_batch = slow  # type: ignore[method-assign]
 
     assert renewed_at(loop, transport, 1) == pytest.approx(1001.6, abs=0.01)
+
+
+def test_renewal_is_sent_late_if_the_event_loop_was_blocked(loop: VirtualLoop) -> None:
+    async def ask() -> Any:
+        transport = SlowTransport(loop, 0.1)
+        transport.batcher, now = RequestBatcher(), loop.now
+        until = Until(now + 1, now + 3)
+        renewal = transport.batcher.exchange(transport, ("first",), until, first=True)
+        task = asyncio.ensure_future(renewal)
+        await asyncio.sleep(0)
+        loop.now += 2
+        return await task
+
+    assert loop.run_until_complete(ask()) == ("first",)

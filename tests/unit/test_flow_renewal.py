@@ -36,6 +36,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal import batch as flow_renew
 from redis_lock_decorators._flow.renewal.batch import MOST_KEYS, Outcome, Renewal, renew
 from redis_lock_decorators._flow.requests import OTHER_DATA, Refusal, ReplyMismatch
+from redis_lock_decorators._flow.timeouts import Until, end_of
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_errors import is_unknown
 from redis_lock_decorators._rules.keys import slot_of
@@ -481,3 +482,23 @@ def test_outcome_of_each_lease_is_that_of_its_key(states: list[str], cluster: bo
 
     expected = {"ours": None, "gone": Refusal(None), "another's": Refusal("another")}
     assert outcomes == [expected[state] for state in states]
+
+
+def test_requests_of_a_renewal_may_be_sent_until_the_lease_ends() -> None:
+    """Also the one that follows as the server does not know the script."""
+    port = SimulatedPort(SimulatedServer(Clock()))
+    claim = taken(port, "a")
+    port.server.loaded.clear()
+    sent, send = [], port.send
+
+    async def record(*command: Any, until: float) -> Any:
+        sent.append((command[0], end_of(until)))
+        return await send(*command, until=until)
+
+    port.send = record  # type: ignore[method-assign]
+    now = port.now()
+
+    outcomes = run(renew(port, [Renewal(claim, 10)], Until(now + 1, now + 3)))
+
+    assert outcomes == [None]
+    assert sent == [("EVALSHA", now + 3), ("EVAL", now + 3)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, refusal_of
+from redis_lock_decorators._flow.timeouts import later
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
 
@@ -64,7 +65,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
         # NOSCRIPT is a reply too, so the time without one counts from there.
-        return port.send(*command, until=until + (port.now() - began))
+        return port.send(*command, until=later(until, port.now() - began))
 
     outcomes: list[Outcome] = [None] * len(part)  # the reply names only keys that are lost
     try:

@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.renewal.renewed_lease import (
 )
 from redis_lock_decorators._flow.renewal.schedule import LeaseSchedule, RenewerLoop
 from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
 
 __all__ = ["Renewer", "RenewerLoop", "TrackedLease"]
@@ -115,8 +116,9 @@ class Renewer(LeaseSchedule):
             outcomes = [error] * len(renewals)
         else:
             note_sent(timely, sent)
-            # Half of the time left, so that there is time for a second try on a new connection.
-            outcomes = await renew(port, renewals, sent + (ends - sent) / 2)
+            # Half of the time left, so that there is time for a second try on a new connection. But
+            # if the event loop is blocked for longer, it is still sent.
+            outcomes = await renew(port, renewals, Until(sent + (ends - sent) / 2, ends))
         for tracked, renewal, outcome in zip(timely, renewals, outcomes, strict=True):
             with Isolated(tracked, self._schedule_soon):
                 tracked.batch = None
