@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
-from redis_lock_decorators._io.background.worker import here
+from redis_lock_decorators._io.background.worker import running_worker
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_state import (
     ClientState,
@@ -62,7 +62,7 @@ def _refuse_here() -> None:
     Raises:
         LockError: this is the background; a finalizer or a hook of a client runs there.
     """
-    if here() is not None:
+    if running_worker() is not None:
         raise LockError(
             "a lock is waited for on the thread that renews all locks and tells all waiters, so "
             "nothing would end the wait: in finalizers and hooks of clients try a lock once"

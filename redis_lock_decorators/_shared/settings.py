@@ -10,7 +10,12 @@ from typing import Any, TypedDict
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.asyncio_port import AsyncioPort, port_of
-from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
+from redis_lock_decorators._io.background.hubs import (
+    MOST_HUBS,
+    are_threads_green,
+    forget_oldest,
+    hub,
+)
 from redis_lock_decorators._io.background.loops import (
     background_loop,
     caller_loop,
@@ -113,7 +118,7 @@ class Settings:
         found = known.get(number)
         if found is None or found.process != fork.number:
             found = known[number] = ClientSource(PrivatePool, background_loop(), awaited=False)
-            drop_first(known, MOST_HUBS)
+            forget_oldest(known, MOST_HUBS)
         return found
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:

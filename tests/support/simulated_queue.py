@@ -55,7 +55,7 @@ class QueueLoop(SimulatedLoop):
     def port(self, port: Any) -> Any:
         return port
 
-    def rest(self) -> None:
+    def stop_if_idle(self) -> None:
         pass
 
 

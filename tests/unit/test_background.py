@@ -17,7 +17,8 @@ import pytest
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._io.background import helper_threads, log_thread, worker
+from redis_lock_decorators._io.background import helper_threads, log_thread
+from redis_lock_decorators._io.background import worker as workers
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop, CallerLoop
@@ -75,16 +76,16 @@ class LeaseLoop(BackgroundLoop):
         self.renewer = Renewer()
 
     @property
-    def place(self) -> BackgroundWorker:
+    def worker(self) -> BackgroundWorker:
         return self.loop_threads[PRESENT]
 
     def ends(self) -> None:
         """Have it rest, and wait until nothing is there."""
-        place, self.renewer.leases = self.loop_threads.get(PRESENT), 0
-        if place is not None:
+        worker, self.renewer.leases = self.loop_threads.get(PRESENT), 0
+        if worker is not None:
             self.call(self.wanted.clear)
-            self.call(self.rest)
-            waits_for(lambda: place.has_ended)
+            self.call(self.stop_if_idle)
+            waits_for(lambda: worker.has_ended)
 
 
 def waits_for(condition: Callable[[], bool]) -> None:
@@ -113,14 +114,14 @@ def lease_loop(
 
 def dies(lease_loop: LeaseLoop) -> BackgroundWorker:
     """End the thread by an exception that nobody expects; the place that it was."""
-    place = lease_loop.place
+    worker = lease_loop.worker
 
     def die() -> None:
         raise SystemExit
 
-    place.call(die)
-    waits_for(lambda: place.has_ended)
-    return place
+    worker.call(die)
+    waits_for(lambda: worker.has_ended)
+    return worker
 
 
 def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: LeaseLoop) -> None:
@@ -137,11 +138,11 @@ def test_place_stays_while_there_is_something_to_do(lease_loop: LeaseLoop) -> No
     lease_loop.renewer.leases = 1
     rested = threading.Event()
 
-    lease_loop.call(lease_loop.rest)
+    lease_loop.call(lease_loop.stop_if_idle)
     lease_loop.call(rested.set)
 
     assert rested.wait(PATIENCE)
-    assert not lease_loop.place.has_ended
+    assert not lease_loop.worker.has_ended
 
 
 def test_place_that_dies_is_followed_without_being_called(lease_loop: LeaseLoop) -> None:
@@ -154,19 +155,19 @@ def test_place_that_dies_is_followed_without_being_called(lease_loop: LeaseLoop)
     assert subscriber.opened.wait(PATIENCE)
     assert lease_loop.renewer.ticked.wait(PATIENCE)
     assert lease_loop.renewer.muted > 0
-    assert lease_loop.place is not dead
+    assert lease_loop.worker is not dead
 
 
 def test_place_whose_event_loop_is_stopped_is_followed(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.leases = 1
     lease_loop.call(lambda: None)
-    place = lease_loop.place
+    worker = lease_loop.worker
 
-    place.leave()
-    waits_for(lambda: place.has_ended)
+    worker.stop()
+    waits_for(lambda: worker.has_ended)
 
     assert lease_loop.renewer.ticked.wait(PATIENCE)
-    assert lease_loop.place is not place
+    assert lease_loop.worker is not worker
 
 
 def test_failing_tick_or_call_ends_nothing(lease_loop: LeaseLoop) -> None:
@@ -177,19 +178,19 @@ def test_failing_tick_or_call_ends_nothing(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.at_tick = fail
     lease_loop.wake_at(lease_loop.now())
     assert lease_loop.renewer.ticked.wait(PATIENCE)
-    place = lease_loop.place
+    worker = lease_loop.worker
 
-    place.call(called.set)
+    worker.call(called.set)
 
     assert called.wait(PATIENCE)
-    assert lease_loop.place is place
+    assert lease_loop.worker is worker
 
 
 def test_next_place_begins_when_the_one_before_has_ended(lease_loop: LeaseLoop) -> None:
     is_over, began, order = threading.Event(), threading.Event(), []
     lease_loop.call(lambda: None)
-    first = lease_loop.place
-    dismantle = first._dismantle
+    first = lease_loop.worker
+    dismantle = first._clean_up
 
     def slow() -> None:
         assert began.wait(PATIENCE)
@@ -200,8 +201,8 @@ def test_next_place_begins_when_the_one_before_has_ended(lease_loop: LeaseLoop) 
         order.append("begin")
         is_over.set()
 
-    first._dismantle = slow  # type: ignore[method-assign]
-    lease_loop.call(lease_loop.rest)
+    first._clean_up = slow  # type: ignore[method-assign]
+    lease_loop.call(lease_loop.stop_if_idle)
     waits_for(lambda: PRESENT not in lease_loop.loop_threads)
     lease_loop.call(go)
     began.set()
@@ -219,7 +220,7 @@ def test_thread_that_cannot_start_once_is_started_later(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.Worker, "start", full)
+        patch.setattr(workers.WorkerThread, "start", full)
         lease_loop.call(called.set)
     assert not called.is_set()
     assert lease_loop.renewer.muted == 1  # so that the next lease rings
@@ -381,7 +382,7 @@ def test_handler_that_waits_for_the_background_stops_nothing(
 def test_place_ends_that_said_something_last(lease_loop: LeaseLoop) -> None:
     def end() -> None:
         log.info("last")
-        lease_loop.rest()
+        lease_loop.stop_if_idle()
 
     lease_loop.call(end)
 
@@ -401,7 +402,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(
 
     lease_loop.call(lambda: log.warning("first"))
     waits_for(
-        lambda: not len(helper_threads.notes) and not helper_threads.notes.is_idle()
+        lambda: not len(helper_threads.log_records) and not helper_threads.log_records.is_idle()
     )  # its handler has it
     lease_loop.call(say)
     assert done.wait(PATIENCE)
@@ -410,7 +411,7 @@ def test_messages_that_nobody_takes_are_dropped_and_counted(
 
     kept = [said for said in slow.said if "dropped" not in said]
     assert kept == ["first", "0", "1", "2"]
-    assert "7 messages about locks were dropped: a handler is slow" in slow.said
+    assert "7 messages about locks were dropped: a log handler is slow" in slow.said
 
 
 def test_nobody_waits_for_a_lock_in_the_background(lease_loop: LeaseLoop) -> None:
@@ -433,16 +434,16 @@ def test_nobody_waits_for_a_lock_in_the_background(lease_loop: LeaseLoop) -> Non
 
 def test_several_that_start_it_make_one_thread(lease_loop: LeaseLoop) -> None:
     lease_loop.call(lambda: None)
-    place, calls = lease_loop.place, []
+    worker, calls = lease_loop.worker, []
     done = threading.Event()
 
-    place._be()  # as the second of two threads would
-    place.call(lambda: calls.append(1))
-    place.call(done.set)
+    worker._run()  # as the second of two threads would
+    worker.call(lambda: calls.append(1))
+    worker.call(done.set)
 
     assert done.wait(PATIENCE)
     assert calls == [1]
-    assert not place.has_ended
+    assert not worker.has_ended
 
 
 class Dying:
@@ -453,7 +454,7 @@ class Dying:
         self.dead: list[threading.Thread] = []
 
     def __call__(self, frame: Any, event: str, _: object) -> Any:
-        if frame.f_code is not BackgroundWorker._be.__code__:
+        if frame.f_code is not BackgroundWorker._run.__code__:
             return None
         self.count += event == "line"
         if event == "line" and self.count == self.at:
@@ -483,15 +484,15 @@ def test_place_whose_thread_is_interrupted_at_any_line_has_another(lease_loop: L
 
 def test_call_that_came_to_a_place_that_ends_is_not_lost(lease_loop: LeaseLoop) -> None:
     lease_loop.call(lambda: None)
-    place = lease_loop.place
+    worker = lease_loop.worker
     subscribers: list[Wanted] = []
     retire = lease_loop.retire
 
     def late(ending: BackgroundWorker) -> None:
         retire(ending)
-        if ending is place and not subscribers:  # another thread found it present a moment ago
+        if ending is worker and not subscribers:  # another thread found it present a moment ago
             subscribers.append(Wanted(lease_loop))
-            place.call(subscribers[0].open)
+            worker.call(subscribers[0].open)
 
     lease_loop.retire = late  # type: ignore[method-assign]
     dies(lease_loop)

@@ -17,7 +17,7 @@ class LoopThread:
     """A background thread without other work."""
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def unlocked(self) -> Iterator[None]:
         yield
 
 

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import pytest
 from support.leftovers import PATIENCE
 
-from redis_lock_decorators._io.background.spare_thread import Spare
+from redis_lock_decorators._io.background.spare_thread import SpareThread
 
 
 @pytest.fixture(params=[True, False], ids=["queues", "refuses"])
-def spare(request: pytest.FixtureRequest) -> Iterator[Spare]:
-    spare = Spare("test spare", queues=request.param)
+def spare(request: pytest.FixtureRequest) -> Iterator[SpareThread]:
+    spare = SpareThread("test spare", queues=request.param)
     spare.begin()
     yield spare
     spare.end()
 
 
-def test_calls_are_made_one_after_the_other(spare: Spare) -> None:
+def test_calls_are_made_one_after_the_other(spare: SpareThread) -> None:
     begun, hang, done = threading.Event(), threading.Event(), threading.Event()
 
     assert spare.call(lambda: (begun.set(), hang.wait(PATIENCE)))
@@ -32,7 +32,7 @@ def test_calls_are_made_one_after_the_other(spare: Spare) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_call_that_fails_keeps_none_from_being_made(
-    spare: Spare, error: type[BaseException]
+    spare: SpareThread, error: type[BaseException]
 ) -> None:
     failed, done = threading.Event(), threading.Event()
 
@@ -49,7 +49,7 @@ def test_call_that_fails_keeps_none_from_being_made(
 
 
 def test_thread_ends_after_the_calls_that_came() -> None:
-    spare, threads = Spare("test spare", queues=True), []
+    spare, threads = SpareThread("test spare", queues=True), []
     spare.begin()
 
     assert spare.call(lambda: threads.append(threading.current_thread()))
@@ -66,7 +66,7 @@ def test_calls_are_refused_where_there_is_no_thread(monkeypatch: pytest.MonkeyPa
     def full(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    spare = Spare("test spare", queues=True)
+    spare = SpareThread("test spare", queues=True)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
         assert not spare.call(print)

@@ -49,12 +49,12 @@ class LoopThread(BackgroundWorker):
     timer = staticmethod(Timer)  # type: ignore[assignment]
     _timer: Timer
 
-    def __init__(self, owner: Any, before: BackgroundWorker | None = None) -> None:
+    def __init__(self, owner: Any, previous: BackgroundWorker | None = None) -> None:
         self.asked: list[Callable[[], object]] = []
         self.work: Callable[[], object] = lambda: None
         self.has_left = False
         self.worked = self.closed = 0
-        super().__init__(owner, before)
+        super().__init__(owner, previous)
 
     def begin(self) -> None:
         """Nothing: the scene is the thread."""
@@ -62,10 +62,10 @@ class LoopThread(BackgroundWorker):
     def is_fit(self) -> bool:
         return True
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         self.has_left = True
 
-    def _accept(self, function: Callable[[], object]) -> bool:
+    def _enqueue(self, function: Callable[[], object]) -> bool:
         if self.closed:
             return False
         self.asked.append(function)
@@ -75,12 +75,12 @@ class LoopThread(BackgroundWorker):
         self.worked += 1
         self.work()
 
-    def _dismantle(self) -> None:
+    def _clean_up(self) -> None:
         self.closed += 1
 
     def be(self, work: Callable[[], object]) -> None:
         """Run the work as its thread, and end after ``leave``."""
-        threading.current_thread().place = self  # type: ignore[attr-defined]
+        threading.current_thread().worker = self  # type: ignore[attr-defined]
         work()
         if self.has_left:
             self._end()
@@ -138,7 +138,9 @@ def lease_is_added_while_the_thread_ends(switcher: Switcher) -> Scene:
         assert lease.wakes_in_time(lease_loop)
 
     return Scene(
-        lambda: lease_loop.renewer.add(lease.watch), as_thread(lease_loop, lease_loop.rest), check
+        lambda: lease_loop.renewer.add(lease.watch),
+        as_thread(lease_loop, lease_loop.stop_if_idle),
+        check,
     )
 
 
@@ -172,7 +174,7 @@ def waiter_joins_while_the_thread_ends(switcher: Switcher) -> Scene:
         assert waiting.open in loop_thread.asked
         assert not loop_thread.has_left
 
-    return Scene(join, as_thread(lease_loop, lease_loop.rest), check)
+    return Scene(join, as_thread(lease_loop, lease_loop.stop_if_idle), check)
 
 
 @SCENES.add
@@ -194,7 +196,7 @@ def two_threads_are_started_for_one_worker(switcher: Switcher) -> Scene:
     def check() -> None:
         assert (loop_thread.worked, loop_thread.closed, loop_thread.has_ended) == (1, 1, True)
 
-    return Scene(loop_thread._be, loop_thread._be, check)
+    return Scene(loop_thread._run, loop_thread._run, check)
 
 
 @SCENES.add
@@ -205,7 +207,7 @@ def worker_is_dismissed_while_its_thread_starts(switcher: Switcher) -> Scene:
         assert (loop_thread.closed, loop_thread.has_ended) == (1, True)
         assert loop_thread.worked == 0 or loop_thread.has_left
 
-    return Scene(loop_thread._be, loop_thread.dismiss, check)
+    return Scene(loop_thread._run, loop_thread.dismiss, check)
 
 
 @SCENES.add
@@ -219,19 +221,19 @@ def thread_dies_while_a_lease_is_added(switcher: Switcher) -> Scene:
         assert loop_thread_of(lease_loop) is not loop_thread
         assert lease.wakes_in_time(lease_loop)
 
-    return Scene(lambda: lease_loop.renewer.add(lease.watch), loop_thread._be, check)
+    return Scene(lambda: lease_loop.renewer.add(lease.watch), loop_thread._run, check)
 
 
 @SCENES.add
 def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
     lease_loop, waiting = BackgroundLoop(), Waiting()
-    before = loop_thread_of(lease_loop)
+    previous = loop_thread_of(lease_loop)
     lease_loop.wanted.add(waiting)
-    lease_loop.retire(before)
+    lease_loop.retire(previous)
     after = loop_thread_of(lease_loop)
     after._pause = lambda seconds: switcher.pause()  # type: ignore[method-assign]
     order: list[str] = []
-    before._dismantle = lambda: order.append("closed")  # type: ignore[method-assign]
+    previous._clean_up = lambda: order.append("closed")  # type: ignore[method-assign]
     after.work = lambda: order.append("works")
 
     def check() -> None:
@@ -240,7 +242,7 @@ def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
         loop_thread.catches_up()
         assert waiting.is_open
 
-    return Scene(after._be, before._be, check)
+    return Scene(after._run, previous._run, check)
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)

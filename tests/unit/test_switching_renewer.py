@@ -268,14 +268,14 @@ def adding_while_the_timer_is_cancelled(switcher: Switcher) -> Scene:
     lease_loop.tick()
     old.drop()
 
-    def rest() -> None:
+    def stop_if_idle() -> None:
         """What the background loop of threads does without any work."""
         lease_loop.alarm = math.inf
         lease_loop.renewer.forget_wake_up()
         if len(lease_loop.renewer):
             lease_loop.wake_at(lease_loop.time)
 
-    return Scene(lease.add, rest, all_well(lease_loop, lease))
+    return Scene(lease.add, stop_if_idle, all_well(lease_loop, lease))
 
 
 @SCENES.add

@@ -81,7 +81,7 @@ class FakeLoop:
     def set(self, when: float) -> None:
         self.wakes_at = min(self.wakes_at, when)
 
-    def rest(self) -> None:
+    def stop_if_idle(self) -> None:
         pass
 
     def goes_on(self, until: float) -> None:

@@ -81,7 +81,7 @@ class SubscriberConnection:
         if self._has_ended:
             self._lease_loop.wanted.discard(self)
             self._notify_all(Signal.RETRY)
-            self._lease_loop.rest()
+            self._lease_loop.stop_if_idle()
         elif self.is_open:
             self._admission.resume()
         elif not self._is_alive and self._entries:
@@ -124,7 +124,7 @@ class SubscriberConnection:
         self._has_ended = True
         # After the flags: a waiter that joins now sees them or is notified.
         self._notify_all(Signal.UNAVAILABLE if self._is_unavailable else Signal.RETRY)
-        self._lease_loop.rest()
+        self._lease_loop.stop_if_idle()
 
     async def _subscribe(self) -> None:
         """Receive messages until the connection breaks or is closed."""

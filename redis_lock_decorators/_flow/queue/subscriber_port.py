@@ -34,5 +34,5 @@ class SubscriberLoop(Loop, Protocol):
     async def sleep(self, seconds: float) -> None:
         """Pause a coroutine on the event loop."""
 
-    def rest(self) -> None:
+    def stop_if_idle(self) -> None:
         """Stop the loop's thread if no work is left."""

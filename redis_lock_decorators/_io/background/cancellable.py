@@ -1,4 +1,4 @@
-"""Work that may swallow a cancellation of the task that awaits it."""
+"""Calls of code that may swallow a cancellation of the task that awaits it."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from redis_lock_decorators._io.timeouts import cancellations
 T = TypeVar("T")
 
 
-async def cancellable(work: Coroutine[Any, Any, T], forgo: Callable[[T], Awaitable[object]]) -> T:
-    """The result of a work, or the cancellation of the running task though the work swallows it.
+async def cancellable(work: Coroutine[Any, Any, T], discard: Callable[[T], Awaitable[object]]) -> T:
+    """Return the result of ``work``; raise ``CancelledError`` if the task was cancelled meanwhile.
 
-    As ``asyncio.wait_for`` may before Python 3.12, by which clients connect. ``forgo`` is called
-    with the result that nobody gets then, maybe later: before Python 3.11, which does not tell
-    how often a task was cancelled, the work has a task of its own.
+    Clients connect by ``asyncio.wait_for``, which may swallow a cancellation before Python 3.12.
+    ``discard`` is then called with the unused result, maybe later: before Python 3.11, which does
+    not count the cancellations of a task, ``work`` runs in a separate task.
     """
     if sys.version_info < (3, 11):
-        return await _apart(work, forgo)
+        return await _in_separate_task(work, discard)
     before = cancellations()
     result = await work
     if cancellations() > before:
-        await forgo(result)
+        await discard(result)
         raise asyncio.CancelledError
     return result
 
 
-async def _apart(work: Coroutine[Any, Any, T], forgo: Callable[[T], Awaitable[object]]) -> T:
+async def _in_separate_task(
+    work: Coroutine[Any, Any, T], discard: Callable[[T], Awaitable[object]]
+) -> T:
     task: Any = start(work)
     try:
         result: T = await asyncio.shield(task)
     except BaseException:
         task.cancel()
-        task.add_done_callback(partial(_forgo, forgo))
+        task.add_done_callback(partial(_discard_result, discard))
         raise
     return result
 
 
-def _forgo(forgo: Callable[[T], Awaitable[object]], task: asyncio.Future[T]) -> None:
+def _discard_result(discard: Callable[[T], Awaitable[object]], task: asyncio.Future[T]) -> None:
     if not task.cancelled() and task.exception() is None:
-        start(forgo(task.result()))
+        start(discard(task.result()))

@@ -1,9 +1,9 @@
-"""The background of programs whose threads are greenlets: gevent or eventlet put them there.
+"""The background worker of programs whose threads are greenlets, of gevent or eventlet.
 
-No event loop of asyncio can run there: Python allows one to a system thread, and the program's
-own may be it. Greenlets cost little, so each work has one, which waits in the client's blocking
-methods as the program's own do. Works take turns by a baton: one runs at a time and gives it away
-only while it waits, as on an event loop. Right for real threads as well, if more costly.
+It cannot use an event loop of asyncio: Python allows one per native thread, and the program may run
+its own there. Greenlets are cheap, so each task has one, and waits in the client's blocking methods
+as the program's greenlets do. A lock makes one task run at a time; a task releases it only while it
+waits, as on an event loop. This is correct for native threads too, but costs more.
 """
 
 from __future__ import annotations
@@ -19,151 +19,157 @@ from typing import Any
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.wakeups import Gate
-from redis_lock_decorators._io.background.worker import BackgroundWorker, Owner, Worker
+from redis_lock_decorators._io.background.worker import BackgroundWorker, Owner, WorkerThread
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.greenlets import GreenletPort
 
-#: What works in the background are called.
+#: The name of the threads of background tasks.
 NAME = "redis_lock_decorators work"
 
 
 class Forked(BaseException):
-    """This work is a copy in a forked child: the parent's goes on."""
+    """This task is a copy in a forked child: it continues in the parent."""
 
 
-class Stage:
-    """What the works of a process share.
+class SharedState:
+    """What the worker and its tasks share.
 
     Attributes:
-        baton: held by the one work that runs now.
-        calls: functions to be called.
-        alarms: when to ring.
-        gate: opened when there is something new to do.
+        run_lock: held by the one task that runs.
+        calls: functions that the worker is to call.
+        due: when each timer is to fire.
+        gate: opened when there is a new call or an earlier timer.
     """
 
     def __init__(self) -> None:
-        self.baton = threading.Lock()
+        #: any thread
         self.calls: deque[Callable[[], object]] = deque()
-        self.alarms: dict[GreenletTimer, float] = {}
         self.gate = Gate()
+        #: any task, while it holds ``run_lock``
+        self.run_lock = threading.Lock()
+        self.due: dict[GreenletTimer, float] = {}
 
 
 class GreenletTimer:
-    """Rings at the earliest of the times asked for."""
+    """Calls a function at the earliest of the times it was set to."""
 
-    __slots__ = ("_stage", "wake_at")
+    __slots__ = ("_shared", "call")
 
-    def __init__(self, stage: Stage, call: Callable[[], None]) -> None:
-        self._stage = stage
-        self.wake_at = call
+    def __init__(self, shared: SharedState, call: Callable[[], None]) -> None:
+        self._shared = shared
+        self.call = call
 
     def set(self, when: float) -> None:
-        """Ring by this time."""
-        alarms = self._stage.alarms
-        if when < alarms.get(self, math.inf):
-            alarms[self] = when
-            self._stage.gate.open()
+        """Call the function by this time."""
+        due = self._shared.due
+        if when < due.get(self, math.inf):
+            due[self] = when
+            self._shared.gate.open()
 
 
 class GreenletWorker(BackgroundWorker):
-    """A greenlet that calls and rings, and starts others for what takes time."""
+    """A greenlet that makes calls and fires timers, and starts another one for each task."""
 
-    def __init__(self, owner: Owner, before: BackgroundWorker | None = None) -> None:
-        # Works of the one before go on, and set its alarms.
-        self._stage: Stage = before._stage if isinstance(before, GreenletWorker) else Stage()
-        self._is_leaving = False
-        super().__init__(owner, before)
+    def __init__(self, owner: Owner, previous: BackgroundWorker | None = None) -> None:
+        # Tasks of the previous worker continue, and set its timers.
+        self._shared: SharedState = (
+            previous._shared if isinstance(previous, GreenletWorker) else SharedState()
+        )
+        self._is_stopping = False
+        super().__init__(owner, previous)
 
     def is_fit(self) -> bool:
         return True
 
-    def works_for(self, other: BackgroundWorker) -> bool:
-        return isinstance(other, GreenletWorker) and other._stage is self._stage
+    def shares_tasks_with(self, other: BackgroundWorker) -> bool:
+        return isinstance(other, GreenletWorker) and other._shared is self._shared
 
-    def leave(self) -> None:
-        self._is_leaving = True
-        self._stage.gate.open()
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._shared.gate.open()
 
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
     ) -> object:
-        return self.worker(work, ended)
+        return self.start_thread(work, ended)
 
-    def worker(
+    def start_thread(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None
-    ) -> Worker | None:
-        """Who does a work; None if no thread can be started."""
-        worker = Worker(self, partial(self._do, work, ended), NAME)
+    ) -> WorkerThread | None:
+        """Run work on a new thread; None if no thread can be started."""
+        thread = WorkerThread(self, partial(self._run_task, work, ended), NAME)
         try:
-            worker.start()
+            thread.start()
         except RuntimeError as error:
             work.close()
-            log.warning("no thread for work on locks in the background: %s", error)
+            log.warning("cannot start a thread for background work on locks: %s", error)
             if ended is not None:
-                self._stage.calls.append(ended)
+                self._shared.calls.append(ended)
             return None
-        return worker
+        return thread
 
     async def sleep(self, seconds: float) -> None:
-        with self.aside():
+        with self.unlocked():
             self._pause(seconds)
 
     def timer(self, call: Callable[[], None]) -> GreenletTimer:
-        return GreenletTimer(self._stage, call)
+        return GreenletTimer(self._shared, call)
 
     def port(self, port: BlockingPort) -> GreenletPort:
         return GreenletPort(port, self)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let other works go on meanwhile."""
-        self._stage.baton.release()
+    def unlocked(self) -> Iterator[None]:
+        """Let other tasks run while this one waits."""
+        self._shared.run_lock.release()
         try:
             yield
         finally:
-            self._stage.baton.acquire()
+            self._shared.run_lock.acquire()
             if self._process != fork.number:
                 raise Forked
 
-    def _accept(self, function: Callable[[], object]) -> bool:
-        if self._is_leaving or self.has_ended:
+    def _enqueue(self, function: Callable[[], object]) -> bool:
+        if self._is_stopping or self.has_ended:
             return False
-        self._stage.calls.append(function)
-        self._stage.gate.open()
+        self._shared.calls.append(function)
+        self._shared.gate.open()
         return True
 
     def _work(self) -> None:
-        while not self._is_leaving and self._process == fork.number:
-            with self._stage.baton:
-                self._catch_up()
+        while not self._is_stopping and self._process == fork.number:
+            with self._shared.run_lock:
+                self._make_calls()
             now = monotonic()
-            first = min(list(self._stage.alarms.values()), default=math.inf)
-            if first > now and not self._stage.calls:
-                self._stage.gate.wait(first - now)
+            first = min(list(self._shared.due.values()), default=math.inf)
+            if first > now and not self._shared.calls:
+                self._shared.gate.wait(first - now)
 
-    def _dismantle(self) -> None:
-        if self._owner.is_idle():  # alarms refer to who set them
-            self._stage.alarms.clear()
+    def _clean_up(self) -> None:
+        if self._owner.is_idle():  # timers refer to the objects that set them
+            self._shared.due.clear()
 
-    def _catch_up(self) -> None:
-        """Call what is to be called, and ring what is due."""
-        while self._stage.calls:
-            self._safely(self._stage.calls.popleft())
-        now, alarms = monotonic(), self._stage.alarms
-        for timer in [timer for timer, when in list(alarms.items()) if when <= now]:
-            del alarms[timer]
-            self._safely(timer.wake_at)
+    def _make_calls(self) -> None:
+        """Make the enqueued calls, and those of timers that are due."""
+        while self._shared.calls:
+            self._safely(self._shared.calls.popleft())
+        now, due = monotonic(), self._shared.due
+        for timer in [timer for timer, when in list(due.items()) if when <= now]:
+            del due[timer]
+            self._safely(timer.call)
 
-    def _do(self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None) -> None:
-        """Do a work, between others."""
-        with self._stage.baton:
+    def _run_task(
+        self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None
+    ) -> None:
+        """Run work while holding the lock, except where the work waits."""
+        with self._shared.run_lock:
             try:
                 run(work)
             except Forked:
                 return
             except Exception as error:
-                log.info("work on locks failed: %s: %s", type(error).__name__, error)
+                log.info("background work on locks failed: %s: %s", type(error).__name__, error)
             finally:
                 if ended is not None and self._process == fork.number:
                     self._safely(ended)
@@ -172,7 +178,7 @@ class GreenletWorker(BackgroundWorker):
         try:
             function()
         except Exception:
-            log.exception("work on locks in the background failed")
+            log.exception("background work on locks failed")
 
     def _pause(self, seconds: float) -> None:
         Gate().wait(seconds)  # time.sleep may stop all greenlets

@@ -1,4 +1,4 @@
-"""Threads for what the background must not wait for: messages, losses that are told, releases."""
+"""Threads for calls that background work must not wait for: loss reports, releases, logging."""
 
 from __future__ import annotations
 
@@ -12,93 +12,98 @@ from functools import partial
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._io.background.hubs import MOST_HUBS, drop_first, hub, is_in_hub
-from redis_lock_decorators._io.background.worker import NAME, here, is_here_unfit
+from redis_lock_decorators._io.background.hubs import MOST_HUBS, forget_oldest, hub, is_in_hub
+from redis_lock_decorators._io.background.worker import (
+    NAME,
+    is_running_worker_unfit,
+    running_worker,
+)
 from redis_lock_decorators._io.clock import monotonic
 
-#: How many losses are told at once: one that takes long keeps no other while there are fewer.
-MOST_TOLD = 32
-#: Seconds after which calls that all take so long are taken to hang: then there are more threads.
-HANGING = 2.0
-#: How many releases, begun by finalizers in the background, are under way at once.
+#: How many losses are reported concurrently. While fewer are, a slow callback delays no other.
+MOST_LOSSES = 32
+#: Seconds after which calls that occupy all threads are assumed to hang: more threads may start.
+HANG_SECONDS = 2.0
+#: How many releases started by finalizers in the background run concurrently.
 MOST_RELEASES = 8
-#: Seconds until a thread that could not be started is tried again.
+#: Seconds until the next attempt to start a thread.
 RETRY = 0.25
 
 
 class HelperThreads:
-    """Makes calls in the order in which they came, by threads that end when there are none.
+    """Makes calls in order on a few threads, which end when there are no calls.
 
-    A call stays until a thread begins it. If none can be started, the spare one of the background
-    makes it, or the background tries again. No operation waits for another thread: a finalizer may
-    call between any two lines. Each hub of greenlets has threads of its own, as these end with it,
-    and so has a forked child.
+    A call remains in the queue until a thread starts it. If no thread can be started, the spare
+    thread of the background makes it, or the background tries again. No operation waits for another
+    thread: a finalizer may call between any two lines. Each hub of greenlets has separate threads,
+    which end with it, and so has a forked child.
 
     Args:
-        work: what its threads are called after.
-        most: how many threads there are at once, at most.
-        patience: seconds after which there may be as many more, if none of them gets on.
+        work: part of the threads' names.
+        most: the maximum number of threads.
+        patience: seconds without progress after which ``most`` more threads are allowed.
     """
 
     def __init__(self, work: str, most: int, patience: float = math.inf) -> None:
-        self._new = partial(ThreadTeam, f"{NAME} {work}", most, patience)
-        self._teams: dict[tuple[int, object], ThreadTeam] = {}
+        self._new = partial(HubThreads, f"{NAME} {work}", most, patience)
+        self._by_hub: dict[tuple[int, object], HubThreads] = {}  #: any thread
 
     def __len__(self) -> int:
-        return len(self._team().calls)
+        return len(self._of_this_hub().calls)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have a function called; from any thread."""
-        self._team().call(function)
+        """Call a function on a helper thread; from any thread."""
+        self._of_this_hub().call(function)
 
     def begin(self) -> None:
-        """Start a thread, if there is something to do and there may be one more."""
-        self._team().begin()
+        """Start a thread if there are calls and another thread is allowed."""
+        self._of_this_hub().begin()
 
     def is_idle(self) -> bool:
-        """Whether nothing is to be done, nor being done."""
-        return self._team().is_idle()
+        """Whether no call is queued or running."""
+        return self._of_this_hub().is_idle()
 
     def is_stuck(self) -> bool:
-        """Whether there is something to do, and no thread for it."""
-        return self._team().is_stuck()
+        """Whether calls are queued, but no thread makes progress on them."""
+        return self._of_this_hub().is_stuck()
 
-    def _team(self) -> ThreadTeam:
+    def _of_this_hub(self) -> HubThreads:
         key = fork.number, hub()
-        team = self._teams.get(key)
+        team = self._by_hub.get(key)
         if team is None:
-            team = self._teams.setdefault(key, self._new())
-            drop_first(self._teams, MOST_HUBS)
+            team = self._by_hub.setdefault(key, self._new())
+            forget_oldest(self._by_hub, MOST_HUBS)
         return team
 
 
-class ThreadTeam:
-    """The threads of one hub, or all real ones, that work for a crew.
+class HubThreads:
+    """The helper threads of one hub, or those of all native threads.
 
     Attributes:
-        calls: those to be made, and when they came.
+        calls: the queued calls, each with the time at which it was queued.
     """
 
     def __init__(self, name: str, most: int, patience: float) -> None:
         self._name = name
         self._usual = self._most = most
         self._patience = patience
+        #: any thread
         self.calls: deque[tuple[Callable[[], object], float]] = deque()
-        self._free: deque[None] = deque([None] * most)
-        self._begun = -math.inf  # when a call was begun last
+        self._free: deque[None] = deque([None] * most)  # one item per allowed thread
+        self._started = -math.inf  # when a call was last started
         self._process = fork.number
 
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append((function, monotonic()))
-        place = here()
-        # A finalizer may come while this thread starts another, which cannot be done twice at once.
-        if place is None or not place._accept(self.begin):
+        worker = running_worker()
+        # A finalizer may interrupt the start of a thread, which is not reentrant.
+        if worker is None or not worker._enqueue(self.begin):
             self.begin()
 
     def begin(self) -> None:
-        if self._process != fork.number or not self.calls or is_here_unfit():
+        if self._process != fork.number or not self.calls or is_running_worker_unfit():
             return
-        if is_in_hub():  # to start a thread is to wait for it
+        if is_in_hub():  # starting a thread waits for it, which a hub must not
             _thread.start_new_thread(self.begin, ())
             return
         try:
@@ -108,7 +113,7 @@ class ThreadTeam:
             return
         try:
             self._start()
-        except BaseException:  # from outside
+        except BaseException:  # raised by a signal handler
             self._free.append(None)
             raise
 
@@ -124,24 +129,24 @@ class ThreadTeam:
             thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             Context().run(thread.start)
         except (RuntimeError, MemoryError):
-            place = here()
-            if place is None or not place.lend(self._name, self._serve):
+            worker = running_worker()
+            if worker is None or not worker.run_on_spare(self._name, self._serve):
                 self._free.append(None)
-            _look_again()  # the spare one may take long
+            _retry_later()  # the spare thread may be busy for long
 
     def _grow(self) -> None:
-        """In the background: allow more threads, if all those that there are seem to hang."""
-        if self._patience == math.inf or here() is None or not self.calls:
+        """On a worker: allow more threads if all of them seem to hang."""
+        if self._patience == math.inf or running_worker() is None or not self.calls:
             return
         now, (_, since) = monotonic(), self.calls[0]
-        if now >= max(since, self._begun) + self._patience:
-            log.warning("%s calls of %s take long: more are made beside", self._most, self._name)
-            self._begun = now
+        if now >= max(since, self._started) + self._patience:
+            log.warning("all %s threads of %s are busy: starting more", self._most, self._name)
+            self._started = now
             self._most += self._usual
             self._free.extend([None] * self._usual)
             for _ in range(self._usual):
                 self.begin()
-        _look_again()
+        _retry_later()
 
     def _serve(self) -> None:
         try:
@@ -150,38 +155,38 @@ class ThreadTeam:
                     function, _ = self.calls.popleft()
                 except IndexError:
                     return
-                self._begun = monotonic()
+                self._started = monotonic()
                 function()
                 del function  # it refers to a lease
         finally:
             if self._process == fork.number:
                 self._free.append(None)
-                self.begin()  # something may have come in the last moment
+                self.begin()  # a call may have been queued in the meantime
 
 
-def _look_again() -> None:
-    """In the background: begin once more after a while."""
-    place = here()
-    if place is not None:
-        place.wake_at(monotonic() + RETRY)
+def _retry_later() -> None:
+    """On a worker: have the renewer tick soon, which calls ``begin``."""
+    worker = running_worker()
+    if worker is not None:
+        worker.wake_at(monotonic() + RETRY)
 
 
-#: Tells of losses.
-losses = HelperThreads("on_lost", MOST_TOLD, HANGING)
-#: Releases what a finalizer lets go in the background.
+#: Report losses.
+losses = HelperThreads("on_lost", MOST_LOSSES, HANG_SECONDS)
+#: Send the releases of finalizers that run in the background.
 releases = HelperThreads("release", MOST_RELEASES)
-#: Logs what is said in the background, in its order.
-notes = HelperThreads("log", 1)
+#: Log the messages of the background, in order.
+log_records = HelperThreads("log", 1)
 
-CREWS = losses, releases, notes
+ALL = losses, releases, log_records
 
 
 def begin() -> None:
-    """Start the threads that could not be started before."""
-    for helper_threads in CREWS:
+    """Start threads that could not be started before."""
+    for helper_threads in ALL:
         helper_threads.begin()
 
 
 def is_stuck() -> bool:
-    """Whether calls wait for a thread to be started."""
-    return any(helper_threads.is_stuck() for helper_threads in CREWS)
+    """Whether calls are queued that no thread works on."""
+    return any(helper_threads.is_stuck() for helper_threads in ALL)

@@ -1,4 +1,4 @@
-"""Greenlets in the place of threads: gevent or eventlet put them there."""
+"""Detection of greenlets that replace threads (gevent, eventlet), and of their hubs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import time
 from types import BuiltinFunctionType
 from typing import Any
 
-#: Of so many hubs the last are known, and the first, mostly the program's own: others end.
+#: So many of the latest hubs are remembered, and the first, which is usually the main thread's.
 MOST_HUBS = 64
 
 
 def are_threads_green() -> bool:
-    """Whether new threads are greenlets, or something else that stands for threads."""
+    """Whether new threads are greenlets, or another replacement of native threads."""
     return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
 
 
 def are_only_pauses_green() -> bool:
-    """Whether greenlets switch in pauses and at sockets, but not at locks: ``thread=False``.
+    """Whether greenlets switch in ``time.sleep`` and sockets, but not at locks: ``thread=False``.
 
-    Who waits for a lock of Python's then stops all greenlets.
+    Waiting for a Python lock then stops all greenlets.
     """
     if isinstance(time.sleep, BuiltinFunctionType) or are_threads_green():
         return False
@@ -31,11 +31,10 @@ def are_only_pauses_green() -> bool:
 
 
 def hub() -> object:
-    """What tells apart the hubs that run greenlets, one to a native thread; 0 for real threads.
+    """Identify the hub of the running greenlet, one per native thread; 0 for native threads.
 
-    A job that a greenlet library runs on a native thread has a hub of its own, which runs only
-    while the job waits. It is known by the greenlet that all others of its thread come from: the
-    number of a thread is given again after its end.
+    A job that a greenlet library runs on a native thread has a separate hub, which runs only while
+    the job waits. The root greenlet of the thread identifies it: thread numbers are reused.
     """
     if not are_threads_green():
         return 0
@@ -48,7 +47,7 @@ def hub() -> object:
 
 
 def is_in_hub() -> bool:
-    """Whether this is what runs all greenlets of the thread, so that nothing can be waited for."""
+    """Whether this code runs in the hub itself, which must not wait."""
     if not are_threads_green():
         return False
     library = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
@@ -59,14 +58,14 @@ def is_in_hub() -> bool:
     return False
 
 
-def drop_first(found: dict[Any, Any], most: int) -> None:
-    """Forget what came before so many others, but the very first; what uses it keeps it."""
+def forget_oldest(found: dict[Any, Any], most: int) -> None:
+    """Forget all but the first and the last ``most`` entries; their users keep references."""
     for number in list(found)[1:-most]:
         found.pop(number, None)
 
 
 def _current() -> Any:
-    """The running greenlet; None where threads are neither real nor greenlets."""
+    """The running greenlet; None if threads are replaced by something else."""
     try:
         return importlib.import_module("greenlet").getcurrent()
     except ImportError:

@@ -1,4 +1,4 @@
-"""Logging from the background: by a thread of its own, which may wait for the handlers."""
+"""Logging from the background: on a separate thread, which may wait for slow handlers."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import time
 from collections.abc import Callable
 
 from redis_lock_decorators._flow import logs
-from redis_lock_decorators._io.background.helper_threads import notes
-from redis_lock_decorators._io.background.worker import here
+from redis_lock_decorators._io.background.helper_threads import log_records
+from redis_lock_decorators._io.background.worker import running_worker
 from redis_lock_decorators._io.clock import monotonic
 
-#: So many messages wait for a handler at most; more are dropped, and counted.
+#: The maximum number of queued messages; more are dropped and counted.
 MOST_WAITING = 1000
-#: Seconds between two looks whether all is logged.
-MOMENT = 0.001
+#: Seconds between two checks whether everything is logged.
+POLL_INTERVAL = 0.001
 
-_dropped: list[None] = []
+_dropped: list[None] = []  #: any thread
 
 
 def hand_over(log: Callable[[], object]) -> bool:
-    """Have something logged by another thread, if this one works in the background."""
-    if here() is None:
+    """Log on another thread if this one does background work; returns whether it does."""
+    if running_worker() is None:
         return False
-    if len(notes) < MOST_WAITING:
-        notes.call(lambda: _log(log))
+    if len(log_records) < MOST_WAITING:
+        log_records.call(lambda: _log(log))
     else:
         _dropped.append(None)
     return True
 
 
 def flush(seconds: float) -> bool:
-    """Wait until all is logged that was handed over; False if it is not by then."""
+    """Wait until everything is logged; False if it is not within ``seconds``."""
     end = monotonic() + seconds
-    while not notes.is_idle():
+    while not log_records.is_idle():
         if monotonic() >= end:
             return False
-        time.sleep(MOMENT)
+        time.sleep(POLL_INTERVAL)
     return True
 
 
@@ -45,8 +45,8 @@ def _log(log: Callable[[], object]) -> None:
         log()
         if dropped:
             del _dropped[:dropped]
-            logs.log.warning("%s messages about locks were dropped: a handler is slow", dropped)
-    except Exception:  # the handler's own, which the background cannot help
+            logs.log.warning("%s messages about locks were dropped: a log handler is slow", dropped)
+    except Exception:  # raised by a handler of the program
         return
 
 

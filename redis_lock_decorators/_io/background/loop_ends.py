@@ -1,4 +1,4 @@
-"""Clients that were made for an event loop are closed when it ends: nobody else knows them."""
+"""Close the clients that the package made for an event loop when that loop ends."""
 
 from __future__ import annotations
 
@@ -11,46 +11,44 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 
-#: Seconds for which leases that are held at the end of a loop may be let go yet, by others who are
-#: ended with it.
+#: Seconds to wait at the end of a loop for other tasks to release their leases.
 PATIENCE = 1.0
-#: Seconds between two looks whether they were.
-LOOK = 0.01
-#: The tasks of the end itself: the loop's, and ours.
+#: Seconds between two checks whether they have.
+POLL_INTERVAL = 0.01
+#: The number of tasks that end the loop: the loop's own, and the one that runs ``close_clients``.
 OWN_TASKS = 2
 
 
 def at_end(close: Callable[[], Awaitable[None]]) -> object:
-    """Have ``close`` awaited when the running event loop ends; keep what this returns until then.
+    """Await ``close`` when the running event loop ends; keep a reference to the result until then.
 
-    Loops tell nobody that they end but async generators that were begun on them and not finished.
-    ``asyncio.run`` and all who call ``loop.shutdown_asyncgens`` do so. A loop that is closed
-    without that has nothing closed, as before.
+    The only hook at the end of a loop is the closing of unfinished async generators, by
+    ``loop.shutdown_asyncgens``, which ``asyncio.run`` calls. Otherwise nothing is closed.
     """
     generator = _until_end(asyncio.get_running_loop(), close)
-    with suppress(StopIteration):  # it has run to its first stop, without the loop
+    with suppress(StopIteration):  # this runs it to its first yield, without the loop
         generator.asend(None).send(None)
     return generator
 
 
 async def close_clients(clients: Iterable[tuple[Any, Any]]) -> None:
-    """Close clients, each given with what is known of it; None if it was not used.
+    """Close clients, each given with its state, or None if it was not used.
 
-    What is held or under way is waited for a little, for others may be ended at the same time that
-    let go yet. What is in use even then stays open.
+    First wait a little for held leases and running requests: tasks that end at the same time may
+    still release. Connections that are in use even then remain open.
     """
     found, last = list(clients), monotonic() + PATIENCE
     while monotonic() < last and any(
         client_state is not None and _is_used(client_state) for _, client_state in found
     ):
-        if len(asyncio.all_tasks()) <= OWN_TASKS:  # nobody is left to let go
+        if len(asyncio.all_tasks()) <= OWN_TASKS:  # no task is left that could release
             break
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(POLL_INTERVAL)
     for client, client_state in found:
         if client_state is not None:
             await client_state.sender.return_connections()
         await close_unused(client)
-    await asyncio.sleep(0)  # transports are closed by the next step of the loop
+    await asyncio.sleep(0)  # transports close in the next iteration of the loop
 
 
 def _is_used(client_state: Any) -> bool:
@@ -68,7 +66,7 @@ async def _until_end(
     try:
         yield
     finally:
-        if _is_running(loop):  # else it is collected, after a loop that was closed
+        if _is_running(loop):  # else it is garbage-collected after its loop was closed
             with suppress(Exception):
                 await close()
 

@@ -1,4 +1,4 @@
-"""The event loops that leases are kept on: a program's own, or one on a thread for threads."""
+"""The event loops on which leases are renewed: the caller's own, or one in the background."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
-from redis_lock_decorators._io.background.hubs import MOST_HUBS, are_threads_green, drop_first, hub
+from redis_lock_decorators._io.background.hubs import (
+    MOST_HUBS,
+    are_threads_green,
+    forget_oldest,
+    hub,
+)
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.supervised import start, works
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
     BackgroundWorker,
-    here,
     refuse_threadless,
+    running_worker,
 )
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.per_client import PerClient
 
-#: The place of the one thread.
+#: The only key of ``BackgroundLoop.loop_threads``.
 PRESENT = "present"
 
 
 class CallerLoop:
-    """The running event loop."""
+    """The running event loop, which belongs to the program."""
 
     now = staticmethod(monotonic)
     random = staticmethod(random.random)
@@ -52,10 +57,10 @@ class CallerLoop:
             self._timer.set(when)
 
     def check(self) -> None:
-        """The event loop is there."""
+        """Do nothing: an event loop needs no thread."""
 
     def begin(self) -> None:
-        """The event loop is the program's own."""
+        """Do nothing: the program runs the event loop."""
 
     def call(self, function: Callable[[], object]) -> None:
         works().call(function)
@@ -63,19 +68,19 @@ class CallerLoop:
     def port(self, port: Any) -> Any:
         return cast(AsyncioPort, port).ahead()
 
-    def rest(self) -> None:
-        """The event loop is the program's own."""
+    def stop_if_idle(self) -> None:
+        """Do nothing: the program runs the event loop."""
 
 
 class BackgroundLoop:
-    """The background of all threads of a process: a place that is there while it is needed.
+    """The background work of all threads of a process, done by a worker while there is any.
 
-    Where threads are greenlets, each hub has one: greenlets of one cannot wait for another's.
+    Where threads are greenlets, each hub has one: greenlets cannot wait for those of another hub.
 
     Attributes:
-        wanted: the listeners that somebody waits for.
-        clients: what is known of the clients that are used there.
-        loop_threads: the place under ``PRESENT``, if there is one.
+        wanted: the subscribers that have waiters.
+        clients: the states of the clients that are used by these threads.
+        loop_threads: the current worker under ``PRESENT``, if there is one.
     """
 
     now = staticmethod(monotonic)
@@ -85,6 +90,7 @@ class BackgroundLoop:
         self.process = fork.number
         self.phase = random.random()
         self.renewer = Renewer(self)
+        #: any thread
         self.wanted: set[Any] = set()
         self.clients: PerClient[Any] = PerClient()
         self.loop_threads: dict[str, BackgroundWorker] = {}
@@ -94,16 +100,16 @@ class BackgroundLoop:
     def wake_at(self, when: float) -> None:
         helper_threads.begin()
         if when < math.inf:
-            self._reach(lambda loop_thread: loop_thread.wake_at(when))
+            self._send(lambda worker: worker.wake_at(when))
         else:
-            self.rest()
+            self.stop_if_idle()
 
     def call(self, function: Callable[[], object]) -> None:
         self.check()
-        self._reach(lambda loop_thread: loop_thread.call(function))
+        self._send(lambda worker: worker.call(function))
 
     def check(self) -> None:
-        """Refuse leases that need a thread, and waiting, where Python allows none.
+        """Refuse leases that need a thread, and waiting, where Python allows no threads.
 
         Raises:
             ConfigurationError: this is an isolated subinterpreter.
@@ -113,54 +119,53 @@ class BackgroundLoop:
             self._has_threads = True
 
     def begin(self) -> None:
-        """Have a thread for what was asked for while none could be started."""
-        loop_thread = self.loop_threads.get(PRESENT)
-        if loop_thread is not None:
-            loop_thread.begin()
+        """Start the worker's thread if there are calls for which none could be started."""
+        worker = self.current_worker()
+        if worker is not None:
+            worker.begin()
 
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> object:
-        return _here().start(work, ended)
+        return _worker_here().start(work, ended)
 
     async def sleep(self, seconds: float) -> None:
-        await _here().sleep(seconds)
+        await _worker_here().sleep(seconds)
 
     def timer(self, call: Callable[[], None]) -> Timer:
-        return _here().timer(call)
+        return _worker_here().timer(call)
 
     def port(self, port: Any) -> Any:
-        return _here().port(port)
+        return _worker_here().port(port)
 
-    def rest(self) -> None:
-        """By a place itself: end it, if there is nothing to do."""
-        # What waits for a thread keeps the worker; what was logged just now has none yet.
+    def stop_if_idle(self) -> None:
+        """End the worker if there is no background work; called on the worker itself."""
+        # Calls that wait for a thread keep the worker. The last log record may have none yet.
         helper_threads.begin()
-        loop_thread, mine = self.loop_threads.get(PRESENT), here()
+        worker, running = self.current_worker(), running_worker()
         if (
             self.is_idle()
-            and loop_thread is not None
-            and mine is not None
-            and mine.works_for(loop_thread)
+            and worker is not None
+            and running is not None
+            and running.shares_tasks_with(worker)
         ):
-            self.retire(loop_thread)
-            loop_thread.leave()
+            self.retire(worker)
+            worker.stop()
 
     def is_idle(self) -> bool:
-        """Whether nothing is to be done in the background."""
+        """Whether there is no background work."""
         return not self.wanted and not len(self.renewer) and not helper_threads.is_stuck()
 
-    def present(self) -> BackgroundWorker | None:
-        """The place, if there is one."""
+    def current_worker(self) -> BackgroundWorker | None:
         return self.loop_threads.get(PRESENT)
 
-    def retire(self, place: BackgroundWorker) -> None:
-        """By a place itself: send nothing more to it."""
-        if self.loop_threads.get(PRESENT) is place:
+    def retire(self, worker: BackgroundWorker) -> None:
+        """Stop sending work to a worker; called on the worker itself, or if it is unfit."""
+        if self.loop_threads.get(PRESENT) is worker:
             self.loop_threads.pop(PRESENT, None)
 
-    def go_on(self) -> None:
-        """By a place that ends, or begins: have done what one has left, or came just then."""
+    def resume(self) -> None:
+        """Do what an ended worker has left; called on a worker that ends or starts."""
         self.renewer.forget_wake_up()
         helper_threads.begin()
         for subscriber in list(self.wanted):
@@ -168,56 +173,58 @@ class BackgroundLoop:
         if len(self.renewer):
             self.wake_at(self.now())
 
-    def _reach(self, call: Callable[[BackgroundWorker], bool]) -> None:
-        # In a forked child a copy of the parent's greenlets may come by.
+    def _send(self, call: Callable[[BackgroundWorker], bool]) -> None:
+        # In a forked child, copies of the parent's greenlets may get here.
         while self.process == fork.number and not call(self._present()):
             pass
 
     def _present(self) -> BackgroundWorker:
-        loop_thread = self.loop_threads.get(PRESENT)
-        if loop_thread is not None and not loop_thread.is_fit() and here() is not loop_thread:
-            self.retire(loop_thread)
-            if loop_thread.dismiss():
-                self.go_on()
-            loop_thread = self.loop_threads.get(PRESENT)
-        if loop_thread is None:
+        """The current worker; a new one if there is none that is fit."""
+        worker = self.current_worker()
+        if worker is not None and not worker.is_fit() and running_worker() is not worker:
+            self.retire(worker)
+            if worker.dismiss():
+                self.resume()
+            worker = self.current_worker()
+        if worker is None:
             kind = GreenletWorker if are_threads_green() else LoopThread
             new = kind(self, self._last)
-            loop_thread = self.loop_threads.setdefault(PRESENT, new)
-            if loop_thread is new:
+            worker = self.loop_threads.setdefault(PRESENT, new)
+            if worker is new:
                 self._last = new
             else:
                 new.dismiss()
-        return loop_thread
+        return worker
 
 
-def _here() -> BackgroundWorker:
-    """The place that the current thread works for."""
-    return cast(BackgroundWorker, here())
+def _worker_here() -> BackgroundWorker:
+    """The worker that runs this code, which is background work."""
+    return cast(BackgroundWorker, running_worker())
 
 
 class _Loops:
-    """The bells of this process."""
+    """The lease loops of this process."""
 
     def __init__(self) -> None:
+        #: any thread
         self.threads: dict[object, BackgroundLoop] = {}
         self.loops: dict[asyncio.AbstractEventLoop, CallerLoop] = {}
         self._process = fork.number
         self._inherited: list[dict[object, BackgroundLoop]] = []
 
-    def of(self, number: object) -> BackgroundLoop:
-        """The bell of a hub."""
+    def of(self, hub: object) -> BackgroundLoop:
+        """The lease loop of a hub; 0 is that of all native threads."""
         if self._process != fork.number:
-            self._renew()
-        lease_loop = self.threads.get(number)
+            self._start_anew()
+        lease_loop = self.threads.get(hub)
         if lease_loop is None:
-            lease_loop = self.threads.setdefault(number, BackgroundLoop())
-            drop_first(self.threads, MOST_HUBS)
+            lease_loop = self.threads.setdefault(hub, BackgroundLoop())
+            forget_oldest(self.threads, MOST_HUBS)
         return lease_loop
 
-    def _renew(self) -> None:
-        """Begin anew in a forked child: of the parent's thread there is only a memory."""
-        # Kept from the garbage collector, whose work on them would reach the parent's sockets.
+    def _start_anew(self) -> None:
+        """Forget the parent's loops in a forked child, which has none of their threads."""
+        # Keep them from the garbage collector: their finalizers would use the parent's sockets.
         self._inherited.append(self.threads)
         self.threads = {}
         self._process = fork.number
@@ -227,12 +234,12 @@ _loops = _Loops()
 
 
 def background_loop() -> BackgroundLoop:
-    """The bell of all threads of this process, or of the running greenlet's hub."""
+    """The lease loop of all threads of this process, or of the running greenlet's hub."""
     return _loops.of(hub())
 
 
 def caller_loop() -> CallerLoop:
-    """The bell of the running event loop."""
+    """The lease loop of the running event loop."""
     loop, lease_loops = asyncio.get_running_loop(), _loops.loops
     if loop not in lease_loops:
         forget_closed(lease_loops)

@@ -1,4 +1,4 @@
-"""A thread that is there before it is needed, for when no other can be started any more."""
+"""A thread that is started in advance, in case no other can be started later."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from redis_lock_decorators._io.background.hubs import are_threads_green
 from redis_lock_decorators._io.background.wakeups import LONGEST, Gate
 
 
-class Spare:
-    """A real thread that waits for calls, from ``begin`` to ``end``.
+class SpareThread:
+    """A native thread that waits for calls, from ``begin`` to ``end``.
 
     Args:
-        name: what the thread is called.
-        queues: a call that comes while another takes its time is made after it, not refused.
+        name: the name of the thread.
+        queues: calls during another call are queued, not refused.
     """
 
     def __init__(self, name: str, *, queues: bool) -> None:
         self._name = name
         self._queues = queues
+        #: any thread
         self._calls: deque[Callable[[], object]] = deque()
         self._gate = Gate()
-        self._is_there = self._is_busy = self._has_ended = False
+        self._is_started = self._is_busy = self._has_ended = False
 
     def begin(self) -> None:
-        """Have the thread, if one can be started and is not there yet."""
-        if self._is_there or self._has_ended:
+        """Start the thread, unless it runs or cannot be started."""
+        if self._is_started or self._has_ended:
             return
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
         try:
             Context().run(thread.start)
         except (RuntimeError, MemoryError):
             return
-        self._is_there = True
+        self._is_started = True
 
     def call(self, function: Callable[[], object]) -> bool:
-        """Have a function called by the thread; False if that is not there, or busy."""
+        """Call a function on the thread; False if it is not started, or busy."""
         self.begin()
-        if not self._is_there or (self._is_busy and not self._queues):
+        if not self._is_started or (self._is_busy and not self._queues):
             return False
         self._is_busy = True
         self._calls.append(function)
@@ -49,10 +50,10 @@ class Spare:
         return True
 
     def end(self) -> None:
-        """Let the thread end, when it has made the calls that came.
+        """End the thread after the queued calls.
 
-        Where greenlets came in the place of threads it stays, asleep: Python would look for it
-        among those, and complain.
+        If greenlets have replaced threads, it remains asleep: at its end, Python would look it up
+        among the greenlets, and fail.
         """
         if not are_threads_green():
             self._has_ended = True
@@ -69,5 +70,5 @@ class Spare:
     def _make(self, function: Callable[[], object]) -> None:
         try:
             function()
-        except BaseException:  # also SystemExit: nobody else could be called
-            log.exception("work on locks in the background failed")
+        except BaseException:  # also SystemExit: the thread must survive
+            log.exception("background work on locks failed")

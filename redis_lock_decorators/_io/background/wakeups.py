@@ -1,4 +1,4 @@
-"""Who waits for news: a thread, or a task."""
+"""Waiters of locks: a thread or a task that waits for signals."""
 
 from __future__ import annotations
 
@@ -14,82 +14,82 @@ from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import RELEASED, is_from_python
 
-#: The longest single wait: eventlet cannot wait for as long as Python's own locks.
+#: The longest single wait in seconds: eventlet has a lower limit than Python's locks.
 LONGEST = 86_400.0
-#: Seconds between two looks for news where waiting for them would stop all greenlets.
-LOOK = 0.005
+#: Seconds between two checks for signals where waiting at a lock would stop all greenlets.
+POLL_INTERVAL = 0.005
 
 
 class Gate:
-    """One thread waits until another opens it; then it is closed again."""
+    """An event for one waiting thread, which resets itself when the wait ends."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock",)  #: any thread
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def open(self) -> None:
-        """Let who waits, or waits next, go on; from any thread."""
+        """End the current or the next wait; from any thread."""
         try:
             if self._lock.locked():
                 self._lock.release()
         except RuntimeError as error:
-            if not is_from_python(error, RELEASED):  # by another, which has opened it
+            if not is_from_python(error, RELEASED):  # another thread has opened it
                 raise
 
     def wait(self, seconds: float) -> None:
-        """Wait until it is opened, for so many seconds at most."""
+        """Wait until it is opened, at most for ``seconds``."""
         if seconds > LONGEST:
             seconds = LONGEST
         self._lock.acquire(timeout=seconds if seconds > 0 else 0.0)
 
 
 class ThreadWakeup:
-    """A thread that waits holds a lock, no connection; news come from any thread.
+    """A waiting thread, which needs no connection; signals arrive from any thread.
 
     Args:
-        begin: called before each wait: has those who will tell the news begin, if they have not.
+        begin: called before each wait: starts the background thread if it does not run.
     """
 
-    __slots__ = ("_begin", "_gate", "_news")
+    __slots__ = ("_begin", "_gate", "_signals")  #: any thread
 
     def __init__(self, begin: Callable[[], object]) -> None:
-        self._news: deque[Signal] = deque()
+        self._signals: deque[Signal] = deque()
         self._gate = Gate()
         self._begin = begin
 
     def notify(self, signal: Signal) -> None:
-        self._news.append(signal)
+        self._signals.append(signal)
         self._gate.open()
 
     async def wait(self, seconds: float) -> Signal | None:
         end = monotonic() + seconds
-        while not self._news and (left := end - monotonic()) > 0:
+        while not self._signals and (left := end - monotonic()) > 0:
             self._begin()
             if are_only_pauses_green():
-                time.sleep(min(left, LOOK))
+                time.sleep(min(left, POLL_INTERVAL))
             else:
                 self._gate.wait(left)
-        return self._news.popleft() if self._news else None
+        return self._signals.popleft() if self._signals else None
 
 
 class TaskWakeup:
-    """A task that waits; news come from its own event loop."""
+    """A waiting task; signals arrive from its own event loop."""
 
-    __slots__ = ("_future", "_news")
+    __slots__ = ("_future", "_signals")  #: loop only
 
     def __init__(self) -> None:
-        self._news: deque[Signal] = deque()
+        self._signals: deque[Signal] = deque()
         self._future: asyncio.Future[None] | None = None
 
     def notify(self, signal: Signal) -> None:
-        self._news.append(signal)
+        self._signals.append(signal)
         if self._future is not None:
             timers.finish(self._future)
 
     async def wait(self, seconds: float) -> Signal | None:
-        if not self._news:
+        if not self._signals:
             self._future = asyncio.get_running_loop().create_future()
             await timers.wait(self._future, seconds)
-        return self._news.popleft() if self._news else None
+        return self._signals.popleft() if self._signals else None

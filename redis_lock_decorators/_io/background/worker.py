@@ -1,4 +1,4 @@
-"""Where work for blocking programs is done in the background: a thread that comes and goes."""
+"""Background work of blocking programs: done by a thread that runs while there is work."""
 
 from __future__ import annotations
 
@@ -18,219 +18,228 @@ from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.hubs import is_in_hub
 from redis_lock_decorators.errors import ConfigurationError
 
-#: What the thread is called.
+#: The name of the thread.
 NAME = "redis_lock_decorators"
-#: Seconds between two looks whether the thread before has ended.
-MOMENT = 0.001
-#: What the first thread of a place is noted under.
-FIRST = "first"
+#: Seconds between two checks whether the previous worker has ended.
+POLL_INTERVAL = 0.001
+#: The only key of ``BackgroundWorker._runner``.
+RUNNER = "runner"
 
 
 class Owner(Protocol):
-    """Who has the background work done.
+    """The lease loop whose background work a worker does.
 
     Attributes:
-        renewer: looks after leases at the place.
+        renewer: renews leases on the worker.
     """
 
     renewer: Renewer
 
     def is_idle(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether there is no background work."""
 
-    def retire(self, place: BackgroundWorker) -> None:
-        """Send nothing more to a place that ends."""
+    def retire(self, worker: BackgroundWorker) -> None:
+        """Stop sending work to this worker: it ends."""
 
-    def go_on(self) -> None:
-        """Have done what a place that ended has left."""
+    def resume(self) -> None:
+        """Have the next worker do what an ended one has left."""
 
-    def present(self) -> BackgroundWorker | None:
-        """The place that has the work done now."""
+    def current_worker(self) -> BackgroundWorker | None:
+        """The worker that new work is sent to."""
 
 
-class Worker(threading.Thread):
-    """A thread that works for a place."""
+class WorkerThread(threading.Thread):
+    """A thread of a worker, which ``running_worker`` finds by its attribute."""
 
     def __init__(
-        self, place: BackgroundWorker, work: Callable[[], object], name: str = NAME
+        self, worker: BackgroundWorker, work: Callable[[], object], name: str = NAME
     ) -> None:
         super().__init__(target=work, name=name, daemon=True)
-        self.place = place
+        self.worker = worker
 
 
 class BackgroundWorker:
-    """A place for background work. It has one thread, from the first call until it ends.
+    """Does background work on one thread, which starts with the first call.
 
-    Only one place of a process works at a time: the next waits for the end of the one before.
+    Only one worker of an owner runs at a time: each waits for the end of the previous one.
 
     Attributes:
-        has_ended: its thread does nothing any more.
+        has_ended: its thread has ended, or will never start.
     """
 
-    def __init__(self, owner: Owner, before: BackgroundWorker | None = None) -> None:
+    def __init__(self, owner: Owner, previous: BackgroundWorker | None = None) -> None:
+        #: any thread
         self.has_ended = False
+        self._has_warned = False
+        # The token of the thread that runs this worker. Several threads may be started: the first
+        # one to set it runs, the others return. A single ``setdefault`` decides, so a thread that
+        # is interrupted right after it still knows that it was the first.
+        self._runner: dict[str, object] = {}
+        #: the worker's thread only
         self._owner = owner
         self._timer = self.timer(self._tick)
-        self._before = before
+        self._previous = previous
         self._process = fork.number
         self._is_working = False
-        self._has_complained = False
-        # Whoever is the first there is the thread: of several that were started the others end at
-        # once. To come there is one step, so who is interrupted after it still knows that it is he.
-        self._first: dict[str, object] = {}
 
     def call(self, function: Callable[[], object]) -> bool:
-        """Call a function in the background, from any thread; False if the place has ended."""
-        if not self._accept(function):
+        """Call a function on the worker, from any thread; False if the worker has ended."""
+        if not self._enqueue(function):
             return False
         self.begin()
         return True
 
     def wake_at(self, when: float) -> bool:
-        """Have the keeper tick by this time, from any thread; False if the place has ended."""
-        if here() is self:
+        """Have the renewer tick by this time, from any thread; False if the worker has ended."""
+        if running_worker() is self:
             self._timer.set(when)
             return True
         return self.call(partial(self._timer.set, when))
 
     def begin(self) -> None:
-        """Have a thread, if there is none yet."""
-        if self._first or is_here_unfit():
+        """Start the thread, unless it runs."""
+        if self._runner or is_running_worker_unfit():
             return
-        if is_in_hub():  # to start a thread is to wait for it
+        if is_in_hub():  # starting a thread waits for it, which a hub must not
             _thread.start_new_thread(self.begin, ())
             return
         try:
-            Context().run(Worker(self, self._be).start)
+            Context().run(WorkerThread(self, self._run).start)
         except RuntimeError as error:
-            self._owner.renewer.forget_wake_up()  # the next lease asks again
-            if not self._has_complained:  # too many threads, or the interpreter is going down
-                self._has_complained = True
-                log.warning("held locks are not renewed and no loss is told: %s", error)
+            self._owner.renewer.forget_wake_up()  # so the next lease asks for a thread again
+            if not self._has_warned:  # too many threads, or the interpreter shuts down
+                self._has_warned = True
+                log.warning(
+                    "cannot start the background thread: locks are not renewed and losses not "
+                    "reported: %s",
+                    error,
+                )
 
     def dismiss(self) -> bool:
-        """End it, from any thread; whether its thread had not begun."""
+        """End the worker, from any thread; True if its thread had not started."""
         if not self._is_first(object()):
-            self.leave()
+            self.stop()
             return False
-        self._dismantle()
+        self._clean_up()
         self.has_ended = True
         return True
 
     def is_fit(self) -> bool:
-        """Whether it can work with threads as they are now: greenlets may have come after it."""
+        """Whether the worker suits the current kind of threads: greenlets may replace them."""
         raise NotImplementedError
 
-    def lend(self, work: str, function: Callable[[], object]) -> bool:
-        """Have a function called that no thread could be started for; False if nobody is left.
+    def run_on_spare(self, name: str, function: Callable[[], object]) -> bool:
+        """Run a function for which no thread could be started; False if no spare one is free.
 
         Args:
-            work: what the thread would have been called.
+            name: the name that the thread would have had.
         """
         return False
 
-    def works_for(self, other: BackgroundWorker) -> bool:
-        """Whether what this place has begun goes on at the other."""
+    def shares_tasks_with(self, other: BackgroundWorker) -> bool:
+        """Whether what this worker has started continues on the other."""
         return other is self
 
-    def leave(self) -> None:
-        """End the thread; from any thread."""
+    def stop(self) -> None:
+        """Make the thread end, from any thread."""
         raise NotImplementedError
 
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> object:
-        """Do work in the background; from there."""
+        """Run work in the background; called on the worker."""
         raise NotImplementedError
 
     async def sleep(self, seconds: float, /) -> None:
-        """Pause a work."""
+        """Pause work that runs on the worker."""
         raise NotImplementedError
 
     def timer(self, call: Callable[[], None]) -> Timer:
-        """An alarm that rings here."""
+        """A timer that calls a function on the worker."""
         raise NotImplementedError
 
     def port(self, port: Any) -> Any:
-        """The port by which works here reach the client of a blocking port."""
+        """The port by which work on the worker reaches the client of a blocking port."""
         raise NotImplementedError
 
-    def _be(self) -> None:
-        """Be the thread, if no other is."""
-        mine = object()
+    def _run(self) -> None:
+        """The target of the thread."""
+        token = object()
         try:
-            if self._is_first(mine):
+            if self._is_first(token):
                 self._is_working = True
-                self._follow()
+                self._wait_for_previous()
                 self._work()
         finally:
-            if self._first.get(FIRST) is mine and self._process == fork.number:
+            if self._runner.get(RUNNER) is token and self._process == fork.number:
                 self._end()
 
-    def _is_first(self, mine: object) -> bool:
-        return self._first.setdefault(FIRST, mine) is mine
+    def _is_first(self, token: object) -> bool:
+        return self._runner.setdefault(RUNNER, token) is token
 
-    def _follow(self) -> None:
-        """Take over from the place before, when it has ended."""
-        before, self._before = self._before, None
-        if before is not None:
-            while not before.has_ended:
-                self._pause(MOMENT)
-            self._accept(self._owner.go_on)
+    def _wait_for_previous(self) -> None:
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            while not previous.has_ended:
+                self._pause(POLL_INTERVAL)
+            self._enqueue(self._owner.resume)
 
     def _end(self) -> None:
         self._owner.retire(self)
         try:
-            self._dismantle()
+            self._clean_up()
         finally:
             try:
                 if self.is_fit():
-                    self._owner.go_on()
+                    self._owner.resume()
             finally:
                 self.has_ended = True
 
     def _tick(self) -> None:
         self._owner.renewer.tick()
 
-    def _accept(self, function: Callable[[], object]) -> bool:
-        """Have a function called by the thread; False if there will be none any more."""
+    def _enqueue(self, function: Callable[[], object]) -> bool:
+        """Have the thread call a function; False if the worker has ended."""
         raise NotImplementedError
 
     def _work(self) -> None:
-        """Do what is asked for, until it is time to leave."""
+        """Make the enqueued calls until the worker is stopped."""
         raise NotImplementedError
 
-    def _dismantle(self) -> None:
+    def _clean_up(self) -> None:
         """Cancel and close what is left."""
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
-def here() -> BackgroundWorker | None:
-    """The place that the current thread, or its event loop, works for."""
-    # Where greenlets were put in the place of threads meanwhile, threads are not what they were.
+def running_worker() -> BackgroundWorker | None:
+    """The worker whose thread or event loop runs this code."""
+    # Check the event loop first: the current thread is unknown after greenlets replaced threads.
     loop = asyncio._get_running_loop()
-    found: BackgroundWorker | None = None if loop is None else getattr(loop, "place", None)
-    return found or getattr(threading.current_thread(), "place", None)
+    found: BackgroundWorker | None = None if loop is None else getattr(loop, "worker", None)
+    return found or getattr(threading.current_thread(), "worker", None)
 
 
 def is_waiting_refused() -> bool:
-    """Whether others, who would end a wait, cannot go on while the running code waits.
+    """Whether the running code must not wait, as it would block what ends its wait.
 
-    It is a finalizer, or a hook of a client, that runs in the background or where greenlets switch.
+    True in finalizers and client hooks that run in the background or in a hub of greenlets.
     """
-    return here() is not None or is_in_hub()
+    return running_worker() is not None or is_in_hub()
 
 
-def is_here_unfit() -> bool:
-    """Whether greenlets came after the current thread: those that it started would end with it."""
-    place = here()
-    return place is not None and not place.is_fit()
+def is_running_worker_unfit() -> bool:
+    """Whether greenlets replaced threads after this worker's thread started.
+
+    Greenlets that it started would end with its thread.
+    """
+    worker = running_worker()
+    return worker is not None and not worker.is_fit()
 
 
 def refuse_threadless() -> None:
-    """Refuse to promise background work where Python allows no thread for it.
+    """Refuse background work where Python allows no threads.
 
     Raises:
         ConfigurationError: this is an isolated subinterpreter.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.worker import NAME, here
+from redis_lock_decorators._io.background.worker import NAME, running_worker
 from redis_lock_decorators._io.client_state import ClientState, disconnect
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
@@ -222,8 +222,8 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
     try:
         threading.Thread(target=call, name=CALL, daemon=True).start()
     except RuntimeError as error:
-        worker = here()
-        if worker is None or not worker.lend(CALL, call):
+        worker = running_worker()
+        if worker is None or not worker.run_on_spare(CALL, call):
             raise NoThread(str(error)) from error
     return await result
 

@@ -38,18 +38,18 @@ class GreenletPort:
         return getattr(self._port, name)
 
     async def send(self, *command: Any, until: float) -> Any:
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             return await self._port.send(*command, until=until)
 
     async def send_urgent(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             return await self._port.send_together(*commands, until=until)
 
     async def drop_idle_connections(self) -> None:
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             await self._port.drop_idle_connections()
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
@@ -60,8 +60,10 @@ class GreenletPort:
         async def one(number: int, work: Awaitable[T]) -> None:
             found[number] = await work
 
-        workers = [self._loop_thread.worker(one(number, work)) for number, work in enumerate(works)]
-        with self._loop_thread.aside():
+        workers = [
+            self._loop_thread.start_thread(one(number, work)) for number, work in enumerate(works)
+        ]
+        with self._loop_thread.unlocked():
             for worker in workers:
                 if worker is not None:
                     worker.join()
@@ -71,7 +73,7 @@ class GreenletPort:
 
     async def subscription(self, key: bytes) -> Subscription:
         follows_pool = pool_check(self._port.client)
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             connection = subscription_connection(self._port.client, key)
         return GreenletSubscription(connection, self._loop_thread, follows_pool)
 
@@ -94,13 +96,13 @@ class GreenletSubscription:
         if not self._follows_pool(self._connection):
             self.abort()
             return
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             self._connection.send_command(*command)
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         try:
             while not self._is_closed:
-                with self._loop_thread.aside():
+                with self._loop_thread.unlocked():
                     replies = [self._reply()] if self._has_input() else []
                 for reply in replies:
                     if not self._is_closed:
@@ -113,7 +115,7 @@ class GreenletSubscription:
 
     async def close(self) -> None:
         self._is_closed = True
-        with self._loop_thread.aside():
+        with self._loop_thread.unlocked():
             self._connection.disconnect()
 
     def abort(self) -> None:
