@@ -21,7 +21,7 @@ from redis_lock_decorators._io.background import helper_threads, log_thread
 from redis_lock_decorators._io.background import worker as workers
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.loop_thread import LoopThread
-from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop, CallerLoop
+from redis_lock_decorators._io.background.loops import BackgroundLoop, CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
@@ -77,11 +77,13 @@ class LeaseLoop(BackgroundLoop):
 
     @property
     def worker(self) -> BackgroundWorker:
-        return self.loop_threads[PRESENT]
+        worker = self.current_worker()
+        assert worker is not None
+        return worker
 
     def ends(self) -> None:
         """Have it rest, and wait until nothing is there."""
-        worker, self.renewer.leases = self.loop_threads.get(PRESENT), 0
+        worker, self.renewer.leases = self.current_worker(), 0
         if worker is not None:
             self.call(self.wanted.clear)
             self.call(self.stop_if_idle)
@@ -131,7 +133,7 @@ def test_first_call_makes_a_place_and_rest_ends_it(lease_loop: LeaseLoop) -> Non
     assert called.wait(PATIENCE)
     lease_loop.ends()
 
-    assert lease_loop.loop_threads == {}
+    assert lease_loop.current_worker() is None
 
 
 def test_place_stays_while_there_is_something_to_do(lease_loop: LeaseLoop) -> None:
@@ -203,7 +205,7 @@ def test_next_place_begins_when_the_one_before_has_ended(lease_loop: LeaseLoop) 
 
     first._clean_up = slow  # type: ignore[method-assign]
     lease_loop.call(lease_loop.stop_if_idle)
-    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
+    waits_for(lambda: lease_loop.current_worker() is None)
     lease_loop.call(go)
     began.set()
 
@@ -250,7 +252,7 @@ def test_loss_is_told_as_soon_as_a_thread_can_be_started(
     lease_loop.call(lambda: helper_threads.losses.call(told.set))
 
     assert told.wait(PATIENCE)
-    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
+    waits_for(lambda: lease_loop.current_worker() is None)
 
 
 @pytest.fixture
@@ -386,7 +388,7 @@ def test_place_ends_that_said_something_last(lease_loop: LeaseLoop) -> None:
 
     lease_loop.call(end)
 
-    waits_for(lambda: PRESENT not in lease_loop.loop_threads)
+    waits_for(lambda: lease_loop.current_worker() is None)
 
 
 def test_messages_that_nobody_takes_are_dropped_and_counted(
@@ -507,7 +509,7 @@ def test_copy_of_the_parents_bell_does_nothing_in_a_child(lease_loop: LeaseLoop)
     lease_loop.call(lambda: None)
     lease_loop.wake_at(lease_loop.now())
 
-    assert lease_loop.loop_threads == {}
+    assert lease_loop.current_worker() is None
     lease_loop.process += 1
 
 

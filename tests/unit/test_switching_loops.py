@@ -14,11 +14,13 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._io.background import loops
-from redis_lock_decorators._io.background.loops import PRESENT, BackgroundLoop
+from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
+from redis_lock_decorators._io.background.loops import BackgroundLoop
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators._rules.options import Options
 
 SCENES = Scenes(
+    "_io/background/atomic_slot",
     "_io/background/loops",
     "_io/background/worker",
     "_flow/renewal/renewer",
@@ -123,7 +125,7 @@ class Lease:
         self.watch = TrackedLease(self, print, self.claim, port, options)
 
     def wakes_in_time(self, lease_loop: BackgroundLoop) -> bool:
-        loop_thread = lease_loop.loop_threads.get(PRESENT)
+        loop_thread = lease_loop.current_worker()
         assert isinstance(loop_thread, LoopThread)
         loop_thread.catches_up()
         return loop_thread._timer.at <= self.watch.next_check()[0]
@@ -243,6 +245,21 @@ def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
         assert waiting.is_open
 
     return Scene(after._run, previous._run, check)
+
+
+@SCENES.add
+def slot_is_emptied_while_another_thread_replaces_its_object(switcher: Switcher) -> Scene:
+    slot: AtomicSlot[str] = AtomicSlot()
+    slot.setdefault("first")
+
+    def replace() -> None:
+        slot.remove("first")
+        slot.setdefault("second")
+
+    def check() -> None:
+        assert slot.get() == "second"
+
+    return Scene(lambda: slot.remove("first"), replace, check)
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)

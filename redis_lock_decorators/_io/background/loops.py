@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
+from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.hubs import (
     MOST_HUBS,
@@ -31,9 +32,6 @@ from redis_lock_decorators._io.background.worker import (
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.per_client import PerClient
-
-#: The only key of ``BackgroundLoop.loop_threads``.
-PRESENT = "present"
 
 
 class CallerLoop:
@@ -80,7 +78,6 @@ class BackgroundLoop:
     Attributes:
         wanted: the subscribers that have waiters.
         clients: the states of the clients that are used by these threads.
-        loop_threads: the current worker under ``PRESENT``, if there is one.
     """
 
     now = staticmethod(monotonic)
@@ -93,7 +90,7 @@ class BackgroundLoop:
         #: any thread
         self.wanted: set[Any] = set()
         self.clients: PerClient[Any] = PerClient()
-        self.loop_threads: dict[str, BackgroundWorker] = {}
+        self._worker: AtomicSlot[BackgroundWorker] = AtomicSlot()
         self._last: BackgroundWorker | None = None
         self._has_threads = False
 
@@ -157,12 +154,11 @@ class BackgroundLoop:
         return not self.wanted and not len(self.renewer) and not helper_threads.is_stuck()
 
     def current_worker(self) -> BackgroundWorker | None:
-        return self.loop_threads.get(PRESENT)
+        return self._worker.get()
 
     def retire(self, worker: BackgroundWorker) -> None:
         """Stop sending work to a worker; called on the worker itself, or if it is unfit."""
-        if self.loop_threads.get(PRESENT) is worker:
-            self.loop_threads.pop(PRESENT, None)
+        self._worker.remove(worker)
 
     def resume(self) -> None:
         """Do what an ended worker has left; called on a worker that ends or starts."""
@@ -189,7 +185,7 @@ class BackgroundLoop:
         if worker is None:
             kind = GreenletWorker if are_threads_green() else LoopThread
             new = kind(self, self._last)
-            worker = self.loop_threads.setdefault(PRESENT, new)
+            worker = self._worker.setdefault(new)
             if worker is new:
                 self._last = new
             else:

@@ -15,6 +15,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
+from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
 from redis_lock_decorators._io.background.hubs import is_in_hub
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -22,8 +23,6 @@ from redis_lock_decorators.errors import ConfigurationError
 NAME = "redis_lock_decorators"
 #: Seconds between two checks whether the previous worker has ended.
 POLL_INTERVAL = 0.001
-#: The only key of ``BackgroundWorker._runner``.
-RUNNER = "runner"
 
 
 class Owner(Protocol):
@@ -72,9 +71,8 @@ class BackgroundWorker:
         self.has_ended = False
         self._has_warned = False
         # The token of the thread that runs this worker. Several threads may be started: the first
-        # one to set it runs, the others return. A single ``setdefault`` decides, so a thread that
-        # is interrupted right after it still knows that it was the first.
-        self._runner: dict[str, object] = {}
+        # one to set its token runs, the others return.
+        self._runner: AtomicSlot[object] = AtomicSlot()
         #: the worker's thread only
         self._owner = owner
         self._timer = self.timer(self._tick)
@@ -98,7 +96,7 @@ class BackgroundWorker:
 
     def begin(self) -> None:
         """Start the thread, unless it runs."""
-        if self._runner or is_running_worker_unfit():
+        if self._runner.get() is not None or is_running_worker_unfit():
             return
         if is_in_hub():  # starting a thread waits for it, which a hub must not
             _thread.start_new_thread(self.begin, ())
@@ -171,11 +169,11 @@ class BackgroundWorker:
                 self._wait_for_previous()
                 self._work()
         finally:
-            if self._runner.get(RUNNER) is token and self._process == fork.number:
+            if self._runner.get() is token and self._process == fork.number:
                 self._end()
 
     def _is_first(self, token: object) -> bool:
-        return self._runner.setdefault(RUNNER, token) is token
+        return self._runner.setdefault(token) is token
 
     def _wait_for_previous(self) -> None:
         previous, self._previous = self._previous, None
