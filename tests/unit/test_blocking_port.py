@@ -1,4 +1,4 @@
-"""What a blocking port finishes though its caller is interrupted."""
+"""Work that a blocking port finishes although its caller is interrupted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from redis_lock_decorators._io.blocking_port import BlockingPort, run
 
 
 class Limit(Exception):
-    """What a signal handler raises, at whatever line."""
+    """An exception of a signal handler."""
 
 
 class Work:
-    """Raises these at its first beginnings."""
+    """Work that raises the given errors one by one, then succeeds."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -31,7 +31,7 @@ def shielded(work: Work) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), Limit(), TimeoutError()])
-def test_interrupted_work_is_begun_anew_and_the_interrupt_is_told(error: BaseException) -> None:
+def test_interrupted_work_is_repeated_and_the_interrupt_raised(error: BaseException) -> None:
     work = Work(error)
 
     with pytest.raises(type(error)):
@@ -40,7 +40,7 @@ def test_interrupted_work_is_begun_anew_and_the_interrupt_is_told(error: BaseExc
     assert work.done == 1
 
 
-def test_work_that_is_interrupted_again_is_left() -> None:
+def test_work_that_is_interrupted_twice_is_abandoned() -> None:
     work = Work(Limit(), KeyboardInterrupt())
 
     with pytest.raises(KeyboardInterrupt):
@@ -49,7 +49,7 @@ def test_work_that_is_interrupted_again_is_left() -> None:
     assert work.begun == 2
 
 
-def test_error_of_the_work_is_nobodys() -> None:
+def test_error_of_the_work_is_ignored() -> None:
     work = Work(redis.ConnectionError("gone"))
 
     shielded(work)
@@ -57,7 +57,7 @@ def test_error_of_the_work_is_nobodys() -> None:
     assert work.begun == 1
 
 
-def test_work_of_a_flow_that_is_thrown_away_is_left() -> None:
+def test_work_of_a_discarded_flow_is_abandoned() -> None:
     work = Work(GeneratorExit())
 
     with pytest.raises(GeneratorExit):

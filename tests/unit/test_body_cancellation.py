@@ -1,4 +1,4 @@
-"""The cancellation by a loss is told from those of others."""
+"""A cancellation by a loss is distinguished from other cancellations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redis_lock_decorators.asyncio._cancellation import LOST, BlockTask, is_from
 
 
 def raised(*errors: BaseException) -> BaseException:
-    """The last of errors that were raised one while another was handled."""
+    """The last of several errors, each raised while the one before was handled."""
     for before, error in itertools.pairwise(errors):
         error.__context__ = before
     return errors[-1]
@@ -37,11 +37,11 @@ def raised(*errors: BaseException) -> BaseException:
     ],
     ids=repr,
 )
-def test_what_came_of_the_cancellation_by_a_loss_is_known(error: object, is_ours: bool) -> None:
+def test_error_that_results_from_a_loss_is_recognised(error: object, is_ours: bool) -> None:
     assert is_from_loss(error) is is_ours
 
 
-def test_cancellation_that_comes_while_that_by_a_loss_is_handled_is_anothers() -> None:
+def test_cancellation_while_one_by_a_loss_is_handled_is_external() -> None:
     async def work() -> None:
         try:
             await asyncio.sleep(60)
@@ -62,7 +62,7 @@ def test_cancellation_that_comes_while_that_by_a_loss_is_handled_is_anothers() -
     assert not is_from_loss(error)
 
 
-def test_cancellation_by_a_loss_is_known_after_an_awaited_task() -> None:
+def test_cancellation_by_a_loss_is_recognised_through_an_awaited_task() -> None:
     async def outer() -> None:
         await asyncio.ensure_future(asyncio.sleep(60))
 
@@ -81,10 +81,10 @@ async def _caught(work: Coroutine[Any, Any, None]) -> BaseException:
         await work
     except asyncio.CancelledError as error:
         return error
-    raise AssertionError("it was not cancelled")
+    raise AssertionError("the task was not cancelled")
 
 
-def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
+def test_task_is_cancelled_once_and_not_by_itself() -> None:
     async def work() -> int:
         own = running()
         assert own is not None
@@ -106,7 +106,7 @@ def test_a_task_is_cancelled_once_and_not_by_itself() -> None:
     asyncio.run(test())
 
 
-def test_a_task_that_is_gone_is_nobody() -> None:
+def test_finished_task_is_not_cancelled() -> None:
     async def test() -> None:
         task = asyncio.ensure_future(asyncio.sleep(0))
         holder = BlockTask(weakref.ref(task))
@@ -118,8 +118,8 @@ def test_a_task_that_is_gone_is_nobody() -> None:
     assert running() is None
 
 
-def begin_at_once(work: Coroutine[Any, Any, Any]) -> None:
-    """Run the first step of a task now, as an eager task factory does; it is the last one too."""
+def run_eagerly(work: Coroutine[Any, Any, Any]) -> None:
+    """Run ``work`` as an eager task would: immediately, within the current task."""
     loop, outer = asyncio.get_running_loop(), asyncio.current_task()
     inner = asyncio.Task(asyncio.sleep(0), loop=loop)
     assert outer is not None
@@ -134,37 +134,37 @@ def begin_at_once(work: Coroutine[Any, Any, Any]) -> None:
         asyncio.tasks._enter_task(loop, outer)
 
 
-def test_loss_that_a_task_finds_which_the_holder_runs_leaves_nothing_behind() -> None:
-    """Before Python 3.13, a task that is cancelled in its own step stays so."""
+def test_loss_found_by_an_eager_task_leaves_no_cancellation() -> None:
+    """Before Python 3.13 a task that cancels itself in its own step remains cancelled."""
 
-    async def finds(holder: BlockTask) -> None:
+    async def report_loss(holder: BlockTask) -> None:
         holder.cancel()
 
-    async def works() -> int:
+    async def hold() -> int:
         own = running()
         assert own is not None
         holder = BlockTask(own)
-        begin_at_once(finds(holder))
+        run_eagerly(report_loss(holder))
         assert not holder.uncancel(None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return 1
 
     async def test() -> None:
-        assert await asyncio.ensure_future(works()) == 1
+        assert await asyncio.ensure_future(hold()) == 1
 
     asyncio.run(test())
 
 
-def test_loss_that_a_task_finds_which_the_holder_runs_cancels_the_holder() -> None:
-    async def finds(holder: BlockTask) -> None:
+def test_loss_found_by_an_eager_task_cancels_the_holder() -> None:
+    async def report_loss(holder: BlockTask) -> None:
         holder.cancel()
 
-    async def works() -> bool:
+    async def hold() -> bool:
         own = running()
         assert own is not None
         holder = BlockTask(own)
-        begin_at_once(finds(holder))
+        run_eagerly(report_loss(holder))
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError as error:
@@ -172,6 +172,6 @@ def test_loss_that_a_task_finds_which_the_holder_runs_cancels_the_holder() -> No
         return False
 
     async def test() -> None:
-        assert await asyncio.ensure_future(works())
+        assert await asyncio.ensure_future(hold())
 
     asyncio.run(test())

@@ -1,4 +1,4 @@
-"""A client's own error tells which lock it ended, for how long who was asked, and no password."""
+"""An error of the client gets a note with lock, duration and server, but without password."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_state import place_of
 
-WORKS = {
+OPERATIONS = {
     "acquired": [
         lambda port, claim: acquire(port, claim, 60, 0.005),
         lambda port, claim: functions.acquire_lock(port, claim, 60, 0.005),
@@ -32,35 +32,35 @@ WORKS = {
 
 @pytest.mark.parametrize("fate", [refused, swallowed])
 @pytest.mark.parametrize(
-    ("what", "work"), [(what, work) for what, works in WORKS.items() for work in works]
+    ("done", "operation"), [(done, one) for done, many in OPERATIONS.items() for one in many]
 )
-def test_error_of_the_client_tells_the_lock_the_time_and_the_place(
-    what: str, work: Any, fate: Any
+def test_note_names_the_lock_the_duration_and_the_server(
+    done: str, operation: Any, fate: Any
 ) -> None:
     port, claim = SimulatedPort(), new_claim("report", expire=60)
-    if what != "acquired":
+    if done != "acquired":
         run(acquire(port, claim, 0, 0.005))
     port.usual = fate
 
     with pytest.raises(Exception, match=r"refused|no reply") as caught:
-        run(work(port, claim))
+        run(operation(port, claim))
 
     port.usual = delivered
-    (told,) = caught.value.__notes__
-    assert told.startswith(f"lock 'report' could not be {what}: tried for ")
-    assert told.endswith(" s at a simulated server")
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"lock 'report' could not be {done}: tried for ")
+    assert note.endswith(" s at a simulated server")
 
 
 @pytest.mark.parametrize(
-    ("url", "place"),
+    ("url", "address"),
     [
         ("redis://ann:secret@db.example:7000/3", "db.example:7000"),
         ("unix://ann:secret@/run/redis.sock", "/run/redis.sock"),
     ],
 )
-def test_place_of_a_client_tells_no_password(url: str, place: str) -> None:
-    assert place_of(redis.Redis.from_url(url)) == place
+def test_address_of_a_client_contains_no_password(url: str, address: str) -> None:
+    assert place_of(redis.Redis.from_url(url)) == address
 
 
-def test_place_of_a_client_of_another_kind_is_its_class() -> None:
+def test_address_of_an_unknown_client_is_its_class() -> None:
     assert place_of(object()) == "the server of object"

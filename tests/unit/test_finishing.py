@@ -1,4 +1,4 @@
-"""What a cancelled task still has to do is done, whoever cancels what does it."""
+"""Shielded work of a cancelled task is finished, even if the task that does it is cancelled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redis_lock_decorators._io import asyncio_port
 
 
 class Work:
-    """Takes three steps, of some seconds together."""
+    """Work of three steps that take ``seconds`` together."""
 
     def __init__(self, seconds: float = 0.1) -> None:
         self.seconds = seconds
@@ -37,7 +37,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 
 def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The event loop, whose clock shielded work goes by."""
+    """The event loop; its clock is the clock of shielded work."""
     monkeypatch.setattr(asyncio_port, "monotonic", loop.time)
     return loop
 
@@ -46,18 +46,18 @@ async def shielded(work: Work) -> None:
     await asyncio_port.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("whom", ["all", "worker"])
+@pytest.mark.parametrize("cancelled", ["all", "worker"])
 def test_work_is_done_wherever_tasks_are_cancelled(
-    monkeypatch: pytest.MonkeyPatch, whom: str
+    monkeypatch: pytest.MonkeyPatch, cancelled: str
 ) -> None:
-    """Also before the first step of what does it; its caller ends cancelled, after it."""
-    for turn in range(1, 100):
+    """Also before the first step of the worker; the caller ends as cancelled after the worker."""
+    for iteration in range(1, 100):
         mine: list[Any] = []
 
         def chosen(found: set[Any], mine: list[Any] = mine) -> list[Any]:
-            return [task for task in found if whom == "all" or task not in mine]
+            return [task for task in found if cancelled == "all" or task not in mine]
 
-        loop = timed(CancellingLoop(turn, chosen), monkeypatch)
+        loop = timed(CancellingLoop(iteration, chosen), monkeypatch)
         work = Work()
 
         async def main(work: Work = work, mine: list[Any] = mine) -> None:
@@ -69,13 +69,13 @@ def test_work_is_done_wherever_tasks_are_cancelled(
         begun = not task.cancelled() or len(mine) == 1
         loop.close()
         assert bool(work.done) == begun
-        if loop.iteration < turn:
+        if loop.iteration < iteration:
             break
-    assert turn > 5
+    assert iteration > 5
 
 
-def test_work_is_done_though_its_caller_is_cancelled_again_and_again(loop: VirtualLoop) -> None:
-    """As an anyio cancel scope does at each turn of the event loop."""
+def test_work_is_done_though_its_caller_is_cancelled_repeatedly(loop: VirtualLoop) -> None:
+    """As an anyio cancel scope does in each iteration of the event loop."""
     work = Work()
     task = loop.create_task(shielded(work))
 
@@ -105,7 +105,7 @@ def test_cancelled_caller_waits_for_a_round_trip_at_most(loop: VirtualLoop) -> N
     assert work.done == 1
 
 
-def test_work_that_is_cancelled_each_time_is_given_up(loop: VirtualLoop) -> None:
+def test_work_that_is_cancelled_each_time_is_abandoned(loop: VirtualLoop) -> None:
     begun = 0
 
     async def cancelled() -> None:
@@ -139,13 +139,11 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
 
 
 class Limit(Exception):
-    """What a signal handler raises, at whatever line."""
+    """An exception of a signal handler."""
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_exception_from_outside_is_the_callers_after_the_work(
-    loop: VirtualLoop, times: int
-) -> None:
+def test_exception_from_outside_is_raised_after_the_work(loop: VirtualLoop, times: int) -> None:
     begun = []
 
     async def interrupted() -> None:
@@ -162,7 +160,7 @@ def test_exception_from_outside_is_the_callers_after_the_work(
     assert len(begun) == 2
 
 
-def test_error_of_the_work_is_nobodys(loop: VirtualLoop) -> None:
+def test_error_of_the_work_is_ignored(loop: VirtualLoop) -> None:
     begun = []
 
     async def failing() -> None:

@@ -1,4 +1,4 @@
-"""What was taken can be let go, whatever of the rights is missing; else it is not taken."""
+"""An acquired lock can be released with any missing permissions, or it is not acquired at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def new_port(cluster: bool = False, **options: Any) -> SimulatedPort:
 
 
 def without(*verbs: str, error: Exception = NO_RIGHT) -> Fate:
-    """The fate of requests of a user who may not run some: scripts by their verbs, or commands."""
+    """Refuse some scripts (by their verbs) or commands, as to a user without the rights."""
 
     def fate(request: Request) -> Any:
         command = request.command
@@ -51,14 +51,14 @@ def without(*verbs: str, error: Exception = NO_RIGHT) -> Fate:
 @every_method
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 @pytest.mark.parametrize("error", [NO_RIGHT, IN_SCRIPT, NO_COMMAND], ids=["user", "script", "none"])
-def test_lock_is_let_go_in_the_way_that_is_left(
+def test_lock_is_released_by_the_only_permitted_method(
     method: ReleaseMethod, names: tuple[str, ...], error: Exception
 ) -> None:
-    ways = {"release", "unlock", "WATCH", "DELIFEQ"}
-    for allowed in ways:
+    verbs = {"release", "unlock", "WATCH", "DELIFEQ"}
+    for allowed in verbs:
         port = new_port()
         claim = taken(port, *names)
-        port.usual = without(*ways - {allowed}, "DELEX", error=error)
+        port.usual = without(*verbs - {allowed}, "DELEX", error=error)
 
         run(release(port, claim, method))
 
@@ -66,7 +66,7 @@ def test_lock_is_let_go_in_the_way_that_is_left(
 
 
 @every_method
-def test_lock_of_another_is_told_lost_in_the_way_that_is_left(method: ReleaseMethod) -> None:
+def test_loss_is_reported_by_the_only_permitted_method(method: ReleaseMethod) -> None:
     port = new_port()
     claim = taken(port, "a")
     port.server.put(KEY, "another", 60)
@@ -79,7 +79,7 @@ def test_lock_of_another_is_told_lost_in_the_way_that_is_left(method: ReleaseMet
 
 
 @every_method
-def test_least_time_is_kept_in_the_way_that_is_left(method: ReleaseMethod) -> None:
+def test_min_hold_is_observed_by_the_only_permitted_method(method: ReleaseMethod) -> None:
     port = new_port()
     claim = taken(port, "a")
     claim.held_until = port.now() + 3
@@ -91,7 +91,7 @@ def test_least_time_is_kept_in_the_way_that_is_left(method: ReleaseMethod) -> No
     assert port.server.left(KEY) == pytest.approx(3, abs=0.1)
 
 
-def test_who_may_not_delete_lets_the_lock_end_at_once() -> None:
+def test_lock_expires_immediately_if_it_must_not_be_deleted() -> None:
     port = new_port()
     claim = taken(port, "a")
     unlocks = without("unlock")
@@ -108,7 +108,7 @@ def test_who_may_not_delete_lets_the_lock_end_at_once() -> None:
 
 
 @every_method
-def test_where_every_way_is_refused_the_first_refusal_is_told(method: ReleaseMethod) -> None:
+def test_first_refusal_is_raised_if_every_method_is_refused(method: ReleaseMethod) -> None:
     port = new_port()
     claim = taken(port, "a")
     port.usual = raising(NO_RIGHT)
@@ -119,7 +119,7 @@ def test_where_every_way_is_refused_the_first_refusal_is_told(method: ReleaseMet
     assert claim.state is not ENDED
 
 
-def test_lost_reply_is_no_refusal_so_no_other_way_is_tried() -> None:
+def test_lost_reply_causes_no_other_release_method() -> None:
     port = new_port()
     claim = taken(port, "a")
     port.faults = [reply_lost]
@@ -129,7 +129,7 @@ def test_lost_reply_is_no_refusal_so_no_other_way_is_tried() -> None:
     assert port.verbs == ["release", "release"]
 
 
-def test_lock_is_let_go_that_came_after_a_place_in_a_queue_which_may_not_be_left() -> None:
+def test_lock_is_released_though_its_queue_entry_cannot_be_removed() -> None:
     port = new_port()
     claim = taken(port, "a")
     claim.queue_entry = f"channel|{claim.identifier}|1000"
@@ -140,7 +140,7 @@ def test_lock_is_let_go_that_came_after_a_place_in_a_queue_which_may_not_be_left
     assert port.server.value(KEY) is None
 
 
-def test_transaction_without_memory_is_left_to_a_script() -> None:
+def test_transaction_without_memory_is_replaced_by_a_script() -> None:
     port = new_port()
     claim = taken(port, "a")
     claim.held_until = port.now() + 3
@@ -154,7 +154,7 @@ def test_transaction_without_memory_is_left_to_a_script() -> None:
 # Native
 
 
-def test_lease_is_let_go_by_script_where_the_server_has_no_native_command() -> None:
+def test_lease_is_released_by_script_without_a_native_command() -> None:
     port = SimulatedPort()
     claim = taken(port, "a")
 
@@ -164,7 +164,7 @@ def test_lease_is_let_go_by_script_where_the_server_has_no_native_command() -> N
     assert port.server.value(KEY) is None
 
 
-def test_function_that_is_told_native_refuses_what_the_server_does_not_have() -> None:
+def test_native_function_without_a_native_command_is_refused() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 60)
 
@@ -176,9 +176,7 @@ def test_function_that_is_told_native_refuses_what_the_server_does_not_have() ->
 
 @pytest.mark.parametrize("cluster", [False, True])
 @pytest.mark.parametrize("forbidden", ["EXISTS", "HDEL"])
-def test_native_release_that_may_not_look_at_the_queue_is_a_release(
-    cluster: bool, forbidden: str
-) -> None:
+def test_native_release_without_rights_to_the_queue_succeeds(cluster: bool, forbidden: str) -> None:
     port = new_port(cluster)
     claim = taken(port, "a")
     claim.has_queued = True
@@ -194,17 +192,17 @@ def _refusing(*arguments: Any) -> Any:
     raise NO_RIGHT
 
 
-# Before anything is taken
+# Checks before the acquisition
 
 
-def test_transaction_is_refused_to_clients_that_have_none_before_a_lock_is_taken() -> None:
+def test_transaction_is_refused_to_clients_without_transactions() -> None:
     refuse_unfit(new_port(), "transaction")
     refuse_unfit(new_port(cluster=True), "native")
     with pytest.raises(ConfigurationError, match="cannot WATCH"):
         refuse_unfit(new_port(cluster=True), "transaction")
 
 
-def test_lock_is_not_taken_by_who_may_run_no_scripts() -> None:
+def test_lock_is_not_acquired_without_the_right_to_run_scripts() -> None:
     port = new_port()
     port.usual = without("acquire")
 
@@ -219,7 +217,7 @@ def _no_scripts(*others: str) -> Callable[[Request], Any]:
     return without(*verbs, *others)
 
 
-def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
+def test_function_on_a_cluster_refuses_a_lock_it_could_not_release() -> None:
     port = new_port(cluster=True, may_resend=True)
     port.usual = _no_scripts("DELIFEQ", "DELEX")
 
@@ -229,7 +227,7 @@ def test_function_on_a_cluster_takes_nothing_that_could_not_be_let_go() -> None:
     assert port.server.value(KEY) is None
 
 
-def test_function_on_a_cluster_without_scripts_takes_and_lets_go_by_commands() -> None:
+def test_function_on_a_cluster_without_scripts_uses_commands() -> None:
     port = new_port(cluster=True, may_resend=True)
     port.usual = _no_scripts()
     claim = new_claim("a")
@@ -240,7 +238,7 @@ def test_function_on_a_cluster_without_scripts_takes_and_lets_go_by_commands() -
     assert port.server.value(KEY) is None
 
 
-def test_function_without_transactions_lets_go_by_script() -> None:
+def test_function_without_transactions_releases_by_script() -> None:
     port = new_port()
     port.usual = without("WATCH")
     claim = new_claim("a")
@@ -251,7 +249,7 @@ def test_function_without_transactions_lets_go_by_script() -> None:
     assert port.server.value(KEY) is None
 
 
-def test_who_was_refused_the_companions_is_let_go_all_the_same() -> None:
+def test_lock_is_released_without_rights_to_its_companion_keys() -> None:
     port = new_port()
     claim = taken(port, "a")
     _, queue, _ = with_queue((KEY,))

@@ -1,6 +1,6 @@
-"""Any history of three clients and two locks, with any faults: what is held is held alone.
+"""In any history of three clients and two locks, with any faults, each lock has one holder.
 
-Some leases are renewed by a keeper until they are let go, or their holder is dead.
+Some leases are renewed until they are released or their holder dies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LEASES = st.sampled_from([10, 3, 1, 0.5, 0.05, 0.0005])
 SECONDS = st.sampled_from([0.001, 0.01, 0.3, 1.0, 2.5, 7.5])
 WAITS = st.sampled_from([0, 0.01, 0.7, 4])
 METHODS = st.sampled_from(["script", "native", "transaction"])
-STRANGER = "an identifier of another library"
+EXTERNAL = "an identifier of another library"
 WHICH = st.integers(min_value=0, max_value=1000)
 
 
@@ -51,7 +51,7 @@ def interrupt(reply_left: bool) -> Fate:
     return interrupted(KeyboardInterrupt(), reply_left=reply_left)
 
 
-#: Fates that no signal handler has a part in.
+#: Fates without signal handlers.
 QUIET_FATES: st.SearchStrategy[Fate | None] = st.one_of(
     st.none(),
     st.sampled_from([reply_lost, request_lost, resent, timed_out, swallowed]),
@@ -72,20 +72,20 @@ SHORTEST_KEPT = 0.3
 
 
 class CheckedServer(SimulatedServer):
-    """A server that lets somebody look before and after every command."""
+    """A server that calls ``check`` before and after every command."""
 
-    look: Callable[[], None] = staticmethod(lambda: None)
+    check: Callable[[], None] = staticmethod(lambda: None)
 
     def run(self, command: tuple[Any, ...]) -> Any:
-        self.look()
+        self.check()
         try:
             return super().run(command)
         finally:
-            self.look()
+            self.check()
 
 
 class ThreeClients(RuleBasedStateMachine):
-    """Claims go from being acquired to held to being let go; a client does one thing at a time."""
+    """Clients that acquire, hold and release claims; each performs one operation at a time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,12 +100,12 @@ class ThreeClients(RuleBasedStateMachine):
         natives = ["DELEX"]
         self.server = CheckedServer(Clock(), cluster=cluster, natives=natives)
         self.server.loaded.clear()
-        self.server.look = self.look  # type: ignore[method-assign]
+        self.server.check = self.check  # type: ignore[method-assign]
         self.clock = self.server.clock
         self.ports = [
             SimulatedPort(self.server, seed=number, may_resend=number == 2) for number in range(3)
         ]
-        # A keeper has a connection of its own to the client's server.
+        # A renewer has its own connection to the client's server.
         self.lines = [SimulatedPort(self.server, seed=number) for number in range(3)]
         self.lease_loops = [SimulatedLoop(self.clock, phase=number / 3) for number in range(3)]
         for port, line, lease_loop in zip(self.ports, self.lines, self.lease_loops, strict=True):
@@ -115,7 +115,7 @@ class ThreeClients(RuleBasedStateMachine):
             lease_loop.port = lambda _, background=background: background  # type: ignore[method-assign]
 
     @rule(client=CLIENTS, names=NAMES, expire=LEASES, wait=WAITS, faults=FAULTS)
-    def take(
+    def acquire(
         self, client: int, names: tuple[str, ...], expire: float, wait: float, faults: list[Any]
     ) -> None:
         with self.acting(client, faults) as free:
@@ -128,7 +128,7 @@ class ThreeClients(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(which=WHICH, method=METHODS, faults=FAULTS)
     def release_keys(self, which: int, method: Any, faults: list[Any]) -> None:
-        if not self.held:  # a while later
+        if not self.held:  # called after a delay
             return
         client, claim = self.held[which % len(self.held)]
         if self.server.cluster and method == "transaction":
@@ -162,7 +162,7 @@ class ThreeClients(RuleBasedStateMachine):
 
     @precondition(lambda self: self.kept)
     @rule(which=WHICH)
-    def renew_no_more(self, which: int) -> None:
+    def stop_renewing(self, which: int) -> None:
         list(self.kept.values())[which % len(self.kept)].last_no_longer()
 
     @rule(client=CLIENTS, seconds=SECONDS)
@@ -174,15 +174,15 @@ class ThreeClients(RuleBasedStateMachine):
         self.lines[client].faults = faults
 
     @rule(delay=SECONDS, client=CLIENTS, names=NAMES, expire=LEASES, wait=WAITS)
-    def soon_take(
+    def acquire_later(
         self, delay: float, client: int, names: tuple[str, ...], expire: float, wait: float
     ) -> None:
-        self.soon(delay, lambda: self.take(client, names, expire, wait, []))
+        self.later(delay, lambda: self.acquire(client, names, expire, wait, []))
 
     @precondition(lambda self: self.held)
     @rule(delay=SECONDS, which=WHICH, method=METHODS)
-    def soon_let_go(self, delay: float, which: int, method: str) -> None:
-        self.soon(delay, lambda: self.release_keys(which, method, []))
+    def release_later(self, delay: float, which: int, method: str) -> None:
+        self.later(delay, lambda: self.release_keys(which, method, []))
 
     @rule(seconds=SECONDS)
     def pass_time(self, seconds: float) -> None:
@@ -193,12 +193,12 @@ class ThreeClients(RuleBasedStateMachine):
         self.server.loaded.clear()
 
     @rule(name=st.sampled_from("ab"), seconds=SECONDS)
-    def take_by_another_library(self, name: str, seconds: float) -> None:
+    def acquire_by_another_library(self, name: str, seconds: float) -> None:
         key = b"sys:lock:" + name.encode()
-        self.server.run(("SET", key, STRANGER, "NX", "PX", math.ceil(seconds * 1000)))
+        self.server.run(("SET", key, EXTERNAL, "NX", "PX", math.ceil(seconds * 1000)))
 
     @invariant()
-    def nobody_is_cheated(self) -> None:
+    def locks_are_exclusive(self) -> None:
         if not hasattr(self, "server"):
             return
         if self.found is not None:
@@ -210,20 +210,20 @@ class ThreeClients(RuleBasedStateMachine):
                 assert found == {claim.identifier}, "a live claim has lost its key"
         holding = {claim.identifier for _, claim in self.held if claim.is_live(now)}
         for _, identifier in self.server.deleted:
-            assert identifier != STRANGER, "a stranger's key was deleted"
+            assert identifier != EXTERNAL, "an external key was deleted"
             assert identifier not in holding, "the key of a live claim was deleted"
         for _, identifier in self.server.extended:
-            assert identifier in self.extending, "a lease was extended that nobody asked for"
+            assert identifier in self.extending, "a lease was extended without a request"
         for _, identifier in self.server.renewed:
-            assert identifier in self.kept, "a lease was renewed that nobody keeps"
+            assert identifier in self.kept, "a lease was renewed that should not be"
         for lease in self.kept.values():
-            assert len(lease.told) <= 1, "a loss was told twice"
+            assert len(lease.told) <= 1, "a loss was reported twice"
         self.server.deleted.clear()
 
-    def look(self) -> None:
-        """Look, in a flow that may take what is found for an error of its client."""
+    def check(self) -> None:
+        """Check the invariant and keep its error, which a flow could swallow."""
         try:
-            self.nobody_is_cheated()
+            self.locks_are_exclusive()
         except AssertionError as error:
             self.found = error
             raise
@@ -231,21 +231,21 @@ class ThreeClients(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "server"):
             return
-        for _, claim in self.held:  # what was let go is not renewed though its holder lives
+        for _, claim in self.held:  # expire all leases that are still held
             if claim.identifier in self.kept:
                 self.kept[claim.identifier].last_no_longer()
         self.clock.advance(60)
         if self.found is not None:
             raise self.found
-        assert self.server.value(b"sys:lock:a") is None, "a lock that nobody can ever take"
-        assert self.server.value(b"sys:lock:b") is None, "a lock that nobody can ever take"
+        assert self.server.value(b"sys:lock:a") is None, "the lock is never free again"
+        assert self.server.value(b"sys:lock:b") is None, "the lock is never free again"
 
-    def soon(self, delay: float, action: Callable[[], None]) -> None:
+    def later(self, delay: float, action: Callable[[], None]) -> None:
         self.clock.at(self.clock.now + delay, action)
 
     @contextlib.contextmanager
     def acting(self, client: int, faults: list[Any]) -> Iterator[bool]:
-        """Let a client act, if it is free; its errors are as good an end as any."""
+        """Yield whether the client is free; any error of its operation is accepted."""
         if client in self.busy:
             yield False
             return
@@ -265,5 +265,10 @@ TestThreeClients.settings = settings(
     stateful_step_count=30,
     report_multiple_bugs=False,
     deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # to explain takes minutes
+    phases=[
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+        Phase.shrink,
+    ],  # the explain phase takes minutes
 )

@@ -1,4 +1,4 @@
-"""Requests: repeated while their outcome is unknown, believed only if the reply is theirs."""
+"""Requests are repeated while their outcome is unknown; only their own replies are accepted."""
 
 import itertools
 from typing import Any
@@ -25,11 +25,13 @@ KEY = b"sys:lock:a"
 
 
 class Failing:
-    """An attempt that fails with one error after the other and then succeeds."""
+    """An attempt that fails with the given errors one by one and then succeeds."""
 
-    def __init__(self, port: SimulatedPort, *errors: BaseException, for_ever: bool = False) -> None:
+    def __init__(
+        self, port: SimulatedPort, *errors: BaseException, endlessly: bool = False
+    ) -> None:
         self._port = port
-        self._errors = itertools.cycle(errors) if for_ever else iter(errors)
+        self._errors = itertools.cycle(errors) if endlessly else iter(errors)
         self.began: list[float] = []
         self.untils: list[float] = []
 
@@ -41,7 +43,7 @@ class Failing:
         return "done"
 
 
-# Repeating
+# Repetitions
 
 
 def test_success_is_not_repeated() -> None:
@@ -63,7 +65,7 @@ def test_success_is_not_repeated() -> None:
         ReplyMismatch("another's reply"),
     ],
 )
-def test_unknown_outcome_is_repeated_without_a_pause_at_first(error: Exception) -> None:
+def test_unknown_outcome_is_first_repeated_without_a_pause(error: Exception) -> None:
     port = SimulatedPort()
     attempt = Failing(port, error)
 
@@ -102,7 +104,7 @@ def test_pauses_between_repetitions_grow_and_are_spread() -> None:
 
     for port in ports:
         with pytest.raises(Disconnected):
-            run(persist(port, Failing(port, Disconnected("gone"), for_ever=True), port.now() + 60))
+            run(persist(port, Failing(port, Disconnected("gone"), endlessly=True), port.now() + 60))
 
     first, second = (port.pauses for port in ports)
     assert first[0] == second[0] == 0
@@ -115,7 +117,7 @@ def test_pauses_between_repetitions_grow_and_are_spread() -> None:
 @pytest.mark.parametrize(("wait", "longest"), [(0, 0), (0.5, 0.5), (3, 3), (60, OUTAGE)])
 def test_repeating_ends_with_the_wait_or_the_outage(wait: float, longest: float) -> None:
     port = SimulatedPort()
-    attempt = Failing(port, Disconnected("gone"), for_ever=True)
+    attempt = Failing(port, Disconnected("gone"), endlessly=True)
 
     with pytest.raises(Disconnected, match="gone"):
         run(persist(port, attempt, port.now() + wait))
@@ -127,7 +129,7 @@ def test_repeating_ends_with_the_wait_or_the_outage(wait: float, longest: float)
 @pytest.mark.parametrize(
     ("wait", "seconds"), [(-5, ROUND_TRIP), (0, ROUND_TRIP), (3, 3), (60, OUTAGE)]
 )
-def test_request_gets_the_wait_for_its_reply_within_bounds(wait: float, seconds: float) -> None:
+def test_timeout_of_a_request_is_the_wait_within_bounds(wait: float, seconds: float) -> None:
     port = SimulatedPort()
     attempt = Failing(port)
 
@@ -136,7 +138,7 @@ def test_request_gets_the_wait_for_its_reply_within_bounds(wait: float, seconds:
     assert attempt.untils == [1000 + seconds]
 
 
-# Asking
+# Replies
 
 
 def test_request_is_a_script_with_its_keys_and_a_serial_number() -> None:
@@ -165,7 +167,7 @@ def test_unknown_script_is_sent_as_text(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("decoded", [False, True])
-def test_refusal_tells_the_holder_and_the_time(decoded: bool) -> None:
+def test_refusal_has_the_holder_and_the_remaining_time(decoded: bool) -> None:
     port, claim = SimulatedPort(text=decoded), new_claim("a")
     port.latency = 0
     port.server.put(KEY, "another", 1.5)
@@ -175,7 +177,7 @@ def test_refusal_tells_the_holder_and_the_time(decoded: bool) -> None:
     assert refusal == Refusal("another", 1.5)
 
 
-def test_refusal_without_a_holder_tells_none() -> None:
+def test_refusal_without_a_holder_has_none() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
     refusal = run(ask(port, "release", claim, with_notes(claim.keys), until=port.now() + 1))
@@ -184,7 +186,7 @@ def test_refusal_without_a_holder_tells_none() -> None:
 
 
 @pytest.mark.parametrize("reply", [None, b"OK", 1, [], [1], {}, b"\xff", [[b"x"]]], ids=repr)
-def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
+def test_reply_without_the_own_mark_is_a_mismatch(reply: Any) -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults = [mismatched(reply)]
 
@@ -195,7 +197,7 @@ def test_reply_without_our_mark_is_misheard(reply: Any) -> None:
     assert port.idle_drops == 1
 
 
-def test_misheard_reply_is_an_unknown_outcome() -> None:
+def test_mismatched_reply_is_an_unknown_outcome() -> None:
     port = SimulatedPort()
 
     unknown = is_unknown(port, ReplyMismatch("another's reply", "a"))
@@ -214,7 +216,7 @@ def test_two_claims_never_share_a_mark() -> None:
     assert marks[0] != marks[1]
 
 
-# Parts
+# Grouping of keys
 
 
 def test_keys_of_a_single_server_stay_together() -> None:
@@ -225,14 +227,14 @@ def test_keys_of_a_single_server_stay_together() -> None:
     assert together == [claim.keys]
 
 
-def test_keys_of_a_cluster_are_parted_by_slot() -> None:
+def test_keys_of_a_cluster_are_grouped_by_slot() -> None:
     claim = new_claim("{x}1", "a", "{x}2", "b")
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
-    parted = groups(port, claim)
+    grouped = groups(port, claim)
 
-    assert sorted(len(group) for group in parted) == [1, 1, 2]
-    assert sorted(key for group in parted for key in group) == sorted(claim.keys)
+    assert sorted(len(group) for group in grouped) == [1, 1, 2]
+    assert sorted(key for group in grouped for key in group) == sorted(claim.keys)
 
 
 @pytest.mark.parametrize(
@@ -242,11 +244,11 @@ def test_keys_of_a_cluster_are_parted_by_slot() -> None:
         *((b"", None), ("", None), (None, None), (0, None), (1, None), ([b"a"], None)),
     ],
 )
-def test_text_replies_are_read_whatever_the_client_decodes(reply: Any, read: str | None) -> None:
+def test_text_replies_are_read_decoded_or_not(reply: Any, read: str | None) -> None:
     assert text(reply) == read
 
 
-def test_simulated_server_remembers_a_script_that_was_sent_as_text() -> None:
+def test_simulated_server_caches_a_script_sent_as_text() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.server.loaded.clear()
     port.usual = delivered
@@ -267,15 +269,15 @@ def test_lost_reply_is_raised_by_a_single_request() -> None:
     assert port.server.value(KEY) == claim.identifier
 
 
-def test_reply_is_told_by_the_identifier_that_was_sent() -> None:
+def test_reply_is_recognised_by_the_identifier_that_was_sent() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
-    def passed_on_meanwhile(request: Any) -> Any:
+    def handed_off_meanwhile(request: Any) -> Any:
         reply = delivered(request)
         claim.identifier = ""
         return reply
 
-    port.faults = [passed_on_meanwhile]
+    port.faults = [handed_off_meanwhile]
     refusal = run(ask(port, "acquire", claim, claim.keys, claim.expire_ms, until=port.now() + 1))
 
     assert refusal is None

@@ -1,4 +1,4 @@
-"""Locks whose slot is moving: for a while no script may touch several keys of it."""
+"""Locks whose slot is moving: for some time scripts cannot use several keys of the slot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def port() -> Any:
 
 @pytest.mark.parametrize("method", ["script", "native"])
 @pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"], ["{a}", "c"]])
-def test_lock_is_let_go_key_by_key(port: Any, method: ReleaseMethod, names: list[str]) -> None:
+def test_lock_is_released_key_by_key(port: Any, method: ReleaseMethod, names: list[str]) -> None:
     claim = taken(port, *names)
     port.server.is_torn = True
 
@@ -42,13 +42,13 @@ def test_lock_is_let_go_key_by_key(port: Any, method: ReleaseMethod, names: list
 
 
 @pytest.mark.parametrize("may_resend", [False, True])
-@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("replied", [True, False])
 def test_release_that_fails_between_two_keys_is_no_loss(
-    port: Any, may_resend: bool, answers: bool
+    port: Any, may_resend: bool, replied: bool
 ) -> None:
     def interrupted(request: Any) -> Any:
         port.server.is_torn = False
-        if answers:
+        if replied:
             raise ReadOnlyError("READONLY You can't write against a read only replica.")
         return reply_lost(request)
 
@@ -62,14 +62,14 @@ def test_release_that_fails_between_two_keys_is_no_loss(
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
-def test_keys_released_by_an_attempt_to_acquire_are_released_again_after_it(port: Any) -> None:
+def test_keys_released_by_a_failed_acquisition_are_released_again(port: Any) -> None:
     names = map(str, range(1000))
     later = next(one for one in names if slot_of(f"sys:lock:{one}".encode()) > slot_of(KEYS[0]))
     claim = new_claim("{a}", "{a}b", later)
     other = SimulatedPort(port.server)
     held = taken(other, later)
 
-    def torn_after_it(request: Any) -> Any:
+    def torn_afterwards(request: Any) -> Any:
         reply = delivered(request)
         port.server.is_torn = True
         return reply
@@ -78,7 +78,7 @@ def test_keys_released_by_an_attempt_to_acquire_are_released_again_after_it(port
         port.server.is_torn = False
         run(release(other, held, "script"))
 
-    port.faults = [None, torn_after_it]
+    port.faults = [None, torn_afterwards]
     port.clock.at(port.now() + 0.05, mend)
     assert run(acquire(port, claim, 5, 0.1)) is None
     assert port.verbs.count("unlock") == 3
@@ -89,7 +89,7 @@ def test_keys_released_by_an_attempt_to_acquire_are_released_again_after_it(port
 
 
 @pytest.mark.parametrize("holder", [None, "another"])
-def test_loss_is_told(port: Any, holder: str | None) -> None:
+def test_loss_is_reported(port: Any, holder: str | None) -> None:
     claim = taken(port, "{a}", "{a}b")
     port.server.drop(KEYS[0])
     if holder is not None:
@@ -102,7 +102,7 @@ def test_loss_is_told(port: Any, holder: str | None) -> None:
     assert [port.server.value(key) for key in KEYS] == [holder, None]
 
 
-def test_lock_stands_for_its_least_time(port: Any) -> None:
+def test_lock_is_held_for_min_hold(port: Any) -> None:
     claim = taken(port, "{a}")
     claim.held_until = port.now() + 5
     port.server.is_torn = True
@@ -139,7 +139,7 @@ def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> No
 
 @pytest.mark.parametrize("begins", [0.0, 0.5])
 @pytest.mark.parametrize("wait", [2.0, 20.0])
-def test_waiter_looks_by_itself(begins: float, wait: float) -> None:
+def test_waiter_rechecks_on_its_own(begins: float, wait: float) -> None:
     server = SimulatedServer(Clock(), cluster=True)
     other, process = SimulatedPort(server), Waiting(server)
     claim = taken(other, "a", expire=60)
@@ -158,7 +158,9 @@ def test_waiter_looks_by_itself(begins: float, wait: float) -> None:
 
 @pytest.mark.parametrize("expire", [0.5, 10])
 @pytest.mark.parametrize("begins", [0.0, 0.5])
-def test_who_takes_a_lock_past_the_queue_enters_at_once(begins: float, expire: float) -> None:
+def test_lock_acquired_without_the_queue_is_entered_immediately(
+    begins: float, expire: float
+) -> None:
     server = SimulatedServer(Clock(), cluster=True)
     process, key = Waiting(server), b"sys:lock:a"
     server.put(key, "another program", 60)
@@ -175,7 +177,7 @@ def test_who_takes_a_lock_past_the_queue_enters_at_once(begins: float, expire: f
     assert taking.is_live
 
 
-def test_who_lets_a_lock_go_that_others_wait_for_goes_on_at_once(port: Any) -> None:
+def test_release_of_an_awaited_lock_does_not_wait(port: Any) -> None:
     claim = taken(port, "{a}")
     Commands(port.server).zadd(with_queue(claim.keys)[1], 1, "channel|waiter|2500")
     port.may_resend = False
@@ -187,7 +189,7 @@ def test_who_lets_a_lock_go_that_others_wait_for_goes_on_at_once(port: Any) -> N
     assert port.now() - began < 0.1
 
 
-def test_lock_of_another_is_let_go_by_force(port: Any) -> None:
+def test_lock_of_another_is_released_by_force(port: Any) -> None:
     claim = taken(port, "{a}")
     port.server.is_torn, began = True, port.now()
 
@@ -197,7 +199,7 @@ def test_lock_of_another_is_let_go_by_force(port: Any) -> None:
     assert port.now() - began < 0.1
 
 
-def test_lease_that_ended_while_a_place_was_left_is_not_entered() -> None:
+def test_lease_that_expired_while_leaving_a_queue_is_not_entered() -> None:
     server = SimulatedServer(Clock())
     holder, process, key = SimulatedPort(server), Waiting(server), b"sys:lock:a"
     taken(holder, "a", expire=60)

@@ -1,4 +1,4 @@
-"""The claims held through a client: known while they live, and forgotten though nobody lets go."""
+"""The claims held through a client: found while they live, forgotten even without a release."""
 
 import gc
 import weakref
@@ -13,10 +13,10 @@ from redis_lock_decorators._io.blocking_port import run
 
 
 class Owner:
-    """A task that acquires, with its result."""
+    """Stands for a task that owns a claim."""
 
 
-def take_and_leave(port: SimulatedPort, number: int, owner: object) -> Claim:
+def acquire_briefly(port: SimulatedPort, number: int, owner: object) -> Claim:
     claim = new_claim(f"lock {number}", expire=0.05, owner=owner)
     assert run(acquire(port, claim, 0, 0.005)) is None
     return claim
@@ -25,7 +25,7 @@ def take_and_leave(port: SimulatedPort, number: int, owner: object) -> Claim:
 def test_claims_left_to_expire_are_forgotten_in_time() -> None:
     port = SimulatedPort()
 
-    kept = [take_and_leave(port, number, owner=None) for number in range(5000)]
+    kept = [acquire_briefly(port, number, owner=None) for number in range(5000)]
 
     living = sum(claim.is_live(port.now()) for claim in kept)
     assert living < 100
@@ -43,9 +43,9 @@ def test_abandoned_claims_of_a_long_lease_are_forgotten_in_time() -> None:
     assert dict(port.held) == {}
 
 
-def test_neither_a_claim_that_nobody_has_nor_its_owner_is_kept_alive() -> None:
+def test_unreferenced_claim_and_its_owner_are_not_kept_alive() -> None:
     port, owner = SimulatedPort(), Owner()
-    claim = take_and_leave(port, 1, owner)
+    claim = acquire_briefly(port, 1, owner)
     ended = [weakref.ref(claim), weakref.ref(owner)]
 
     del claim, owner
@@ -62,7 +62,7 @@ def test_claim_of_a_key_is_found_while_it_lives() -> None:
     assert port.held.find(b"another") is None
 
 
-def test_claims_that_live_stay_known_however_many_there_are() -> None:
+def test_any_number_of_living_claims_is_kept() -> None:
     port = SimulatedPort()
 
     living = [taken(port, f"lock {number}", expire=3600) for number in range(1000)]
@@ -70,7 +70,7 @@ def test_claims_that_live_stay_known_however_many_there_are() -> None:
     assert dict(port.held) == {claim.keys[0]: claim for claim in living}
 
 
-def test_searches_grow_rarer_with_the_number_of_living_claims() -> None:
+def test_searches_are_rarer_with_more_living_claims() -> None:
     searches = 0
 
     class Counting(HeldClaims):
@@ -90,13 +90,13 @@ def test_searches_grow_rarer_with_the_number_of_living_claims() -> None:
     assert searches <= 7
 
 
-def test_claim_that_took_the_lock_meanwhile_is_not_forgotten_with_the_other() -> None:
+def test_forgetting_a_lost_claim_keeps_the_next_one() -> None:
     port = SimulatedPort()
     lost = taken(port, "a", expire=1)
     port.clock.advance(2)
-    successor = taken(port, "a")
+    next_claim = taken(port, "a")
 
     port.held.forget(lost)
     port.held.forget(lost)
 
-    assert port.held == {successor.keys[0]: successor}
+    assert port.held == {next_claim.keys[0]: next_claim}

@@ -1,8 +1,6 @@
-"""The holders of keys."""
+"""The look-up of the holders of keys."""
 
-from support.faults import (
-    reply_lost,
-)
+from support.faults import reply_lost
 from support.simulation import SimulatedPort
 
 from redis_lock_decorators._flow.extend import holders

@@ -1,4 +1,4 @@
-"""Hubs of greenlets are told apart, though the system gives numbers of threads again."""
+"""Hubs of greenlets are distinct although the system reuses the ids of threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_real_threads_have_no_hubs() -> None:
     assert not hubs.is_in_hub()
 
 
-def test_hub_of_a_thread_is_no_other_though_the_thread_before_had_its_number(
+def test_threads_with_the_same_native_id_have_different_hubs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hubs, "are_threads_green", lambda: True)

@@ -1,4 +1,4 @@
-"""A RuntimeError of a signal handler is not taken for one of the interpreter's."""
+"""A RuntimeError of a signal handler is not mistaken for one of the interpreter."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ KEY = b"a"
 
 
 class Interrupted(RuntimeError):
-    """What a signal handler raises."""
+    """An exception of a signal handler."""
 
 
-#: Errors that are no reason to look once more.
-FOREIGN = [Interrupted("during iteration"), RuntimeError("time is up"), RecursionError("too deep")]
-foreign = pytest.mark.parametrize("error", FOREIGN, ids=lambda error: type(error).__name__)
+#: Errors after which nothing is repeated.
+EXTERNAL = [Interrupted("during iteration"), RuntimeError("time is up"), RecursionError("too deep")]
+every_external_error = pytest.mark.parametrize(
+    "error", EXTERNAL, ids=lambda error: type(error).__name__
+)
 
 
 class Changing(OrderedDict[Any, Any]):
-    """What another thread changes, or a signal handler interrupts, at the first look."""
+    """A dictionary that is changed or interrupted during its first iteration."""
 
     error: Exception | None = None
 
@@ -49,8 +51,8 @@ def changing(error: Exception, item: Any) -> Changing:
     return found
 
 
-@foreign
-def test_what_interrupts_a_look_at_arrivals_is_raised(error: Exception) -> None:
+@every_external_error
+def test_interrupt_of_an_iteration_over_arrivals_is_raised(error: Exception) -> None:
     arrivals, claim = ArrivalOrder(), new_claim("a")
     arrivals._claims[KEY] = changing(error, claim)
 
@@ -58,7 +60,7 @@ def test_what_interrupts_a_look_at_arrivals_is_raised(error: Exception) -> None:
         arrivals.is_first(KEY, claim)
 
 
-def test_arrivals_that_another_thread_changes_are_looked_at_again() -> None:
+def test_arrivals_changed_by_another_thread_are_iterated_again() -> None:
     arrivals, claim = ArrivalOrder(), new_claim("a")
     changed = RuntimeError("OrderedDict mutated during iteration")
     arrivals._claims[KEY] = changing(changed, claim)
@@ -66,8 +68,8 @@ def test_arrivals_that_another_thread_changes_are_looked_at_again() -> None:
     assert arrivals.is_first(KEY, claim)
 
 
-@foreign
-def test_what_interrupts_a_look_at_a_cohort_is_raised(error: Exception) -> None:
+@every_external_error
+def test_interrupt_of_an_iteration_over_a_cohort_is_raised(error: Exception) -> None:
     cohort, local = Cohort(), object()
     waiting: Any = changing(error, local)
     cohort._waiting = waiting
@@ -79,8 +81,8 @@ def test_what_interrupts_a_look_at_a_cohort_is_raised(error: Exception) -> None:
         cohort.is_near(local)  # type: ignore[arg-type]
 
 
-class Taken:
-    """A lock whose release is interrupted, or comes after another's."""
+class InterruptedLock:
+    """A lock whose release raises an error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -92,25 +94,27 @@ class Taken:
         raise self.error
 
 
-@foreign
-def test_what_interrupts_the_opening_of_a_gate_is_raised(error: Exception) -> None:
+@every_external_error
+def test_interrupt_of_the_opening_of_a_gate_is_raised(error: Exception) -> None:
     gate = Gate()
-    gate._lock = Taken(error)  # type: ignore[assignment]
+    gate._lock = InterruptedLock(error)  # type: ignore[assignment]
 
     with pytest.raises(type(error)):
         gate.open()
 
 
-def test_gate_that_another_opens_meanwhile_is_open() -> None:
+def test_gate_opened_by_another_thread_at_the_same_time_is_open() -> None:
     gate = Gate()
-    gate._lock = Taken(RuntimeError("release unlocked lock"))  # type: ignore[assignment]
+    gate._lock = InterruptedLock(RuntimeError("release unlocked lock"))  # type: ignore[assignment]
 
     gate.open()
 
+    assert gate._lock.locked()
+
 
 @pytest.mark.skipif(int(redis.__version__.partition(".")[0]) < 4, reason="has no asyncio")
-@foreign
-def test_what_interrupts_a_look_for_the_running_task_is_raised(
+@every_external_error
+def test_interrupt_of_a_look_up_of_the_running_task_is_raised(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from redis_lock_decorators.asyncio._cancellation import running
@@ -122,6 +126,6 @@ def test_what_interrupts_a_look_for_the_running_task_is_raised(
         raise error
 
     monkeypatch.setattr(asyncio, "current_task", interrupted)
-    for look in (running, current_owner):
+    for look_up in (running, current_owner):
         with pytest.raises(type(error)):
-            look()
+            look_up()

@@ -1,8 +1,8 @@
-"""Every request of every verb may be run once more, up to one and a half leases later.
+"""Every request of every verb may be executed again, up to one and a half leases later.
 
 Each scenario runs without copies first, then once for each of its requests with a copy of that
-one, and for many pairs of copies. No copy may contradict what a holder believes, and none may keep
-a lock from being free for longer than one lease.
+one, and for many pairs of copies. No copy may contradict the state of a holder, and none may keep
+a lock busy for longer than one lease.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Scenario = Callable[[World], None]
 def of_leases(world: World) -> None:
     """Leases are renewed, extended and released; others poll for them."""
 
-    async def holds(process: Process, after: float) -> None:
+    async def hold(process: Process, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=20, way="poll", is_kept=True)
         if claim is not None:
@@ -52,7 +52,7 @@ def of_leases(world: World) -> None:
 
     for number in range(2):
         process = world.process()
-        process.does(holds(process, 0.3 * number))
+        process.does(hold(process, 0.3 * number))
 
 
 def of_fences(world: World) -> None:
@@ -60,7 +60,7 @@ def of_fences(world: World) -> None:
     world.server.replicas = 1
     seen: list[int] = []
 
-    async def holds(process: Process, after: float) -> None:
+    async def hold(process: Process, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=20, fencing=True, replicas=after > 0)
         if claim is not None:
@@ -72,30 +72,30 @@ def of_fences(world: World) -> None:
 
     for number in range(3):
         process = world.process()
-        process.does(holds(process, 0.1 * number))
+        process.does(hold(process, 0.1 * number))
 
 
 def of_a_queue(world: World) -> None:
     """Waiters join a queue; one gives up, one lets its lease expire, all others release."""
 
-    async def holds(process: Process, after: float, wait: float, lapses: bool = False) -> None:
+    async def hold(process: Process, after: float, wait: float, expires: bool = False) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=wait, is_kept=not lapses)
+        claim = await process.takes("a", wait=wait, is_kept=not expires)
         if claim is not None:
             await process.pause(0.4 * LEASE)
-            if not lapses:
+            if not expires:
                 await process.ends(claim)
 
     for number in range(4):
         process = world.process()
-        process.does(holds(process, 0.1 * number, 0.2 if number == 1 else 25, number == 2))
-        process.does(holds(process, 0.1 * number + 0.05, 25))
+        process.does(hold(process, 0.1 * number, 0.2 if number == 1 else 25, number == 2))
+        process.does(hold(process, 0.1 * number + 0.05, 25))
 
 
 def of_cohorts(world: World) -> None:
     """Cohorts of two processes hand off the lock."""
 
-    async def holds(process: Process, after: float) -> None:
+    async def hold(process: Process, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=25, way="cohort", is_kept=True)
         await process.pause(0.2 * LEASE)
@@ -104,13 +104,13 @@ def of_cohorts(world: World) -> None:
     for _ in range(2):
         process = world.process()
         for number in range(3):
-            process.does(holds(process, 0.1 * number))
+            process.does(hold(process, 0.1 * number))
 
 
-def of_least_times(world: World) -> None:
+def of_min_hold(world: World) -> None:
     """Locks with ``min_hold``."""
 
-    async def holds(process: Process, after: float) -> None:
+    async def hold(process: Process, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=20)
         if claim is not None:
@@ -120,13 +120,13 @@ def of_least_times(world: World) -> None:
 
     for number in range(3):
         process = world.process()
-        process.does(holds(process, 0.1 * number))
+        process.does(hold(process, 0.1 * number))
 
 
-def of_stand_ins(world: World) -> None:
-    """Locks like redis-py's: moved ends, ends close together, no expiry, tokens."""
+def of_drop_ins(world: World) -> None:
+    """Locks like redis-py's: with moved ends, without expiry, with tokens."""
 
-    async def holds(process: Process, after: float, token: str | None, endless: bool) -> None:
+    async def hold(process: Process, after: float, token: str | None, endless: bool) -> None:
         await process.pause(after)
         expire = LONGEST if endless else LEASE
         claim = new_claim("a", expire=expire)
@@ -138,10 +138,10 @@ def of_stand_ins(world: World) -> None:
         process.believes(claim, is_kept=not endless and token is None)
         await process.pause(0.1)
         if not endless:
-            await moves(process, claim)
+            await move_end(process, claim)
         await redispy_lock.release(process.port, claim)
 
-    async def moves(process: Process, claim: Claim) -> None:
+    async def move_end(process: Process, claim: Claim) -> None:
         for seconds in (LEASE - 0.017, LEASE, 0.8 * LEASE, LEASE):
             await redispy_adjust.adjust(process.port, claim, lambda left, to=seconds: to)  # type: ignore[misc]
             await process.pause(0.002)
@@ -152,13 +152,13 @@ def of_stand_ins(world: World) -> None:
         [(None, True), (None, False), ("T", False), ("U", True), (None, True)]
     ):
         process = world.process()
-        process.does(holds(process, 0.05 * number, token, endless))
+        process.does(hold(process, 0.05 * number, token, endless))
 
 
 def of_close_ends(world: World) -> None:
     """A short lease whose end is moved back and forth by less than its drift margin."""
 
-    async def holds(process: Process) -> None:
+    async def hold(process: Process) -> None:
         claim = new_claim("a", expire=SHORT)
         assert await redispy_lock.acquire(
             process.port, redispy_lock.AcquireRequest(claim, 5.0, 0.1, None, False)
@@ -171,13 +171,13 @@ def of_close_ends(world: World) -> None:
         await redispy_lock.release(process.port, claim)
 
     process = world.process()
-    process.does(holds(process))
+    process.does(hold(process))
 
 
 def of_functions(world: World) -> None:
-    """The plain recipe, released by each of the three methods."""
+    """Locks of the functions, released by each of the three methods."""
 
-    async def holds(process: Process, after: float, method: str) -> None:
+    async def hold(process: Process, after: float, method: str) -> None:
         await process.pause(after)
         claim = claim_on(b"sys:lock:a", LEASE)
         claim.unique = True
@@ -191,13 +191,13 @@ def of_functions(world: World) -> None:
 
     for number, method in enumerate(("script", "transaction", "native")):
         process = world.process()
-        process.does(holds(process, 0.1 * number, method))
+        process.does(hold(process, 0.1 * number, method))
 
 
 def of_several_names(world: World) -> None:
     """Names of several slots, all or none; some are busy at first."""
 
-    async def holds(process: Process, after: float, *names: str) -> None:
+    async def hold(process: Process, after: float, *names: str) -> None:
         await process.pause(after)
         claim = await process.takes(*names, wait=20, delta=0.5, is_kept=True)
         if claim is not None:
@@ -207,31 +207,31 @@ def of_several_names(world: World) -> None:
 
     for number, names in enumerate([("a", "b"), ("b", "c"), ("a", "c"), ("a", "b", "c")]):
         process = world.process()
-        process.does(holds(process, 0.1 * number, *names))
+        process.does(hold(process, 0.1 * number, *names))
 
 
 def of_force(world: World) -> None:
-    """A lock whose holder is dead is released by ``force_release``; others wait for it."""
+    """A lock of a dead holder is released by ``force_release`` while others wait for it."""
     key = keys_of("", ("a",))
     world.server.put(key[0], "dead", 5 * LEASE)
 
-    async def holds(process: Process, after: float) -> None:
+    async def hold(process: Process, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=20, is_kept=True)
         if claim is not None:
             await process.pause(0.4 * LEASE)
         await process.ends(claim)
 
-    async def forces(process: Process, after: float) -> None:
+    async def force_release(process: Process, after: float) -> None:
         await process.pause(after)
         await force(process.port, key, "dead")
 
     for number in range(3):
         process = world.process()
-        process.does(holds(process, 0.1 * number))
+        process.does(hold(process, 0.1 * number))
     for share in (0.3, 0.6):
         process = world.process()
-        process.does(forces(process, share * LEASE))
+        process.does(force_release(process, share * LEASE))
 
 
 def of_moving_slots(world: World) -> None:
@@ -239,7 +239,7 @@ def of_moving_slots(world: World) -> None:
     world.clock.at(world.clock.now + 0.4 * LEASE, lambda: setattr(world.server, "is_torn", True))
     world.clock.at(world.clock.now + 2.2 * LEASE, lambda: setattr(world.server, "is_torn", False))
 
-    async def holds(process: Process, after: float, *names: str) -> None:
+    async def hold(process: Process, after: float, *names: str) -> None:
         await process.pause(after)
         claim = await process.takes(*names, wait=20, delta=0.5, is_kept=True)
         if claim is not None:
@@ -249,18 +249,20 @@ def of_moving_slots(world: World) -> None:
 
     for number, names in enumerate([("{a}", "{a}b"), ("{a}",), ("{a}",), ("{a}", "{a}b")]):
         process = world.process()
-        process.does(holds(process, 0.1 * number, *names))
+        process.does(hold(process, 0.1 * number, *names))
 
 
 SCENARIOS: tuple[Scenario, ...] = (
     *(of_leases, of_fences, of_a_queue, of_cohorts),
-    *(of_least_times, of_stand_ins, of_close_ends, of_functions, of_several_names),
+    *(of_min_hold, of_drop_ins, of_close_ends, of_functions, of_several_names),
     *(of_force, of_moving_slots),
 )
-every_story = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+every_scenario = pytest.mark.parametrize(
+    "scenario", SCENARIOS, ids=lambda scenario: scenario.__name__
+)
 
 
-def played(scenario: Scenario, copies: Mapping[int, float]) -> World:
+def run_scenario(scenario: Scenario, copies: Mapping[int, float]) -> World:
     """Run a scenario."""
     world = World(copies, cluster=scenario in (of_several_names, of_moving_slots))
     scenario(world)
@@ -271,7 +273,7 @@ def played(scenario: Scenario, copies: Mapping[int, float]) -> World:
 def pairs(scenario: Scenario, count: int) -> Iterable[dict[int, float]]:
     """Pairs of copies: of consecutive requests, and of any two at any times."""
     chance = random.Random(scenario.__name__)
-    late = lasts(scenario)
+    late = longest_lease(scenario)
     following = [
         {number: share * late, number + gap: share * late + 0.001}
         for number in range(count)
@@ -287,29 +289,29 @@ def pairs(scenario: Scenario, count: int) -> Iterable[dict[int, float]]:
     return following[:MOST] + chance.sample(every, min(SOME, len(every)))
 
 
-def lasts(scenario: Scenario) -> float:
+def longest_lease(scenario: Scenario) -> float:
     """The seconds of the longest lease of a scenario."""
-    return {of_stand_ins: LONGEST, of_close_ends: SHORT}.get(scenario, LEASE)
+    return {of_drop_ins: LONGEST, of_close_ends: SHORT}.get(scenario, LEASE)
 
 
-@every_story
+@every_scenario
 def test_scenario_has_no_violations_without_copies(scenario: Scenario) -> None:
-    assert played(scenario, {}).violations == []
+    assert run_scenario(scenario, {}).violations == []
 
 
-@every_story
+@every_scenario
 def test_copy_of_any_request_contradicts_no_holder(scenario: Scenario) -> None:
-    for number in range(played(scenario, {}).server.count):
+    for number in range(run_scenario(scenario, {}).server.count):
         for share in LATE:
-            world = played(scenario, {number: share * lasts(scenario)})
+            world = run_scenario(scenario, {number: share * longest_lease(scenario)})
             assert world.violations == [], (number, world.server.verbs[number], share)
 
 
 @pytest.mark.timeout(600)  # with LARGE_MODELS, of all pairs
-@every_story
+@every_scenario
 def test_copies_of_any_two_requests_contradict_no_holder(scenario: Scenario) -> None:
-    for copies in pairs(scenario, played(scenario, {}).server.count):
-        world = played(scenario, copies)
+    for copies in pairs(scenario, run_scenario(scenario, {}).server.count):
+        world = run_scenario(scenario, copies)
         verbs = [world.server.verbs[number : number + 1] for number in copies]
         assert world.violations == [], (copies, verbs)
 
@@ -322,7 +324,7 @@ def test_every_script_and_command_occurs_in_a_scenario() -> None:
     sent = {
         verb
         for scenario in SCENARIOS
-        for verbs in played(scenario, {}).server.verbs
+        for verbs in run_scenario(scenario, {}).server.verbs
         for verb in verbs
     }
 

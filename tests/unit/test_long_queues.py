@@ -1,4 +1,4 @@
-"""Where very many died while they waited, no request takes long, and those behind them come in."""
+"""Many dead waiters in a queue neither slow down requests nor block the waiters behind them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from support.simulated_server import Clock, SimulatedServer
 
 from redis_lock_decorators._rules.keys import with_queue
 
-KEY, QUEUE, FACTS = with_queue((b"sys:lock:a",))
+KEY, QUEUE, STATES = with_queue((b"sys:lock:a",))
 MANY = 6 * Scripts.most
 
 
 class Server(SimulatedServer):
-    """Counts how many places each request takes from the queue, in ``taken``."""
+    """A server that counts the queue entries removed by each request, in ``removed``."""
 
     def __init__(self) -> None:
         super().__init__(Clock())
-        self.taken: list[int] = []
+        self.removed: list[int] = []
 
     def run(self, command: tuple[Any, ...]) -> Any:
         before = len(self.members(QUEUE))
         try:
             return super().run(command)
         finally:
-            self.taken.append(before - len(self.members(QUEUE)))
+            self.removed.append(before - len(self.members(QUEUE)))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def holder(server: Server, **options: Any) -> Taking:
 
 
 def waiting(server: Server, number: int, **options: Any) -> Taking:
-    """A process with a waiter in the queue."""
+    """A queued waiter of another process."""
     taking = Waiting(server, number).takes(wait=60, **options)
     server.clock.advance(0.05)
     assert taking.claim.queue_entry in server.members(QUEUE)
@@ -51,13 +51,13 @@ def waiting(server: Server, number: int, **options: Any) -> Taking:
 
 
 def dead(server: Server, count: int, first: int = 1, processes: int = 7) -> None:
-    """So many places of processes that nobody hears, from this ticket on."""
-    places = {f"gone:{at % processes}|{first + at:032x}|2500": first + at for at in range(count)}
-    server._stored[QUEUE] = ({**server.members(QUEUE), **places}, server._now() + 600)
+    """Add entries of dead processes to the queue, with tickets from ``first``."""
+    entries = {f"gone:{at % processes}|{first + at:032x}|2500": first + at for at in range(count)}
+    server._stored[QUEUE] = ({**server.members(QUEUE), **entries}, server._now() + 600)
 
 
 @pytest.mark.parametrize("processes", [1, 7, MANY])
-def test_waiters_behind_many_dead_enter_in_their_order_and_at_once(
+def test_waiters_behind_many_dead_enter_in_order_without_delay(
     server: Server, processes: int
 ) -> None:
     held = holder(server, expire=60)
@@ -69,13 +69,13 @@ def test_waiters_behind_many_dead_enter_in_their_order_and_at_once(
     first, second, third = waiters
 
     assert (first.held, second.held, third.held) == (True, False, False)
-    assert max(server.taken) <= Scripts.most + 1
+    assert max(server.removed) <= Scripts.most + 1
     first.ends()
     server.clock.advance(0.1)
     assert (second.held, third.held) == (True, False)
 
 
-def test_process_that_let_the_lock_go_to_many_dead_is_no_suspect(server: Server) -> None:
+def test_process_that_released_to_many_dead_is_not_suspected(server: Server) -> None:
     held = holder(server, expire=60)
     process = Waiting(server, 0)
     first = process.takes(wait=60)
@@ -94,7 +94,7 @@ def test_process_that_let_the_lock_go_to_many_dead_is_no_suspect(server: Server)
     assert (second.held, third.held) == (True, False)
 
 
-def test_waiter_among_many_dead_finds_its_turn_by_itself(server: Server) -> None:
+def test_waiter_between_many_dead_finds_its_turn(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, MANY)
     waiter = waiting(server, 0)
@@ -104,10 +104,10 @@ def test_waiter_among_many_dead_finds_its_turn_by_itself(server: Server) -> None
     server.clock.advance(0.5)
 
     assert waiter.held
-    assert max(server.taken) <= Scripts.most_unreached + 1
+    assert max(server.removed) <= Scripts.most_unreached + 1
 
 
-def test_waiter_among_very_many_dead_finds_its_turn_by_itself(server: Server) -> None:
+def test_waiter_between_very_many_dead_finds_its_turn(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, 3 * Scripts.most_unreached)
     waiter = waiting(server, 0)
@@ -117,15 +117,15 @@ def test_waiter_among_very_many_dead_finds_its_turn_by_itself(server: Server) ->
     server.clock.advance(5)
 
     assert waiter.held
-    assert max(server.taken) <= Scripts.most_unreached + 1
+    assert max(server.removed) <= Scripts.most_unreached + 1
 
 
-def test_newcomers_that_take_the_lock_meanwhile_keep_nobody_from_it(server: Server) -> None:
+def test_newcomers_do_not_keep_the_lock_from_a_waiter(server: Server) -> None:
     server.subscribers.clear()
     held = holder(server, expire=60)
     dead(server, MANY)
     waiter = waiting(server, 0)
-    waiter.process.lease_loop.stand_still(60)  # it is slow to look by itself
+    waiter.process.lease_loop.stand_still(60)  # its rechecks are late
     waiter.process.lines[-1].is_silent = True
 
     for number in range(1, 2 * MANY // Scripts.most):
@@ -139,7 +139,7 @@ def test_newcomers_that_take_the_lock_meanwhile_keep_nobody_from_it(server: Serv
     assert server.value(KEY) == waiter.claim.identifier
 
 
-def test_nothing_is_left_of_many_dead_that_nobody_stands_behind(server: Server) -> None:
+def test_many_dead_without_a_live_waiter_leave_no_keys(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, MANY)
 
@@ -152,10 +152,10 @@ def test_nothing_is_left_of_many_dead_that_nobody_stands_behind(server: Server) 
         taking.ends()
         server.clock.advance(0.01)
 
-    assert [server.value(KEY), server.members(QUEUE), server.members(FACTS)] == [None, {}, {}]
+    assert [server.value(KEY), server.members(QUEUE), server.members(STATES)] == [None, {}, {}]
 
 
-def test_what_is_noted_of_waiters_ends_though_the_walk_does_not(server: Server) -> None:
+def test_records_of_waiters_expire_before_all_dead_are_removed(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, 2 * Scripts.most_unreached)
 
@@ -163,4 +163,4 @@ def test_what_is_noted_of_waiters_ends_though_the_walk_does_not(server: Server) 
     server.clock.advance(0.1)
 
     assert server.members(QUEUE)
-    assert all(server.left(key) < 601 for key in (QUEUE, FACTS))
+    assert all(server.left(key) < 601 for key in (QUEUE, STATES))

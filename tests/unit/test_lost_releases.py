@@ -268,7 +268,7 @@ def test_late_copies_recognise_their_own_releases() -> None:
     """Every request of many processes is repeated a little later; no loss is reported."""
     world = World(dict.fromkeys(range(1000), 0.05))
 
-    async def holds(process: Any, after: float) -> None:
+    async def hold(process: Any, after: float) -> None:
         await process.pause(after)
         claim = await process.takes("a", wait=60)
         await process.pause(0.01)
@@ -276,7 +276,7 @@ def test_late_copies_recognise_their_own_releases() -> None:
 
     for number in range(20):
         process = world.process()
-        process.does(holds(process, 0.001 * number))
+        process.does(hold(process, 0.001 * number))
     world.run()
 
     assert world.violations == []

@@ -1,4 +1,4 @@
-"""What is told of leases that are not renewed: the cause, once for all of a client, and its end."""
+"""Reports about leases that are not renewed: the cause once per client, and its end."""
 
 import logging
 from typing import Any
@@ -26,41 +26,41 @@ def refuse_renewals(port: SimulatedPort) -> None:
     port.usual = usual
 
 
-def why_lost(lease: Kept) -> str:
-    ((_, why),) = lease.told
-    return why
+def lost_reason(lease: Kept) -> str:
+    ((_, reason),) = lease.told
+    return reason
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.levelname for record in caplog.records]
 
 
-# Why a lease was lost
+# The reason of a loss
 
 
-def test_loss_in_an_outage_tells_how_long_no_renewal_was_answered_and_the_last_error() -> None:
+def test_loss_in_an_outage_names_its_duration_and_the_last_error() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
 
     port.clock.advance(20)
 
-    assert "no answer for 6." in why_lost(lease)
-    assert "(last error: ConnectionError: the request was lost)" in why_lost(lease)
-    assert "server and the network" in str(LockLostError("a", why=why_lost(lease)))
+    assert "no answer for 6." in lost_reason(lease)
+    assert "(last error: ConnectionError: the request was lost)" in lost_reason(lease)
+    assert "server and the network" in str(LockLostError("a", why=lost_reason(lease)))
 
 
-def test_loss_while_a_renewal_hangs_tells_that_it_brought_no_answer() -> None:
+def test_loss_while_a_renewal_hangs_names_the_missing_reply() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = swallowed
 
     port.clock.advance(20)
 
-    assert "no answer for 6." in why_lost(lease)
+    assert "no answer for 6." in lost_reason(lease)
 
 
-def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> None:
+def test_loss_in_a_suspended_process_says_that_nothing_was_sent() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
@@ -68,12 +68,12 @@ def test_loss_in_a_process_that_stood_still_tells_that_nothing_was_sent() -> Non
 
     port.clock.advance(21)
 
-    assert why_lost(lease) == "its time ran out before a renewal was sent"
-    assert "event loop" in str(LockLostError("a", why=why_lost(lease)))
+    assert lost_reason(lease) == "its time ran out before a renewal was sent"
+    assert "event loop" in str(LockLostError("a", why=lost_reason(lease)))
 
 
 @pytest.mark.parametrize("options", [{"auto_renew": False}, {"max_hold": 12.0}, {"max_hold": 1.0}])
-def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
+def test_loss_of_a_lease_without_renewal_does_not_mention_renewal(
     options: dict[str, Any],
 ) -> None:
     lease_loop, port = new_lease_loop()
@@ -83,10 +83,10 @@ def test_loss_of_a_lease_that_was_to_end_is_not_laid_on_its_renewal(
 
     port.clock.advance(21)
 
-    assert "renewal" not in why_lost(lease)
+    assert "renewal" not in lost_reason(lease)
 
 
-def test_success_after_failures_leaves_nothing_to_tell() -> None:
+def test_loss_after_a_successful_renewal_names_no_earlier_failure() -> None:
     lease_loop, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.usual = request_lost
@@ -97,13 +97,13 @@ def test_success_after_failures_leaves_nothing_to_tell() -> None:
 
     port.clock.advance(21)
 
-    assert why_lost(lease) == "its time ran out before a renewal was sent"
+    assert lost_reason(lease) == "its time ran out before a renewal was sent"
 
 
-# What is logged
+# Log messages
 
 
-def test_outage_is_told_once_for_all_leases_and_so_is_its_end(
+def test_outage_and_its_end_are_logged_once_for_all_leases(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -121,7 +121,7 @@ def test_outage_is_told_once_for_all_leases_and_so_is_its_end(
     assert "the renewal of 50 failed" in caplog.messages[1]
 
 
-def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_outage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     for _ in range(3):
@@ -134,7 +134,7 @@ def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert levels(caplog) == ["WARNING"] * 3
 
 
-def test_outage_ends_with_the_last_of_its_leases(caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_ends_with_its_last_lease(caplog: pytest.LogCaptureFixture) -> None:
     _, port = new_lease_loop()
     for name in ("a", "b"):
         port.usual = delivered
@@ -146,7 +146,7 @@ def test_outage_ends_with_the_last_of_its_leases(caplog: pytest.LogCaptureFixtur
     assert levels(caplog) == ["WARNING"] * 2
 
 
-def test_refused_renewals_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_renewals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
     leases = [Kept(port, name, expire=10) for name in "abc"]
@@ -158,7 +158,7 @@ def test_refused_renewals_are_told_once(caplog: pytest.LogCaptureFixture) -> Non
     assert "refuses to renew lock" in caplog.text
 
 
-def test_connection_that_was_closed_while_idle_is_no_outage(
+def test_connection_closed_while_idle_is_no_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     _, port = new_lease_loop()

@@ -1,4 +1,4 @@
-"""Pools that decide by themselves where to connect are not passed by."""
+"""Pools with their own way to connect are used; for others private connections are made."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 
-class Making(redis.ConnectionPool):
+class MakesConnections(redis.ConnectionPool):
     def make_connection(self) -> Any:
         return super().make_connection()
 
 
-class Giving(redis.BlockingConnectionPool):
+class GetsConnections(redis.BlockingConnectionPool):
     def get_connection(self, *names: Any, **options: Any) -> Any:
         return super().get_connection(*names, **options)
 
 
-class TaskMaking(redis.asyncio.ConnectionPool):
+class MakesAsyncConnections(redis.asyncio.ConnectionPool):
     def make_connection(self) -> Any:
         return super().make_connection()
 
 
-class TaskGiving(redis.asyncio.ConnectionPool):
+class GetsAsyncConnections(redis.asyncio.ConnectionPool):
     async def get_connection(self, *names: Any, **options: Any) -> Any:
         return await super().get_connection(*names, **options)
 
 
-class Named(redis.ConnectionPool):
-    """One that decides nothing."""
+class Subclass(redis.ConnectionPool):
+    """A subclass without methods of its own."""
 
 
 def sentinels() -> Any:
     return redis.sentinel.SentinelConnectionPool("master", redis.sentinel.Sentinel([("one", 1)]))
 
 
-def is_passed_by(pool: Any) -> bool:
+def is_bypassed(pool: Any) -> bool:
     world = redis.asyncio if isinstance(pool, redis.asyncio.ConnectionPool) else redis
     client = world.Redis(connection_pool=pool)
     known: ClientState[Any] = ClientState(client, PrivatePool(), None)  # type: ignore[arg-type]
     return known.is_untouched(client)
 
 
-@pytest.mark.parametrize("kind", [Making, Giving, TaskMaking, TaskGiving])
-def test_connections_of_a_pool_with_a_way_of_its_own_are_its_own(kind: Any) -> None:
-    assert not is_passed_by(kind())
+@pytest.mark.parametrize(
+    "kind", [MakesConnections, GetsConnections, MakesAsyncConnections, GetsAsyncConnections]
+)
+def test_pool_with_its_own_methods_is_used(kind: Any) -> None:
+    assert not is_bypassed(kind())
 
 
-def test_a_function_that_was_put_into_a_pool_is_a_way_of_its_own() -> None:
+def test_pool_with_a_replaced_method_is_used() -> None:
     pool = redis.ConnectionPool()
     pool.make_connection = lambda: redis.Connection(db=5)  # type: ignore[method-assign]
 
-    assert not is_passed_by(pool)
+    assert not is_bypassed(pool)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,11 @@ def test_a_function_that_was_put_into_a_pool_is_a_way_of_its_own() -> None:
     [
         redis.ConnectionPool,
         redis.BlockingConnectionPool,
-        Named,
+        Subclass,
         sentinels,
         redis.asyncio.ConnectionPool,
         redis.asyncio.BlockingConnectionPool,
     ],
 )
-def test_the_librarys_own_pools_are_passed_by(make: Any) -> None:
-    assert is_passed_by(make())
+def test_plain_pools_of_the_client_library_are_bypassed(make: Any) -> None:
+    assert is_bypassed(make())

@@ -1,4 +1,4 @@
-"""The background thread keeps a connection to each client in use, however many there are."""
+"""The background thread keeps one connection for each client in use."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class RecordingPort(background_ports.BackgroundPort):
         self.is_closed = True
 
 
-class Time:
-    """An event loop's clock and timers."""
+class FakeTimers:
+    """The clock and timers of an event loop."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -51,7 +51,7 @@ class Time:
     def later(self, seconds: float, function: Callable[[], object]) -> None:
         self.due.append((self.now + seconds, function))
 
-    def passes(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         end = self.now + seconds
         while self.due and min(self.due, key=lambda one: one[0])[0] <= end:
             first = min(self.due, key=lambda one: one[0])
@@ -62,8 +62,8 @@ class Time:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    clock = Time()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTimers:
+    clock = FakeTimers()
     monkeypatch.setattr(background_ports, "monotonic", lambda: clock.now)
     monkeypatch.setattr(background_ports, "new_port", RecordingPort)
     return clock
@@ -77,7 +77,7 @@ def test_port_follows_a_client_whose_pool_is_replaced() -> None:
     client = redis.Redis(port=1)
     client_state = ClientState(client, PrivatePool(), background_loop())
     port = BlockingPort(client, client_state)
-    ports = BackgroundPorts(Time().later)
+    ports = BackgroundPorts(FakeTimers().later)
 
     async def use() -> Any:
         first = ports.port_for(port)
@@ -89,45 +89,45 @@ def test_port_follows_a_client_whose_pool_is_replaced() -> None:
     assert asyncio.run(use()) is client.connection_pool
 
 
-def test_all_ports_in_use_are_kept(clock: Time) -> None:
+def test_all_ports_in_use_are_kept(clock: FakeTimers) -> None:
     ports, clients = BackgroundPorts(clock.later), blocking_ports(500)
     found = [ports.port_for(port) for port in clients]
 
     for _ in range(5):
-        clock.passes(UNUSED / 2)
+        clock.advance(UNUSED / 2)
         assert [ports.port_for(port) for port in clients] == found
 
     assert not any(port.is_closed for port in found)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_unused_ports_are_closed(clock: Time, is_used: bool) -> None:
+def test_unused_ports_are_closed(clock: FakeTimers, is_used: bool) -> None:
     ports, clients = BackgroundPorts(clock.later), blocking_ports(500)
     found: list[Any] = [ports.port_for(port) for port in clients]
 
     for _ in range(5):
-        clock.passes(UNUSED / 4)
+        clock.advance(UNUSED / 4)
         if is_used:
             ports.port_for(clients[0])
 
     assert [port.is_closed for port in found] == [not is_used] + [True] * 499
-    assert len(clock.due) == is_used, "an unneeded timer is left"
+    assert len(clock.due) == is_used, "an unneeded timer remains"
 
 
-def test_client_is_not_kept_alive_and_its_port_is_closed_with_it(clock: Time) -> None:
+def test_client_is_not_kept_alive_and_its_port_is_closed_with_it(clock: FakeTimers) -> None:
     ports, clients = BackgroundPorts(clock.later), blocking_ports(100)
     found: list[Any] = [ports.port_for(port) for port in clients]
     kept = clients[:3]
 
     del clients
     gc.collect()
-    clock.passes(CHECK_INTERVAL + 0.1)
+    clock.advance(CHECK_INTERVAL + 0.1)
 
     assert [port.is_closed for port in found] == [False] * 3 + [True] * 97
     assert [ports.port_for(port) for port in kept] == found[:3]
 
 
-def test_client_at_a_former_clients_address_has_a_new_port(clock: Time) -> None:
+def test_client_at_a_former_clients_address_has_a_new_port(clock: FakeTimers) -> None:
     ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
     before: Any = ports.port_for(port)
     number = id(port.client)
@@ -141,20 +141,20 @@ def test_client_at_a_former_clients_address_has_a_new_port(clock: Time) -> None:
     assert found.client is port.client
 
 
-def test_client_without_weak_references_has_a_port(clock: Time) -> None:
+def test_client_without_weak_references_has_a_port(clock: FakeTimers) -> None:
     class Slotted:
         __slots__ = ("connection_pool",)
 
     ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
 
     found = ports.port_for(port)
-    clock.passes(UNUSED / 2)
+    clock.advance(UNUSED / 2)
 
     assert ports.port_for(port) is found
     assert found.client is port.client
 
 
-def test_close_closes_all_ports(clock: Time) -> None:
+def test_close_closes_all_ports(clock: FakeTimers) -> None:
     ports = BackgroundPorts(clock.later)
     found: list[Any] = [ports.port_for(port) for port in blocking_ports(3)]
 

@@ -1,4 +1,4 @@
-"""What runs amid an exchange of a lock, on its own stack, does not wait for that lock."""
+"""Code that runs on the stack of an exchange of a lock does not wait for that lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redis_lock_decorators.errors import LockError
 
 
 def before(handler: Callable[[], object]) -> Fate:
-    """A signal comes before the request has left."""
+    """Call a signal handler before the request is sent."""
 
     def fate(request: Request) -> Any:
         handler()
@@ -29,7 +29,7 @@ def before(handler: Callable[[], object]) -> Fate:
 
 
 def after(handler: Callable[[], object]) -> Fate:
-    """A signal comes before the reply is read."""
+    """Call a signal handler before the reply is read."""
 
     def fate(request: Request) -> Any:
         reply = delivered(request)
@@ -40,27 +40,27 @@ def after(handler: Callable[[], object]) -> Fate:
 
 
 class Handler:
-    """A signal handler that takes the lock; what came of it, and how long that took."""
+    """A signal handler that acquires the lock; records the outcome and its duration."""
 
     def __init__(self, port: SimulatedPort, wait: float = 100) -> None:
         self.port, self.wait = port, wait
-        self.found: Refusal | LockError | str | None = "not called"
+        self.outcome: Refusal | LockError | str | None = "not called"
         self.seconds = 0.0
 
     def __call__(self) -> None:
         began, claim = self.port.now(), new_claim("a", owner="me")
         try:
-            self.found = run(acquire(self.port, claim, self.wait, 0.1))
+            self.outcome = run(acquire(self.port, claim, self.wait, 0.1))
         except LockError as error:
-            self.found = error
+            self.outcome = error
         else:
-            if self.found is None:
+            if self.outcome is None:
                 run(release(self.port, claim, "script"))
         self.seconds = self.port.now() - began
 
 
 @pytest.mark.parametrize("moment", [before, after])
-def test_handler_amid_a_release_never_waits(moment: Any) -> None:
+def test_handler_during_a_release_never_waits(moment: Any) -> None:
     port = SimulatedPort()
     mine, handler = taken(port, "a", owner="me"), Handler(port)
     port.faults = [moment(handler)]
@@ -68,17 +68,17 @@ def test_handler_amid_a_release_never_waits(moment: Any) -> None:
     run(release(port, mine, "script"))
 
     if moment is before:
-        assert isinstance(handler.found, LockError)
-        assert "would wait for itself" in str(handler.found)
-        assert handler.found.lock_name == "a"
+        assert isinstance(handler.outcome, LockError)
+        assert "would wait for itself" in str(handler.outcome)
+        assert handler.outcome.lock_name == "a"
     else:
-        assert handler.found is None
+        assert handler.outcome is None
     assert handler.seconds < 0.1
     assert port.server.value(b"sys:lock:a") is None
 
 
 @pytest.mark.parametrize("moment", [before, after])
-def test_handler_amid_an_acquisition_never_waits(moment: Any) -> None:
+def test_handler_during_an_acquisition_never_waits(moment: Any) -> None:
     port = SimulatedPort()
     claim, handler = new_claim("a", owner="me"), Handler(port)
     port.faults = [moment(handler)]
@@ -86,26 +86,26 @@ def test_handler_amid_an_acquisition_never_waits(moment: Any) -> None:
     assert run(acquire(port, claim, 10, 0.1)) is None
 
     if moment is after:
-        assert isinstance(handler.found, LockError)
+        assert isinstance(handler.outcome, LockError)
     else:
-        assert handler.found is None
+        assert handler.outcome is None
     assert handler.seconds < 0.1
     assert claim.is_live(port.now())
     assert port.server.value(b"sys:lock:a") == claim.identifier
 
 
-def test_handler_that_tries_once_is_merely_refused() -> None:
+def test_handler_that_tries_once_is_only_refused() -> None:
     port = SimulatedPort()
     mine, handler = taken(port, "a", owner="me"), Handler(port, wait=0)
     port.faults = [before(handler)]
 
     run(release(port, mine, "script"))
 
-    assert isinstance(handler.found, Refusal)
-    assert handler.found.holder == mine.identifier
+    assert isinstance(handler.outcome, Refusal)
+    assert handler.outcome.holder == mine.identifier
 
 
-def test_handler_amid_another_lock_waits_for_the_one_it_wants() -> None:
+def test_handler_during_a_request_of_another_lock_waits() -> None:
     port = SimulatedPort()
     mine, theirs = taken(port, "b", owner="me"), taken(port, "a", owner="you")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
@@ -114,11 +114,11 @@ def test_handler_amid_another_lock_waits_for_the_one_it_wants() -> None:
 
     run(release(port, mine, "script"))
 
-    assert handler.found is None
+    assert handler.outcome is None
     assert handler.seconds > 1
 
 
-def test_handler_amid_a_wait_for_the_lock_of_another_waits_too() -> None:
+def test_handler_during_a_wait_for_another_holder_waits_too() -> None:
     port = SimulatedPort()
     theirs, claim = taken(port, "a", owner="you"), new_claim("a", owner="me")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
@@ -127,13 +127,13 @@ def test_handler_amid_a_wait_for_the_lock_of_another_waits_too() -> None:
 
     assert run(acquire(port, claim, 10, 0.1)) is None
 
-    assert handler.found is None
+    assert handler.outcome is None
 
 
-def test_lock_of_another_task_is_not_waited_for_where_that_would_stop_its_event_loop() -> None:
+def test_lock_whose_holder_the_waiting_would_block_is_refused() -> None:
     port = SimulatedPort()
     port.runs_tasks = True
-    held, claim = taken(port, "a", owner="this thread"), elsewhere("a", owner="this thread")
+    held, claim = taken(port, "a", owner="this thread"), outside("a", owner="this thread")
 
     with pytest.raises(LockError, match="another task of this event loop") as caught:
         run(acquire(port, claim, math.inf, 0.1))
@@ -143,25 +143,25 @@ def test_lock_of_another_task_is_not_waited_for_where_that_would_stop_its_event_
     assert held.is_live(port.now())
 
 
-def test_lock_of_another_thread_is_waited_for_on_an_event_loop_too() -> None:
+def test_lock_of_another_thread_is_waited_for_on_an_event_loop() -> None:
     port = SimulatedPort()
     port.runs_tasks = True
-    theirs, claim = taken(port, "a", owner="another"), elsewhere("a", owner="this thread")
+    theirs, claim = taken(port, "a", owner="another"), outside("a", owner="this thread")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
 
     assert run(acquire(port, claim, 10, 0.1)) is None
 
 
-def test_lock_of_a_block_that_may_be_left_elsewhere_is_waited_for_without_an_event_loop() -> None:
+def test_lock_of_this_thread_is_waited_for_without_an_event_loop() -> None:
     port = SimulatedPort()
-    theirs, claim = taken(port, "a", owner="this thread"), elsewhere("a", owner="this thread")
+    theirs, claim = taken(port, "a", owner="this thread"), outside("a", owner="this thread")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
 
     assert run(acquire(port, claim, 10, 0.1)) is None
 
 
-def elsewhere(name: str, owner: object) -> Claim:
-    """A claim of code whose context tells of no block around it."""
+def outside(name: str, owner: object) -> Claim:
+    """A claim whose context knows of no enclosing block."""
     claim = new_claim(name, owner=owner)
     claim.is_around = lambda other: False
     return claim

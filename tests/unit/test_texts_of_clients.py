@@ -1,4 +1,4 @@
-"""What clients make of texts: the bytes of a command, whatever their encoding."""
+"""Texts are sent as the bytes into which their client encodes them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ ENCODINGS = ("utf-8", "latin-1", "utf-16")
 
 
 def sent(client, text):
-    """What a connection of the client writes, which is never opened."""
+    """The bytes that a connection of the client would write."""
     pool = client.connection_pool
     connection = pool.connection_class(**pool.connection_kwargs)
     return words_of(b"".join(connection.pack_command("GET", text)))[-1]
 
 
 @pytest.mark.parametrize("words", [(b"GET",), (b"SET", b"a\r\nb", b""), (b"", "ü".encode())])
-def test_the_words_of_a_command_are_found_again(words):
+def test_packed_command_is_parsed_into_its_words(words):
     assert words_of(packed(words)) == list(words)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("text", ["plain", "ü"])
-def test_a_text_is_what_the_client_would_send(encoding, text):
+def test_text_is_encoded_as_by_the_client(encoding, text):
     client = redis.Redis(encoding=encoding)
 
     assert as_sent(client, text) == sent(client, text)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_lock_in_place_of_redis_pys_has_its_key(encoding):
+def test_drop_in_has_the_key_of_the_client(encoding):
     client = redis.Redis(encoding=encoding)
 
     lock = client.lock("ü", timeout=3, lock_class=Lock)
