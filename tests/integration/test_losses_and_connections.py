@@ -1,4 +1,4 @@
-"""A lock that was lost while its holder was inside is told, whatever became of the connection."""
+"""The loss of a held lock is reported, even if the connection broke at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if not LEGACY:
 
 @pytest.fixture
 def own() -> Iterator[LocalServer]:
-    """A server that may be restarted."""
+    """A server of this test, which it may restart."""
     with LocalServer() as server:
         yield server
 
@@ -36,7 +36,7 @@ every_loss = pytest.mark.parametrize("lose", [restart, cut_and_delete])
 every_holder = pytest.mark.parametrize("holder", [None, "another"])
 
 
-def take(server: LocalServer, key: str, holder: str | None) -> None:
+def set_holder(server: LocalServer, key: str, holder: str | None) -> None:
     if holder is not None:
         with server.client() as client:
             assert client.set(key, holder, nx=True, px=30_000)
@@ -44,10 +44,10 @@ def take(server: LocalServer, key: str, holder: str | None) -> None:
 
 @every_loss
 @every_holder
-async def test_lease_lost_beside_its_connection_is_told_at_its_end(front, own, name, lose, holder):
-    told = []
+async def test_lease_lost_with_its_connection_is_reported_at_exit(front, own, name, lose, holder):
+    reasons = []
     lock = front.package.RedisLock(
-        name, client=front.client(own), expire=30, on_lost=lambda lease, why: told.append(why)
+        name, client=front.client(own), expire=30, on_lost=lambda lease, why: reasons.append(why)
     )
     async with front.held(lock):  # the scripts are known from here on
         pass
@@ -55,21 +55,21 @@ async def test_lease_lost_beside_its_connection_is_told_at_its_end(front, own, n
     with pytest.raises(LockLostError):
         async with front.held(lock) as lease:
             lose(own, lease.key)
-            take(own, lease.key, holder)
+            set_holder(own, lease.key, holder)
 
     assert lease.lost
-    assert len(told) == 1
+    assert len(reasons) == 1
 
 
 @every_loss
 @every_holder
-async def test_stand_in_lost_beside_its_connection_is_told(front, own, name, lose, holder):
+async def test_redispy_lock_lost_with_its_connection_is_reported(front, own, name, lose, holder):
     lock = front.package.lock.Lock(front.client(own), name, timeout=30)
     assert await do(lock.acquire())
     await do(lock.release())  # the scripts are known from here on
     assert await do(lock.acquire())
     lose(own, name)
-    take(own, name, holder)
+    set_holder(own, name, holder)
 
     with pytest.raises(LockNotOwnedError):
         await do(lock.release())
