@@ -1,7 +1,7 @@
-"""Whatever stops a holder, its server or the way between: the lease goes on, or its loss is told.
+"""Holders, servers and connections that stop: the lease is renewed, or its loss is reported.
 
-A loss that is told: ``lost``, ``check()``, ``on_lost`` once, ``LockLostError`` at the block's end,
-and no other was inside before the lease's last deadline.
+A loss is reported by ``lost``, ``check()``, one call of ``on_lost`` and ``LockLostError`` at the
+block's end, and no other holder enters before the lease's last deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redis_lock_decorators import LockLostError, _lua
 FRONTS = TIDY_FRONTS
 WORLDS = [front.name for front in FRONTS]
 
-#: How a lease ended whose time ran out, according to who saw it first: the clock or the server.
+#: The reason for the end of an expired lease, found by the clock or by the server.
 OVER = "its time ran out|its key is gone|holds it"
 
 unix_only = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no signal stops a process")
@@ -39,23 +39,23 @@ def renews(command):
 
 
 class Holder:
-    """A block that holds a lock, and what was told of its loss."""
+    """A block that holds a lock, and the reports of its loss."""
 
     def __init__(self, front, place, name, **options):
         self.front = front
-        self.told, self.told_at = [], []
-        self.lease = self.at_edge = None
+        self.reports, self.reported_at = [], []
+        self.lease = self.at_exit = None
         client = options.pop("client", None) or front.client(place)
         self.lock = front.package.RedisLock(name, client=client, on_lost=self._note, **options)
 
-    def _note(self, *client_state):
-        self.told_at.append(time.monotonic())
-        self.told.append(client_state)
+    def _note(self, *report):
+        self.reported_at.append(time.monotonic())
+        self.reports.append(report)
 
     @property
     def believed_until(self):
-        """The last moment at which the holder could take itself to be inside."""
-        return min([self.lease.deadline, *self.told_at])
+        """The last moment at which the holder could assume that it holds the lock."""
+        return min([self.lease.deadline, *self.reported_at])
 
     async def hold(self, body):
         """Run ``await body(lease)`` in the block."""
@@ -63,33 +63,33 @@ class Holder:
             async with self.front.held(self.lock) as self.lease:
                 await body(self.lease)
         except LockLostError as error:
-            self.at_edge = error
+            self.at_exit = error
 
     async def wait_for_loss(self, lease):
-        """A body that ends when it sees that its lease is lost, if nothing ends it before."""
+        """A body that runs until its lease is lost, unless it is cancelled earlier."""
         await until(self.front, lambda: lease.lost)
 
-    async def assert_told(self, why):
-        """The loss was told in every way, and once."""
+    async def assert_reported(self, why):
+        """Check that the loss was reported in every way, and once."""
         assert self.lease.lost
         assert self.lease.remaining() == 0
         with pytest.raises(LockLostError, match=why):
             self.lease.check()
-        assert self.at_edge is not None
-        await until(self.front, lambda: self.told)
-        await self.front.sleep(0.05)  # a second call would come by now
-        [(lease, reason)] = self.told
+        assert self.at_exit is not None
+        await until(self.front, lambda: self.reports)
+        await self.front.sleep(0.05)  # a second call would arrive by now
+        [(lease, reason)] = self.reports
         assert lease is self.lease
         assert re.search(why, reason)
 
-    def assert_unbroken(self):
-        """Nothing was told, as there was nothing to tell."""
-        assert (self.at_edge, self.told) == (None, [])
+    def assert_not_lost(self):
+        """Check that no loss was reported."""
+        assert (self.at_exit, self.reports) == (None, [])
 
 
 @unix_only
 @pytest.mark.parametrize("world", WORLDS)
-def test_a_process_stopped_for_longer_than_its_lease_is_told(server, direct, name, world):
+def test_process_stopped_longer_than_its_lease_is_notified(server, direct, name, world):
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     holder = context.Process(target=hold_until_lost, args=(server.port, name, 0.6, world, theirs))
@@ -101,11 +101,11 @@ def test_a_process_stopped_for_longer_than_its_lease_is_told(server, direct, nam
     entered, lease = _entered(server, name)
     os.kill(holder.pid, signal.SIGCONT)
     assert ours.poll(60)
-    deadline, at_edge, checked, told = ours.recv()
+    deadline, at_exit, checked, reports = ours.recv()
     holder.join()
 
     assert deadline <= entered
-    assert (at_edge, checked, len(told)) == ("LockLostError", "LockLostError", 1)
+    assert (at_exit, checked, len(reports)) == ("LockLostError", "LockLostError", 1)
     assert lease.owned()
     lease.release()
 
@@ -120,7 +120,7 @@ def hold_the_gil(seconds):
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
 
 
-async def test_a_lease_outlives_a_short_hold_of_the_gil(front, server, rival, name):
+async def test_lease_is_renewed_after_the_gil_was_held_briefly(front, server, rival, name):
     holder = Holder(front, server, name, expire=1.5)
 
     async def body(lease):
@@ -133,11 +133,11 @@ async def test_a_lease_outlives_a_short_hold_of_the_gil(front, server, rival, na
     left = []
     await holder.hold(body)
 
-    holder.assert_unbroken()
+    holder.assert_not_lost()
     assert rival.entered() >= left[0]
 
 
-async def test_a_gil_held_for_longer_than_the_lease_is_told(front, server, rival, name):
+async def test_gil_held_longer_than_the_lease_is_reported(front, server, rival, name):
     holder = Holder(front, server, name, expire=0.6)
 
     async def body(lease):
@@ -149,13 +149,13 @@ async def test_a_gil_held_for_longer_than_the_lease_is_told(front, server, rival
 
     await holder.hold(body)
 
-    await holder.assert_told(OVER)
+    await holder.assert_reported(OVER)
     assert holder.believed_until <= rival.entered()
 
 
 @pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 @pytest.mark.parametrize("blocker", ["holder", "other-task"])
-def test_an_event_loop_blocked_for_longer_than_the_lease_is_told(server, rival, name, blocker):
+def test_event_loop_blocked_longer_than_the_lease_is_reported(server, rival, name, blocker):
     async def test():
         holder = Holder(ASYNCIO, server, name, expire=0.6)
 
@@ -167,18 +167,18 @@ def test_an_event_loop_blocked_for_longer_than_the_lease_is_told(server, rival, 
             blocking = block() if blocker == "holder" else asyncio.ensure_future(block())
             await blocking
             assert lease.lost
-            await asyncio.sleep(60)  # it is cancelled here
+            await asyncio.sleep(60)  # the cancellation arrives here
 
         await holder.hold(body)
 
-        await holder.assert_told(OVER)
+        await holder.assert_reported(OVER)
         assert holder.believed_until <= rival.entered()
 
     ASYNCIO.run(test())
 
 
 @pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
-def test_a_lease_outlives_an_event_loop_that_is_blocked_for_a_while(server, rival, name):
+def test_lease_is_renewed_after_its_loop_was_blocked_briefly(server, rival, name):
     async def test():
         holder = Holder(ASYNCIO, server, name, expire=1.5)
 
@@ -192,16 +192,14 @@ def test_a_lease_outlives_an_event_loop_that_is_blocked_for_a_while(server, riva
         left = []
         await holder.hold(body)
 
-        holder.assert_unbroken()
+        holder.assert_not_lost()
         assert rival.entered() >= left[0]
 
     ASYNCIO.run(test())
 
 
 @unix_only
-async def test_a_server_that_stops_and_is_back_within_the_lease_breaks_nothing(
-    front, frail, rival, name
-):
+async def test_server_paused_for_less_than_the_lease_loses_nothing(front, frail, rival, name):
     holder = Holder(front, frail, name, expire=3)
 
     async def body(lease):
@@ -209,7 +207,7 @@ async def test_a_server_that_stops_and_is_back_within_the_lease_breaks_nothing(
         rival.wants(frail, name)
         await front.sleep(0.9)
         frail.pause()
-        await front.sleep(1.2)  # the first renewal is sent meanwhile
+        await front.sleep(1.2)  # the first renewal is sent during the pause
         frail.resume()
         await until(front, lambda: time.monotonic() > first + 0.5)
         left.append(time.monotonic())
@@ -217,7 +215,7 @@ async def test_a_server_that_stops_and_is_back_within_the_lease_breaks_nothing(
     left = []
     await holder.hold(body)
 
-    holder.assert_unbroken()
+    holder.assert_not_lost()
     assert rival.entered() >= left[0]
 
 
@@ -225,7 +223,7 @@ def _stop(frail, proxy):
     frail.pause()
 
 
-def _swallow(frail, proxy):
+def _black_hole(frail, proxy):
     proxy.black_hole = True
 
 
@@ -234,52 +232,48 @@ def _kill(frail, proxy):
 
 
 @unix_only
-@pytest.mark.parametrize("harm", [_stop, _swallow, _kill], ids=["stopped", "silent", "killed"])
-async def test_a_loss_is_told_at_the_deadline_while_the_server_is_away(front, frail, name, harm):
-    """Nobody waits for a renewal that hangs, nor lets the block's end pass in silence."""
+@pytest.mark.parametrize("fault", [_stop, _black_hole, _kill], ids=["stopped", "silent", "killed"])
+async def test_loss_is_reported_at_the_deadline_during_an_outage(front, frail, name, fault):
+    """A renewal that hangs delays neither the report nor the error at the block's end."""
     with FaultProxy(frail.host, frail.port) as proxy:
         holder = Holder(front, proxy, name, expire=0.9)
         seen = []
 
         async def body(lease):
-            harm(frail, proxy)
+            fault(frail, proxy)
             try:
-                await until(front, lambda: holder.told)
+                await until(front, lambda: holder.reports)
             finally:
                 seen.append(time.monotonic())
 
         await holder.hold(body)
 
         assert -0.05 < seen[0] - holder.lease.deadline < 0.8
-        await holder.assert_told("its time ran out")
+        await holder.assert_reported("its time ran out")
 
 
 @unix_only
-async def test_a_renewal_that_arrives_late_takes_nothing_from_the_next_holder(
-    front, frail, rival, name
-):
+async def test_late_renewal_does_not_affect_the_next_holder(front, frail, rival, name):
     holder = Holder(front, frail, name, expire=0.6)
 
     async def body(lease):
         rival.wants(frail, name)
         frail.pause()
-        await until(front, lambda: holder.told)
+        await until(front, lambda: holder.reports)
 
     async def resume():
-        await until(front, lambda: holder.told)
+        await until(front, lambda: holder.reports)
         frail.resume()
 
     await front.elsewhere(lambda: holder.hold(body), resume)
 
-    await holder.assert_told(OVER)
+    await holder.assert_reported(OVER)
     assert holder.believed_until <= rival.entered()
 
 
-@pytest.mark.parametrize("times", [1, 4], ids=["once", "again-and-again"])
+@pytest.mark.parametrize("times", [1, 4], ids=["once", "repeatedly"])
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
-async def test_a_connection_that_is_cut_breaks_no_lease(
-    front, server, proxy, rival, name, fate, times
-):
+async def test_cut_connection_loses_no_lease(front, server, proxy, rival, name, fate, times):
     holder = Holder(front, proxy, name, expire=1.5)
 
     async def body(lease):
@@ -292,12 +286,12 @@ async def test_a_connection_that_is_cut_breaks_no_lease(
     left = []
     await holder.hold(body)
 
-    holder.assert_unbroken()
+    holder.assert_not_lost()
     assert len(list(filter(renews, proxy.commands))) > times
     assert rival.entered() >= left[0]
 
 
-async def test_all_connections_killed_again_and_again_break_no_lease(front, frail, rival, name):
+async def test_connections_killed_repeatedly_lose_no_lease(front, frail, rival, name):
     holder = Holder(front, frail, name, expire=1.5)
     killer = frail.client()
 
@@ -312,13 +306,11 @@ async def test_all_connections_killed_again_and_again_break_no_lease(front, frai
     left = []
     await holder.hold(body)
 
-    holder.assert_unbroken()
+    holder.assert_not_lost()
     assert rival.entered() >= left[0]
 
 
-async def test_a_key_that_is_deleted_is_told_before_the_lease_would_end(
-    front, server, direct, name
-):
+async def test_deleted_key_is_reported_before_the_lease_ends(front, server, direct, name):
     holder = Holder(front, server, name, expire=1.5)
 
     async def body(lease):
@@ -327,54 +319,54 @@ async def test_a_key_that_is_deleted_is_told_before_the_lease_would_end(
 
     await holder.hold(body)
 
-    await holder.assert_told("its key is gone")
+    await holder.assert_reported("its key is gone")
     assert not direct.exists(holder.lease.key)
 
 
-async def test_a_key_that_is_replaced_is_told_and_left_alone(front, server, direct, name):
+async def test_replaced_key_is_reported_and_not_changed(front, server, direct, name):
     holder = Holder(front, server, name, expire=0.9)
 
     async def body(lease):
-        direct.set(lease.key, "a-stranger", px=60_000)
+        direct.set(lease.key, "another", px=60_000)
         await holder.wait_for_loss(lease)
 
     await holder.hold(body)
 
-    await holder.assert_told("holds it")
-    assert direct.get(holder.lease.key) == b"a-stranger"
+    await holder.assert_reported("holds it")
+    assert direct.get(holder.lease.key) == b"another"
     assert 30_000 < direct.pttl(holder.lease.key) <= 60_000
     direct.delete(holder.lease.key)
 
 
-async def test_one_of_several_names_that_is_lost_loses_the_lease(front, server, direct, name):
+async def test_loss_of_one_of_several_names_loses_the_lease(front, server, direct, name):
     holder = Holder(front, server, [f"{name}:a", f"{name}:b"], expire=0.9)
 
     async def body(lease):
-        direct.set(f"sys:lock:{name}:b", "a-stranger")
+        direct.set(f"sys:lock:{name}:b", "another")
         await holder.wait_for_loss(lease)
 
     await holder.hold(body)
 
-    await holder.assert_told("holds it")
-    assert direct.get(f"sys:lock:{name}:b") == b"a-stranger"
+    await holder.assert_reported("holds it")
+    assert direct.get(f"sys:lock:{name}:b") == b"another"
     assert not direct.exists(f"sys:lock:{name}:a")
     direct.delete(f"sys:lock:{name}:b")
 
 
 @unix_only
-async def test_a_server_that_is_away_delays_no_renewal_at_another(front, server, frail, name):
-    away = Holder(front, frail, name, expire=0.9)
-    well = Holder(front, server, name, expire=0.9)
+async def test_paused_server_delays_no_renewal_at_another(front, server, frail, name):
+    paused = Holder(front, frail, name, expire=0.9)
+    running = Holder(front, server, name, expire=0.9)
 
     async def lose(lease):
         frail.pause()
-        await until(front, lambda: away.told)
+        await until(front, lambda: paused.reports)
 
-    async def keep(lease):
+    async def renew(lease):
         first = lease.deadline
         await until(front, lambda: time.monotonic() > first + 0.5)
 
-    await front.elsewhere(lambda: away.hold(lose), lambda: well.hold(keep))
+    await front.elsewhere(lambda: paused.hold(lose), lambda: running.hold(renew))
 
-    await away.assert_told(OVER)
-    well.assert_unbroken()
+    await paused.assert_reported(OVER)
+    running.assert_not_lost()

@@ -1,4 +1,4 @@
-"""A lock that is lost while it is held in one of several ways, and what is reported of it."""
+"""Locks that are lost while they are held, in several ways, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from support.leftovers import BLOCKING
 EXPIRE = 1.2
 #: Seconds for which a holder waits for the report of a loss: longer than its lease.
 PATIENCE = 8.0
+
+
+def losing(front, server, name, on_lost, **options):
+    """A lock whose loss is detected soon."""
+    return front.package.RedisLock(
+        name, client=front.client(server), expire=0.6, on_lost=on_lost, **options
+    )
 
 
 class LossScene:
