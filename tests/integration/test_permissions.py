@@ -253,7 +253,7 @@ async def test_without_channels_waiters_look_for_the_lock(place, front, name, ca
 
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1
-    assert "instead of being told" in told[0]
+    assert "fall back to polling" in told[0]
 
 
 async def test_without_rights_to_a_queue_waiters_look_for_the_lock(place, front, name):
