@@ -15,6 +15,9 @@ from redis_lock_decorators._flow.retries import OUTAGE, persist
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
 
+#: Argument of the script ``time_left``: a replica must not answer.
+FROM_MASTER = 1
+
 
 async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> None:
     """Give a held lock ``change(seconds it has left)`` seconds from now, once.
@@ -69,7 +72,7 @@ class _Move:
 
 async def _left(port: Port, claim: Claim, until: float) -> Refusal:
     """The lock's end as ``holder``, and the seconds left; None if it is not ours."""
-    found = await ask(port, "time_left", claim, claim.keys, until=until)
+    found = await ask(port, "time_left", claim, claim.keys, FROM_MASTER, until=until)
     return found or Refusal(None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.port import Port, Watched
 from redis_lock_decorators._flow.requests import (
     OTHER_DATA,
     Refusal,
@@ -44,13 +44,16 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     async with port.watch() as watched:
         while done is None and port.now() < until:
             try:
-                holder = text(await watched.holder(key))
+                found = await watched.holder(key)
             except Exception as error:
                 if port.lacks(error) != "string":
                     raise
                 return Refusal(None, why=OTHER_DATA)
+            holder = text(found)
             if holder != claim.identifier:
-                break
+                if await _confirm_master(port, watched, key, found):
+                    break
+                continue
             _, queue, records = with_queue((key,))
             others = (("HDEL", records, GRANTED), ("EXISTS", queue))
             done = await watched.execute(_release_command(port, claim, key), *others)
@@ -62,6 +65,23 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     if done[-1]:
         await _grant_next(port, claim, key)
     return None
+
+
+async def _confirm_master(port: Port, watched: Watched, key: bytes, found: Any) -> bool:
+    """Raise the READONLY of a replica; False if the watched key is no longer as it was found.
+
+    A demoted master does not have the locks of the new one. The write that shows it changes
+    nothing. Whether a master refuses it, for lack of memory or rights, does not matter.
+    """
+    no_op = ("PEXPIRE", key, 1) if found is None else ("SET", key, "", "NX", "PX", 1)
+    try:
+        return await watched.execute(no_op) is not None
+    except Exception as error:
+        if port.lacks(error) in ("memory", "right", "command"):
+            return True
+        # No request that releases the key was sent, so a repetition explains nothing by this one.
+        error.unsent = True  # type: ignore[attr-defined]
+        raise
 
 
 async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:

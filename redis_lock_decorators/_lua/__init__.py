@@ -22,20 +22,24 @@ KEPT = 60_000
 NOTED = 30_000
 #: The most releases of a lock that are recorded.
 MOST_NOTED = 1_000
-#: The file that is included before a verb's script: "promote" if it may hand off a lock.
+#: The files that are included before a verb's script: "promote" if it may hand off a lock,
+#: "only_master" if it may answer without writing.
 INCLUDED = {
-    **dict.fromkeys(("cancel", "enqueue", "force", "recheck", "release", "min_hold"), "promote"),
-    **dict.fromkeys(("adjust", "time_left", "settle"), "end_of_key"),
+    **dict.fromkeys(("cancel", "recheck"), ("promote",)),
+    **dict.fromkeys(("enqueue", "force", "release", "min_hold"), ("only_master", "promote")),
+    **dict.fromkeys(("adjust", "time_left", "settle"), ("only_master", "end_of_key")),
+    **dict.fromkeys(("acquire", "acquire_fenced", "extend", "renew"), ("only_master",)),
+    **dict.fromkeys(("enter", "unlock"), ("only_master",)),
 }
 
 
 @cache
 def script(verb: str) -> Script:
     """The script of a verb such as "acquire", read once."""
-    parts = (INCLUDED[verb], verb) if verb in INCLUDED else (verb,)
+    parts = (*INCLUDED[verb], verb)
     folder = files(__package__)  # not a path: the program may be one zip archive
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
-    begin = limits if parts[0] == "promote" else b""
+    begin = limits if "promote" in parts else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 

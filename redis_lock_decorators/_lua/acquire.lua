@@ -25,6 +25,7 @@ for i, key in ipairs(KEYS) do
   local holder = redis.call('GET', key)
   if holder and (holder ~= ARGV[1] or ARGV[4] == '2') then
     if #KEYS > 1 then
+      refuse_replica(key)
       return timed(holder, redis.call('PTTL', key), i)
     end
     return timed(holder, redis.call('PTTL', key))

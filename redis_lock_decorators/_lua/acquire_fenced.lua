@@ -9,6 +9,7 @@ local fresh, fence = false, 0
 for i = 1, count do
   local holder = redis.call('GET', KEYS[i])
   if holder and holder ~= ARGV[1] then
+    refuse_replica(KEYS[i])
     return {mark, holder, redis.call('PTTL', KEYS[i]), i}
   end
   -- A lock that was granted in a queue holds this identifier already, but has no number yet.

@@ -7,6 +7,7 @@
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
+  refuse_replica(KEYS[1])
   return {mark, holder or ''}
 end
 local found, time = ends_at(KEYS[1]), redis.call('TIME')
@@ -14,4 +15,5 @@ if found == tonumber(ARGV[3]) and time[1] * 1000 + time[2] / 1000 <= tonumber(AR
   redis.call('PEXPIREAT', KEYS[1], ARGV[4])
   return mark
 end
+refuse_replica(KEYS[1])
 return {mark, holder, found == tonumber(ARGV[4]) and 0 or 1}

@@ -16,6 +16,8 @@ if is_ours or not holder and redis.call('EXISTS', queue) == 0 then
   -- A late copy of the request must not shorten a lease that was extended since, nor give an endless lock an end.
   if holder ~= ARGV[1] or left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('SET', key, ARGV[1], 'PX', ARGV[3])
+  else
+    refuse_replica(key)
   end
   redis.pcall('ZREM', queue, entry)
   redis.pcall('HDEL', waiters, 'granted')

@@ -11,6 +11,7 @@ for _, key in ipairs(KEYS) do
     holder = 0
   end
   if holder ~= ARGV[1] then
+    refuse_replica(key)
     return {mark, holder or ''}
   end
 end
@@ -18,6 +19,8 @@ for _, key in ipairs(KEYS) do
   local left = redis.call('PTTL', key)
   if left ~= -1 and left < tonumber(ARGV[3]) then
     redis.call('PEXPIRE', key, ARGV[3])
+  else
+    refuse_replica(key)
   end
 end
 return mark

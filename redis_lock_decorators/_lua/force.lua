@@ -6,6 +6,7 @@
 local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local mark, holder = ARGV[1] .. ':' .. ARGV[2], redis.call('GET', key)
 if holder ~= ARGV[1] then
+  refuse_replica(key)
   return {mark, holder or ''}
 end
 if redis.call('EXISTS', queue) == 1 then

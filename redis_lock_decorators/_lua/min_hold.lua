@@ -19,8 +19,11 @@ for i = 1, count do
       note_release(released, releaser, #entries > 0, true)
     end
     wake_one(entries)
-  elseif holder ~= resting and not was_released(released, releaser) then
-    other = holder or other or ''
+  else
+    refuse_replica(KEYS[i])
+    if holder ~= resting and not was_released(released, releaser) then
+      other = holder or other or ''
+    end
   end
 end
 return other and {mark, other} or mark

@@ -12,6 +12,7 @@ for i = 1, count do
   local key, queue, waiters, released = KEYS[i], KEYS[count + i], KEYS[2 * count + i], KEYS[3 * count + i]
   local holder = value(key)
   if holder ~= ARGV[1] then
+    refuse_replica(key)
     -- A min-hold placeholder means that it was released, but it is still in the key.
     if holder == ARGV[1] .. ':rest' or not was_released(released, releaser) then
       other = holder or other or ''

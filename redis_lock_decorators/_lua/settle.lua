@@ -10,12 +10,15 @@
 local mark = ARGV[1] .. ':' .. ARGV[2]
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[3] and holder ~= ARGV[1] then
+  refuse_replica(KEYS[1])
   return mark
 elseif holder ~= ARGV[1] then
+  refuse_replica(KEYS[1])
   return {mark, holder or ''}
 end
 local found = ends_at(KEYS[1])
 if found > tonumber(ARGV[5]) then
+  refuse_replica(KEYS[1])
   return {mark, holder, found}
 end
 local granted = KEYS[3] and redis.call('HGET', KEYS[3], 'granted')
@@ -26,5 +29,7 @@ if ARGV[4] == '1' or found == -1 then
   redis.call('SET', KEYS[1], ARGV[3])
 elseif ARGV[3] ~= holder then
   redis.call('SET', KEYS[1], ARGV[3], 'PX', math.max(1, redis.call('PTTL', KEYS[1])))
+else
+  refuse_replica(KEYS[1])
 end
 return mark

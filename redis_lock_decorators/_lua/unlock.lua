@@ -15,7 +15,10 @@ if holder == ARGV[1] then
   elseif redis.pcall('SET', KEYS[1], resting, 'PX', ARGV[3]).err then -- memory is used up
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
   end
-elseif holder ~= resting then
-  return {mark, holder or ''}
+else
+  refuse_replica(KEYS[1])
+  if holder ~= resting then
+    return {mark, holder or ''}
+  end
 end
 return mark

@@ -15,7 +15,7 @@ from support.fronts import LEGACY, do, wrap
 from support.leftovers import TIDY_FRONTS
 from support.limited import Place
 
-from redis_lock_decorators import LockLostError, LockUnconfirmedError
+from redis_lock_decorators import LockLostError, LockNameError, LockUnconfirmedError
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
 from redis_lock_decorators._rules import permissions
 from redis_lock_decorators.testing import LocalCluster, LocalServer
@@ -75,6 +75,13 @@ def recipe(method: str | None) -> Work:
     return work
 
 
+async def release_other_data(front: Any, client: Any, name: str) -> None:
+    """A transaction on a key that holds no lock."""
+    await do(client.hset(f"{PREFIX}{name}", "field", "other data"))
+    with pytest.raises(LockNameError, match="other data"):
+        await do(front.package.release_lock(client, name, "identifier", method="transaction"))
+
+
 async def stand_in(front: Any, client: Any, name: str) -> None:
     """Locks in the place of redis-py's."""
     home = "asyncio.lock" if front.name == "asyncio" else "lock"
@@ -119,7 +126,13 @@ WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
     LEAST: ((QUEUE,), [hold(min_hold=0.1), wait(min_hold=0.3)]),
     REPLICAS: ((), [replicated]),
     STAND_INS: ((), [stand_in]),
-    TRANSACTION: ((), [recipe("transaction"), recipe(None), hold(release_method="transaction")]),
+    TRANSACTION: (
+        (FENCES,),
+        [
+            *(recipe("transaction"), recipe(None), hold(release_method="transaction")),
+            release_other_data,
+        ],
+    ),
     f"{TRANSACTION}, queued": (
         (TRANSACTION, QUEUE, LEAST),
         [

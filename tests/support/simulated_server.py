@@ -113,6 +113,7 @@ class SimulatedServer:
             "DEL": self._del,
             "EXISTS": lambda key: int(self._any(key) is not None),
             "HDEL": self._hdel,
+            "PEXPIRE": self._pexpire,
             "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
             "PUBSUB": lambda _, channel: [channel, self.numsub(channel.decode())],
             "WATCH": self._watch,
@@ -223,6 +224,10 @@ class SimulatedServer:
             return None
         self.put(key, value, _seconds(milliseconds))
         return b"OK"
+
+    def _pexpire(self, key: bytes, milliseconds: int) -> int:
+        assert self._any(key) is None, "it is only sent as a write that changes nothing"
+        return 0
 
     def _del(self, key: bytes) -> int:
         value = self.value(key)
@@ -366,7 +371,7 @@ class SimulatedServer:
             self.put(key, last, max(1, self._pttl(key)) / 1000)
         return mark
 
-    def _left(self, mark: bytes, keys: Any, identifier: str) -> Any:
+    def _left(self, mark: bytes, keys: Any, identifier: str, from_master: int = 0) -> Any:
         (key,) = keys
         if self.value(key) != identifier:
             return [mark, self._get(key)]

@@ -318,7 +318,9 @@ def test_copies_of_any_two_requests_contradict_no_holder(scenario: Scenario) -> 
 
 def test_every_script_and_command_occurs_in_a_scenario() -> None:
     folder = Path(redis_lock_decorators._lua.__file__).parent
-    scripts = {file.stem for file in folder.glob("*.lua")} - set(INCLUDED.values())
+    scripts = {file.stem for file in folder.glob("*.lua")} - set(
+        itertools.chain(*INCLUDED.values())
+    )
     commands = {"SET", "GET", "WATCH", "EXEC", "DELIFEQ", "WAIT"}
 
     sent = {

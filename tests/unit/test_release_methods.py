@@ -4,9 +4,11 @@ import math
 from typing import Any
 
 import pytest
+from redis.exceptions import ReadOnlyError, ResponseError
 from support.faults import (
     Request,
     delivered,
+    raising,
     refused,
     reply_lost,
     request_lost,
@@ -21,6 +23,56 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockLostError, LockNotOwnedError
+
+# Servers that have become replicas
+
+
+@pytest.mark.parametrize("found", [None, b"another"])
+def test_transaction_does_not_believe_a_replica(found: bytes | None) -> None:
+    def stale(request: Request) -> Any:
+        return request.port.received(found)
+
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.faults = [stale, raising(ReadOnlyError("You can't write against a read only replica."))]
+
+    run(release(port, claim, "transaction"))
+
+    assert port.verbs == ["WATCH", "EXEC"] * 2
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("holder", [None, "", "another"])
+@pytest.mark.parametrize("fate", [delivered, reply_lost])
+def test_transaction_that_finds_no_lock_of_ours_changes_nothing(
+    holder: str | None, fate: Any
+) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.server.drop(KEY)
+    if holder is not None:
+        port.server.put(KEY, holder, 30)
+    port.faults = [None, fate]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "transaction"))
+
+    assert port.server.value(KEY) == holder
+    assert claim.maybe_released == ()
+
+
+@pytest.mark.parametrize("lacking", ["OOM command not allowed", "NOPERM no permissions"])
+def test_transaction_needs_no_write_to_report_a_loss(lacking: str) -> None:
+    port = new_port()
+    claim = taken(port, "a", expire=60)
+    port.server.put(KEY, "another", 30)
+    port.faults = [None, raising(ResponseError(lacking))]
+
+    with pytest.raises(LockLostError, match="holds it"):
+        run(release(port, claim, "transaction"))
+
+    assert port.verbs == ["WATCH", "EXEC"]
+
 
 # Waiters
 
