@@ -29,6 +29,11 @@ def deadline(sent: float, expire: float) -> float:
     return sent + expire - drift_margin(expire)
 
 
+def sent(end: float, expire: float) -> float:
+    """Return when the request was sent that set the deadline ``end``; inverts ``deadline``."""
+    return end + drift_margin(expire) - expire
+
+
 def grain(expire: float) -> float:
     """Return how much earlier a lease may be renewed, so that renewals form batches.
 
@@ -51,12 +56,12 @@ def next_check(now: float, when: float, grain: float) -> tuple[float, float]:
 
 def renewal_due(end: float, expire: float) -> float:
     """Return when to renew a lease with the deadline ``end``: ``SHARE`` after its last request."""
-    return end + drift_margin(expire) - expire * (1 - SHARE)
+    return sent(end, expire) + expire * SHARE
 
 
 def is_far(now: float, end: float, expire: float) -> bool:
     """Whether the request that set the deadline ``end``, answered ``now``, took a long time."""
-    return now - (end + drift_margin(expire) - expire) > FAR * expire
+    return now - sent(end, expire) > FAR * expire
 
 
 def is_last(end: float, expire: float, last: float) -> bool:

@@ -184,6 +184,21 @@ def test_lease_is_handed_off_while_three_tenths_of_a_grant_remain(
     assert ("release" in verbs(holder)) is not is_handed_off
 
 
+@pytest.mark.parametrize(("seconds", "is_handed_off"), [(10, True), (10.1, False), (20, False)])
+def test_extended_lease_is_handed_off_if_it_lasts_no_longer_than_expire(
+    world: World, seconds: float, is_handed_off: bool
+) -> None:
+    holder, (next_member, _) = held_with(world, expire=10)
+    run(extend(holder.process.port, holder.claim, seconds))
+
+    holder.ends()
+    world.passes(SOON)
+
+    assert world.inside() is next_member
+    assert next_member.claim.deadline <= world.clock.now + 10
+    assert ("release" in verbs(holder)) is not is_handed_off
+
+
 @pytest.mark.parametrize(("seconds", "is_handed_off"), [(-0.02, True), (0.02, False)])
 def test_lock_is_handed_off_for_a_limited_time(
     world: World, seconds: float, is_handed_off: bool

@@ -1,6 +1,7 @@
 """The renewer when leases end, are released or extended."""
 
 import gc
+import itertools
 import math
 from typing import Any
 
@@ -204,18 +205,34 @@ def test_renewal_that_starts_late_does_not_exceed_max_hold() -> None:
 # Extensions by the holder
 
 
-def test_long_extension_postpones_the_next_renewal() -> None:
+def test_extended_lease_is_confirmed_after_each_third_of_its_expire() -> None:
     _, port = new_lease_loop()
     lease = Kept(port, "a", expire=10)
     port.clock.advance(1)
     run(extend(port, lease.claim, 100))
-    extended = port.now()
+    extended, deadline = port.now(), lease.claim.deadline
 
+    port.clock.advance(80)
+
+    gaps = [later - at for at, later in itertools.pairwise([extended, *renewals(port)])]
+    assert len(gaps) >= 80 / (10 / 3) - 1
+    assert max(gaps) < 10 / 3 + 0.1
+    assert lease.claim.deadline == deadline
     port.clock.advance(HOUR)
-
-    assert 90 < renewals(port)[0] - extended < 97
     assert lease.is_live()
     assert lease.told == []
+
+
+def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
+    _, port = new_lease_loop()
+    lease = Kept(port, "a", expire=3)
+    run(extend(port, lease.claim, 40))
+    port.clock.advance(20)
+
+    port.server.put(lease.key, "another")
+    port.clock.advance(1.1)
+
+    assert len(lease.told) == 1
 
 
 def test_extended_lease_without_renewal_is_reported_lost_at_its_new_deadline() -> None:

@@ -35,6 +35,7 @@ class TrackedLease:
         is_grant: it still has the short time of a grant.
         due: when it is checked next.
         batch: the leases that are renewed together with it; None while no renewal is under way.
+        confirmed: when the last renewal was sent that found the lease held.
         pauses: between the tries of a renewal whose outcome is unknown.
         outage: the outage that prevents its renewal, if there is one.
         notify_attempts: how many attempts to report its loss are left; 0 if there is none to
@@ -45,6 +46,7 @@ class TrackedLease:
         "_hold_end",
         "batch",
         "claim",
+        "confirmed",
         "due",
         "is_grant",
         "is_tracked",
@@ -71,7 +73,7 @@ class TrackedLease:
         self.port = port
         self.is_tracked = False
         self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease_seconds
-        self.due = -math.inf
+        self.due = self.confirmed = -math.inf
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
         self.outage: Outage | None = None
@@ -87,6 +89,9 @@ class TrackedLease:
         if self.batch is not None or not self._is_renewed(end, expire):
             return end, EARLY
         when = lease_times.renewal_due(end, expire)
+        if self.claim.duration > expire:  # a renewal does not prolong it, but notices its loss
+            confirmed = max(self.confirmed, lease_times.sent(end, self.claim.duration))
+            when = min(when, confirmed + lease_times.SHARE * expire)
         if self.is_grant:
             return min(when, self.claim.entered + FIRST_RENEWAL), EARLY
         return when, self.options.grain

@@ -142,7 +142,7 @@ class Renewer(LeaseSchedule):
         elif outcome is None:
             claim.prolong(sent, renewal.seconds)
             self._outages.end(tracked, now)
-            tracked.pauses, tracked.is_grant = None, False
+            tracked.pauses, tracked.is_grant, tracked.confirmed = None, False, sent
             self._schedule(tracked, *tracked.next_check())
         else:
             tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
