@@ -30,7 +30,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.exits import LeaseExit, has_begun
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError
 
 
 class Lease(LeaseBase):
@@ -120,9 +120,15 @@ class Lease(LeaseBase):
             self._on_block_gone(None)
 
     def __enter__(self) -> Lease:
-        self.check()
-        self._enter()
-        return self
+        try:
+            self.check()
+            self._enter()
+            return self
+        except LockNotOwnedError:
+            raise
+        except BaseException:  # no exit will follow
+            abandon(self)
+            raise
 
     def _leave(self, of: object, kind: object, error: object, trace: object) -> None:
         try:

@@ -24,7 +24,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
-from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError
 
 
 class Lease(LeaseBase):
@@ -71,10 +71,16 @@ class Lease(LeaseBase):
             self._notify_lost()
 
     async def __aenter__(self) -> Lease:
-        self.check()
-        self._claim.owner = running()
-        self._enter()
-        return self
+        try:
+            self.check()
+            self._claim.owner = running()
+            self._enter()
+            return self
+        except LockNotOwnedError:
+            raise
+        except BaseException:  # no exit will follow
+            await abandon(self)
+            raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         method = self._options.release_method

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+import redis.asyncio as aioredis
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
+from redis_lock_decorators import asyncio as async_locks
 
 # Interrupted between its making and its first step, a coroutine is never awaited.
 pytestmark = [
@@ -55,6 +59,37 @@ def test_an_interrupted_acquire_leaves_no_key(client, name):
         lease.release()
 
     assert interrupt_every_line(work) > 30
+
+
+def test_an_interrupted_block_of_a_lease_leaves_no_key(client, name):
+    lock = RedisLock(name, client=client)
+
+    def work(interruption):
+        held = lock.acquire()
+        try:
+            with interruption, held:
+                pass
+        finally:
+            if "exits.py" in interruption.location:  # only looked up: the caller still holds it
+                held.release()
+            assert not client.exists(f"sys:lock:{name}"), interruption.location
+
+    assert interrupt_every_line(work) > 50
+
+
+def test_a_task_that_is_interrupted_in_entering_a_lease_leaves_no_key(server, client, name):
+    async def enter(interruption):
+        async with aioredis.Redis(host=server.host, port=server.port) as own:
+            held = await async_locks.RedisLock(name, client=own).acquire()
+            try:
+                with interruption:
+                    await held.__aenter__()
+            except (Interrupted, Limited):
+                assert not client.exists(f"sys:lock:{name}"), interruption.location
+                raise
+            await held.release()
+
+    assert interrupt_every_line(lambda interruption: asyncio.run(enter(interruption))) > 3
 
 
 def test_an_interrupted_call_leaves_no_key(client, name):
