@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Coroutine
 from contextvars import Context
@@ -15,10 +16,11 @@ from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
-from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loops import caller_loop
 from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
@@ -63,10 +65,14 @@ class Lease(LeaseBase):
 
         The errors of ``redis_lock_decorators.Lease.release``.
         """
-        self._untrack()
-        self._apply_min_hold()
         try:
+            self._untrack()
+            self._apply_min_hold()
             await release(self._port, self._claim, self._options.release_method)
+        except EXHAUSTED:
+            unreleased.append((asyncio.get_running_loop(), self._undo))
+            release_soon()
+            raise
         finally:
             self._notify_lost()
 
@@ -84,8 +90,9 @@ class Lease(LeaseBase):
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         method = self._options.release_method
-        failed = not self._leave(error) and kind is not None
+        failed = True
         try:
+            failed = not self._leave(error) and kind is not None
             if self._tracked is not None:
                 self._port.renewer.remove(self._tracked)
             if not failed and self._options.min_hold is not None:
@@ -105,6 +112,12 @@ class Lease(LeaseBase):
         finally:
             if self._claim.lost_reason is not None:
                 self._notify_lost()
+
+    async def _undo(self) -> None:
+        """Release what may still be held, even if the claim is marked as released."""
+        self._leave(None)
+        self._untrack()
+        await undo(self._port, self._claim)
 
     async def _release_in_background(self) -> None:
         """Release in a separate task, as a coroutine that is being closed cannot await."""
@@ -203,19 +216,25 @@ class Attempt:
 
 async def abandon(lease: Lease | None) -> None:
     """Release what is still held, after an exception such as KeyboardInterrupt at any line."""
-    if lease is not None:
-        try:
-            lease._leave(None)
-            lease._untrack()
-            if lease._claim.state is not ENDED:
-                await undo(lease._port, lease._claim)
-        finally:
-            if lease._claim.lost_reason is not None:
-                lease._notify_lost()
+    if lease is None:
+        return
+    try:
+        lease._leave(None)
+        lease._untrack()
+        if lease._claim.state is not ENDED:
+            await undo(lease._port, lease._claim)
+    except EXHAUSTED:
+        unreleased.append((asyncio.get_running_loop(), lease._undo))
+        release_soon()
+    finally:
+        if lease._claim.lost_reason is not None:
+            lease._notify_lost()
 
 
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """Return a lease of this task, before its acquisition."""
+    if unreleased:
+        release_soon()
     options = config.options
     return Lease(claim_for(lock_names, options, running()), config.async_port(), options)
 

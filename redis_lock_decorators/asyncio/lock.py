@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
 
@@ -10,7 +12,9 @@ from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
+from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
@@ -144,7 +148,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
         try:
             await releasing
         except BaseException as failure:
-            if not is_outcome(failure):
+            if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
                 await self._abandon(hold)
                 raise
             if not self._is_suppressed(failure, failed):
@@ -156,6 +160,8 @@ class Lock(RedisPyLockBase[AsyncClient]):
         self, token_slot: TokenSlot, hold: TokenHold, request: AcquireRequest
     ) -> bool:
         try:
+            if unreleased:
+                release_soon()
             taken = await flow.acquire(self._port(), request)
             if taken:
                 token_slot.put(self._start_renewal(hold, self._port()))
@@ -167,8 +173,12 @@ class Lock(RedisPyLockBase[AsyncClient]):
     async def _release(self, hold: TokenHold | None) -> None:
         if hold is None or hold.is_gone:
             await self._refuse_unheld()
-        hold.stop_renewal()
-        await self._send_release(hold)
+        try:
+            hold.stop_renewal()
+            await self._send_release(hold)
+        except EXHAUSTED:
+            await self._abandon(hold)
+            raise
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         find = self.local._slot
@@ -185,10 +195,20 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
     async def _abandon(self, hold: TokenHold | None) -> None:
         """Release what is still held, after an exception such as KeyboardInterrupt."""
-        if hold is not None and not hold.is_gone:
+        if hold is None or hold.is_gone:
+            return
+        try:
             hold.forget()
             if hold.claim.state is not ENDED:
                 await undo(self._port(), hold.claim)
+        except EXHAUSTED:
+            unreleased.append((asyncio.get_running_loop(), partial(self._undo, hold)))
+            release_soon()
+
+    async def _undo(self, hold: TokenHold) -> None:
+        """Release what may still be held, even if the claim is marked as released."""
+        hold.forget()
+        await undo(self._port(), hold.claim)
 
 
 def _running() -> ref[object]:

@@ -1,0 +1,45 @@
+"""Releases that a task has no stack left for: its event loop makes them.
+
+Where a call raises RecursionError, every call that handles it may raise it too. Appending to the
+deque needs no Python frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+from redis_lock_decorators._io.background.supervised import start
+
+#: Releases to be made, each with its event loop; for any thread.
+unreleased: deque[tuple[asyncio.AbstractEventLoop, Callable[[], Coroutine[Any, Any, object]]]] = (
+    deque(maxlen=10_000)
+)
+
+
+def release_soon() -> None:
+    """Make the releases of this event loop in its next iteration.
+
+    The running task may not even have stack left to request that. Then they are made when it ends,
+    or at the latest when another lock is acquired.
+    """
+    task = asyncio.current_task()
+    if task is not None:
+        task.add_done_callback(_release, context=Context())
+    asyncio.get_running_loop().call_soon(_release, context=Context())
+
+
+def _release(_: object = None) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(len(unreleased)):
+        try:
+            other, release = unreleased.popleft()
+        except IndexError:  # another event loop makes its own
+            return
+        if other is loop:
+            start(release())
+        elif not other.is_closed():
+            unreleased.append((other, release))
