@@ -1,1 +1,1 @@
-"""The only code that touches the world: clients, threads, clocks."""
+"""The only code that uses clients, threads and clocks. Private."""

@@ -31,23 +31,23 @@ from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
 
 T = TypeVar("T")
 
-#: The key of the batcher for urgent requests; the keys of others are nodes.
-EXPRESS = object()
-#: So often work is begun whose task is cancelled each time, as by one who cancels all tasks.
-MOST_BEGUN = 50
+#: The key of the batcher for urgent requests; the keys of other batchers are nodes.
+URGENT = object()
+#: How often work is started if its task is cancelled each time, as by code that cancels all tasks.
+MOST_STARTS = 50
 
 
 class AsyncioPort(BasePort):
     """An asyncio client as the flows see it, on the running event loop."""
 
-    __slots__ = ("__weakref__", "_batcher", "_new_line", "_transport")
+    __slots__ = ("__weakref__", "_batcher", "_new_subscription", "_transport")
 
     def __init__(
         self,
         client: Any,
         client_state: ClientState[RequestBatcher],
         transport: Transport,
-        new_line: Callable[[Any, bytes], Awaitable[Subscription]] = task_subscription,
+        new_subscription: Callable[[Any, bytes], Awaitable[Subscription]] = task_subscription,
     ) -> None:
         self.client = client
         self.lease_loop = client_state.lease_loop
@@ -61,7 +61,7 @@ class AsyncioPort(BasePort):
         self.may_resend = transport.may_resend
         self._batcher = client_state.sender
         self._transport = transport
-        self._new_line = new_line
+        self._new_subscription = new_subscription
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
@@ -73,7 +73,7 @@ class AsyncioPort(BasePort):
     def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher, transport = self._route(command), self._transport
         if batcher.is_busy:
-            batcher = batcher.separate(EXPRESS)
+            batcher = batcher.separate(URGENT)
             if isinstance(transport, PoolTransport):
                 transport = pool_transport(batcher, self.client, self._client_state)
         return batcher.exchange(transport, command, until)
@@ -104,16 +104,16 @@ class AsyncioPort(BasePort):
         return TaskWakeup()
 
     def interrupted(self) -> tuple[Claim, ...]:
-        return ()  # a task waits in no call that interrupts another of its own
+        return ()  # a flow in a task never interrupts another flow of that task
 
     def would_stop_tasks(self) -> bool:
         return False
 
     async def subscription(self, key: bytes) -> Subscription:
-        return await self._new_line(self.client, key)
+        return await self._new_subscription(self.client, key)
 
     async def drop_idle_connections(self) -> None:
-        # All of them: urgent requests use a separate connection.
+        # Of all batchers: urgent requests use a separate connection.
         for transport in {self._transport, *self._batcher.transports()}:
             await transport.drop_idle_connections()
 
@@ -121,11 +121,11 @@ class AsyncioPort(BasePort):
         await finish(work)
 
     def ahead(self) -> AsyncioPort:
-        """A port for requests that must not queue: renewals, and those of the subscriber."""
-        return _PortAhead(self.client, self._client_state, self._transport, self._new_line)
+        """The port for requests that go before others: of the renewer and the subscriber."""
+        return _PortAhead(self.client, self._client_state, self._transport, self._new_subscription)
 
     def close(self) -> None:
-        """Close what is open for this port alone."""
+        """Close the connections of this port's transport."""
         self._transport.close()
 
     def watch(self) -> TaskWatch:
@@ -133,23 +133,23 @@ class AsyncioPort(BasePort):
 
 
 class _PortAhead(AsyncioPort):
-    """A port whose requests are in the next batch, before those that are queued."""
+    """A port whose requests are first in the next batch."""
 
     __slots__ = ()
 
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
         if isinstance(self._transport, ClientTransport) and batcher.is_busy:
-            batcher = batcher.separate(
-                EXPRESS
-            )  # an exchange by the client's own methods cannot be ended from outside
+            # The running exchange cannot be ended: it uses the client's own methods.
+            batcher = batcher.separate(URGENT)
         return batcher.exchange(self._transport, command, until, first=True)
 
 
 def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPort:
-    """The port to an asyncio client, past its own methods where nobody has wrapped them.
+    """The port to an asyncio client; it bypasses the client's methods unless they are wrapped.
 
-    Leases that are there at the same time share one. None is kept longer: it refers to the client.
+    Leases that exist at the same time share a port. It is referred to weakly, as it refers to the
+    client.
     """
     if not client_state.is_untouched(client):
         return AsyncioPort(client, client_state, ClientTransport(client))
@@ -164,7 +164,7 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
 def pool_transport(
     batcher: RequestBatcher, client: Any, client_state: ClientState[RequestBatcher]
 ) -> PoolTransport:
-    """A batcher's transport past the client's own methods."""
+    """The transport of a batcher that uses the client's pool and not its methods."""
     transport: PoolTransport | None = batcher.transport
     if transport is None or transport.pool is not client.connection_pool:
         transport = batcher.transport = PoolTransport(
@@ -174,40 +174,39 @@ def pool_transport(
 
 
 async def finish(work: Callable[[], Awaitable[object]]) -> None:
-    """Do work though the caller is cancelled meanwhile, and the task that does it as well.
+    """Complete work even if the caller, or the task that runs the work, is cancelled.
 
-    An exception from outside, as signal handlers raise it, is the caller's, after the work.
-
-    So it is done at the end of ``asyncio.run`` too, which waits for the caller. A cancelled caller
-    waits for a round trip at most; then the work goes on without it.
+    If an exception from a signal handler ends the work, it is started again, and the exception is
+    raised afterwards. A cancelled caller waits for at most one round trip; then the work continues
+    without it. So it is also completed at the end of ``asyncio.run``, which awaits the caller.
     """
-    cut: asyncio.CancelledError | None = None
+    cancelled: asyncio.CancelledError | None = None
     outside: BaseException | None = None
-    end, task, began = math.inf, start(work()), 1
-    while not task.done() or _is_interrupted(task, outside, began):
+    end, task, starts = math.inf, start(work()), 1
+    while not task.done() or _is_interrupted(task, outside, starts):
         if task.done():
             outside = outside or _failure(task)
-            task, began = start(work()), began + 1
+            task, starts = start(work()), starts + 1
         left = end - monotonic()
         if left <= 0:
             break
         try:
-            await asyncio.wait([task], timeout=min(LOOK, left))  # it may fail to tell
+            await asyncio.wait([task], timeout=min(LOOK, left))  # its wake-up may be lost
         except asyncio.CancelledError as error:
             end = min(end, monotonic() + ROUND_TRIP)
-            cut = error
-    if cut is not None:
-        raise cut
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
     if outside is not None:
         raise outside
 
 
 def _is_interrupted(
-    task: asyncio.Future[object], outside: BaseException | None, began: int
+    task: asyncio.Future[object], outside: BaseException | None, starts: int
 ) -> bool:
-    """Whether work did not come to its end, and is worth another beginning."""
+    """Whether work was cut short and is to be started again."""
     if task.cancelled():
-        return began < MOST_BEGUN
+        return starts < MOST_STARTS
     failure = _failure(task)
     return failure is not None and outside is None and not client_errors.is_outcome(failure)
 
@@ -217,5 +216,5 @@ def _failure(task: asyncio.Future[object]) -> BaseException | None:
 
 
 def unfinished() -> list[asyncio.Future[object]]:
-    """What is still done in the background of the running event loop."""
+    """The background tasks of the running event loop that are not done."""
     return works().tasks()

@@ -1,4 +1,4 @@
-"""What the ports of threads and of tasks have in common: what is known of a client."""
+"""What the ports of threads and of tasks have in common: the state of a client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis_lock_decorators._io.clock import monotonic
 
 
 class BasePort:
-    """A client as the flows see it, but for its requests and pauses."""
+    """A client as the flows see it, without requests and pauses."""
 
     __slots__ = (
         "_client_state",
@@ -40,7 +40,7 @@ class BasePort:
     is_answer = staticmethod(client_errors.is_answer)
     lacks = staticmethod(client_errors.lacks)
 
-    # Each port sets these itself: a call for that would be one more for each lease.
+    # Each port sets these itself: calling a base method would slow each lease down.
     client: Any
     serials: Iterator[int]
     slotted: bool

@@ -1,4 +1,4 @@
-"""The port of blocking code: its methods never suspend, so a flow runs to its end in one go."""
+"""The port of blocking code: its methods never suspend, so a flow runs to its end in one step."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
 
 
 def _under_way() -> Iterator[Claim]:
-    """The claims of the flows that run on this stack: what each call of ``run`` began with.
+    """The claims of the flows on this stack: the local ``claim`` of each caller of ``run``.
 
-    Asked of the stack itself, which an exception from outside cannot leave wrong; and only by those
-    who are about to wait.
+    The stack itself is searched: a separate record could be wrong after an exception from a signal
+    handler. This is slow, so only code that is about to wait calls it.
     """
     above: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
@@ -57,26 +57,26 @@ def _under_way() -> Iterator[Claim]:
 
 
 def _refuse_here() -> None:
-    """Refuse to wait in the background: who waits there keeps itself from being told.
+    """Refuse to wait on a background worker, which would block the messages that end the wait.
 
     Raises:
-        LockError: this is the background; a finalizer or a hook of a client runs there.
+        LockError: this is a finalizer or a client hook that runs on a background worker.
     """
     if running_worker() is not None:
         raise LockError(
-            "a lock is waited for on the thread that renews all locks and tells all waiters, so "
+            "cannot wait for a lock on the thread that renews all locks and wakes all waiters, as "
             "nothing would end the wait: in finalizers and hooks of clients try a lock once"
         )
 
 
-async def _tidied(work: Callable[[], Awaitable[object]]) -> None:
-    """Do work whose own errors nobody waits for."""
+async def _log_errors_of(work: Callable[[], Awaitable[object]]) -> None:
+    """Run work, and log the errors of its requests."""
     try:
         await work()
     except Exception as error:
         if not client_errors.is_outcome(error):
             raise
-        log.info("could not tidy up a lock: %s: %s", type(error).__name__, error)
+        log.info("could not clean up a lock: %s: %s", type(error).__name__, error)
 
 
 class BlockingPort(BasePort):
@@ -139,7 +139,7 @@ class BlockingPort(BasePort):
         return asyncio._get_running_loop() is not None
 
     async def subscription(self, key: bytes) -> Subscription:
-        raise TypeError("lines are heard on an event loop")
+        raise TypeError("only event loops and greenlets subscribe")
 
     async def drop_idle_connections(self) -> None:
         if self._private_pool is not None:
@@ -149,11 +149,11 @@ class BlockingPort(BasePort):
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await _tidied(work)
-        except GeneratorExit:  # the flow is thrown away, and may not begin to wait again
+            await _log_errors_of(work)
+        except GeneratorExit:  # the flow is being closed, and must not await again
             raise
         except BaseException:
-            await _tidied(work)  # it was interrupted from outside, at any line
+            await _log_errors_of(work)  # an exception from outside interrupted it, at any line
             raise
 
     def watch(self) -> BlockingWatch:

@@ -1,4 +1,4 @@
-"""Clients are checked at the door: what is none, and those of the other world, are refused."""
+"""Checks of clients: refuse objects that are none, and clients of the wrong kind."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import Any, Literal, NoReturn
 
 from redis_lock_decorators.errors import ConfigurationError
 
-_MADE = ("redis.Redis.from_url(…)", "redis.asyncio.Redis.from_url(…)")
+_EXAMPLES = ("redis.Redis.from_url(…)", "redis.asyncio.Redis.from_url(…)")
 _LIBRARIES = frozenset(("redis", "valkey"))
-_WORLDS = ("a blocking", "an asyncio")
+_KINDS = ("a blocking", "an asyncio")
 _INSTEAD = (
     "give one of redis.Redis, or use it in an async function or with redis_lock_decorators.asyncio",
     "give one of redis.asyncio.Redis, or use it in a function that is not async",
 )
 
 
-def refuse_at_door(client: Any, awaited: bool | None) -> None:
-    """Refuse what certainly is no client, or one of the other world, before it is used.
+def refuse_early(client: Any, awaited: bool | None) -> None:
+    """Refuse what is certainly no client, or one of the wrong kind, before it is used.
 
-    What gets its attributes from elsewhere, such as an application's extension, is checked when it
-    is used: it may have no client yet.
+    An object with ``__getattr__``, such as a web framework's extension, is checked when it is used:
+    it may have no client yet.
 
     Args:
-        client: what was given as one; None for nothing.
+        client: the object that was given; None if there was none.
         awaited: whether an asyncio client is needed; None if that is not known yet.
 
     Raises:
-        ConfigurationError: it cannot be used, with the cure.
+        ConfigurationError: it cannot be used; the message says what to do.
     """
     kind: Any = type(client)
-    found = _world_of(kind)
-    if found is None or found == "untold":
+    found = _awaited_by_class(kind)
+    if found is None or found == "undecided":
         if client is None or hasattr(kind, "__getattr__"):
             return
         if found is None:
             refuse_unfit(client, bool(awaited))
-        found = _world_by_pool(client)
+        found = _awaited_by_pool(client)
     if awaited is not None and found is (not awaited):
-        _refuse_world(client, awaited)
+        _refuse_kind(client, awaited)
 
 
 def refuse_unfit(client: Any, awaited: bool) -> None:
-    """Refuse what is no client, or a client of the other world, when it is used.
+    """Refuse what is no client, or a client of the wrong kind, when it is used.
 
     Raises:
-        ConfigurationError: it cannot be used, with the cure.
+        ConfigurationError: it cannot be used; the message says what to do.
     """
     if inspect.isclass(client):
         raise ConfigurationError(
-            f"{client.__name__} is a class: make a client of it, as in {_MADE[awaited]}"
+            f"{client.__name__} is a class: make a client of it, as in {_EXAMPLES[awaited]}"
         )
     if inspect.iscoroutine(client):
         client.close()
@@ -66,10 +66,10 @@ def refuse_unfit(client: Any, awaited: bool) -> None:
     if not callable(execute):
         raise ConfigurationError(
             f"{type(client).__name__} is no Redis client: it has no execute_command; give one, as "
-            f"in {_MADE[awaited]}"
+            f"in {_EXAMPLES[awaited]}"
         )
     if is_awaited(client) is not awaited:
-        _refuse_world(client, awaited)
+        _refuse_kind(client, awaited)
 
 
 def is_awaited(client: Any) -> bool:
@@ -77,19 +77,19 @@ def is_awaited(client: Any) -> bool:
     if _is_coroutine_function(getattr(client, "execute_command", None)):
         return True
     kind: Any = type(client)
-    found = _world_of(kind)
-    return found if isinstance(found, bool) else bool(_world_by_pool(client))
+    found = _awaited_by_class(kind)
+    return found if isinstance(found, bool) else bool(_awaited_by_pool(client))
 
 
 def refuse_misplaced(lock_name: object, get_lock_name: object) -> None:
-    """Refuse a client that was given where a name belongs, as other libraries have it.
+    """Refuse a client that was given in place of a name, as in the signatures of other libraries.
 
     Raises:
-        ConfigurationError: it was, with the cure.
+        ConfigurationError: it was; the message says what to do.
     """
     for thing in (lock_name, get_lock_name):
         kind: Any = thing if isinstance(thing, type) else type(thing)
-        if _world_of(kind) is not None:
+        if _awaited_by_class(kind) is not None:
             raise ConfigurationError(
                 f"{_named(thing)} was given where a lock's name belongs: give the name first and "
                 'the client by keyword, as in RedisLock("name", client=client)'
@@ -97,14 +97,14 @@ def refuse_misplaced(lock_name: object, get_lock_name: object) -> None:
 
 
 @lru_cache(maxsize=64)
-def _world_of(kind: type) -> bool | Literal["untold"] | None:
-    """Whether the clients of a class are asyncio's, as far as the class tells it.
+def _awaited_by_class(kind: type) -> bool | Literal["undecided"] | None:
+    """Whether the clients of a class are asyncio's, judged by the class alone.
 
-    An ``execute_command`` that is no coroutine function may return an awaitable all the same, so
-    the class that it overrides is asked as well.
+    An ``execute_command`` that is no coroutine function may still return an awaitable, so the
+    methods that it overrides are checked as well.
 
     Returns:
-        "untold" if only a client itself can tell; None if the objects of the class are no clients.
+        "undecided" if the client itself must be checked; None if the objects are no clients.
     """
     if not callable(getattr(kind, "execute_command", None)) or hasattr(kind, "master_for"):
         return None
@@ -113,30 +113,30 @@ def _world_of(kind: type) -> bool | Literal["untold"] | None:
     libraries = {base.__module__.partition(".")[0] for base in kind.__mro__}
     # Tracing may have replaced the method in the library's own asyncio class.
     is_blocking = hasattr(kind, "__enter__") and not hasattr(kind, "__aenter__")
-    return False if is_blocking and not _LIBRARIES.isdisjoint(libraries) else "untold"
+    return False if is_blocking and not _LIBRARIES.isdisjoint(libraries) else "undecided"
 
 
-def _world_by_pool(client: Any) -> bool | None:
+def _awaited_by_pool(client: Any) -> bool | None:
     """Whether a client's connections are asyncio's; None if it has none, or none yet."""
     try:
         disconnect = client.connection_pool.disconnect
-    except Exception:  # what the client is made of may come later
+    except Exception:  # a wrapper may get its client later
         return None
     return _is_coroutine_function(disconnect)
 
 
 def _is_coroutine_function(function: Any) -> bool:
-    """Whether it, or what it wraps by ``functools.wraps``, is an ``async def``."""
+    """Whether it, or the function that it wraps by ``functools.wraps``, is an ``async def``."""
     if inspect.iscoroutinefunction(function):
         return True
     wraps = inspect.isroutine(function) and hasattr(function, "__wrapped__")
     return wraps and inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
-def _refuse_world(client: object, awaited: bool) -> NoReturn:
+def _refuse_kind(client: object, awaited: bool) -> NoReturn:
     raise ConfigurationError(
-        f"{_named(client)} is {_WORLDS[not awaited]} client, but this code needs "
-        f"{_WORLDS[awaited]} one: {_INSTEAD[awaited]}"
+        f"{_named(client)} is {_KINDS[not awaited]} client, but this code needs "
+        f"{_KINDS[awaited]} one: {_INSTEAD[awaited]}"
     )
 
 

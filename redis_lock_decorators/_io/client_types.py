@@ -1,8 +1,8 @@
-"""Clients and what gives them, as type checkers see them.
+"""The types of clients and factories for type checkers.
 
-The clients of redis-py are known by name. Others, such as those of valkey-py and wrappers, are
-known by what they have: ``execute_command``, and a ``connection_pool`` that tells the two worlds
-apart, which ``execute_command`` without annotations does not.
+redis-py's clients are listed by name. Others, such as valkey-py's and wrappers, match a protocol:
+``execute_command``, and a ``connection_pool`` whose ``disconnect`` is async or not. The latter
+distinguishes asyncio clients, as an ``execute_command`` without annotations does not.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 
 class BlockingPool(Protocol):
-    """Connections that block."""
+    """A pool of blocking connections."""
 
     def disconnect(self) -> None: ...
 
 
 class AsyncPool(Protocol):
-    """Connections of asyncio."""
+    """A pool of asyncio connections."""
 
     def disconnect(self) -> Awaitable[object]: ...
 
 
-# The first argument is named apart, as no class, in the place of an object, has it so.
+# ``command`` is a separate parameter, so that a class that is given instead of an object does not
+# match: its unbound method takes ``self`` first.
 
 
 class BlockingLike(Protocol):
-    """What works as a blocking client."""
+    """An object that can be used as a blocking client."""
 
     @property
     def connection_pool(self) -> BlockingPool: ...
@@ -45,7 +46,7 @@ class BlockingLike(Protocol):
 
 
 class AsyncLike(Protocol):
-    """What works as a client of asyncio."""
+    """An object that can be used as an asyncio client."""
 
     @property
     def connection_pool(self) -> AsyncPool: ...
@@ -58,11 +59,11 @@ class AsyncLike(Protocol):
 if TYPE_CHECKING:
     #: A blocking client.
     BlockingClient: TypeAlias = Redis | RedisCluster | BlockingLike
-    #: A client of asyncio.
+    #: An asyncio client.
     AsyncClient: TypeAlias = AsyncRedis | AsyncRedisCluster | AsyncLike
-else:  # redis-py 3.5 has not all of them
+else:  # redis-py 3.5 lacks some of them
     BlockingClient = AsyncClient = Any
 
-#: Gives a project's client; called at the first use of a lock.
+#: Returns a project's client; called at the first use of a lock.
 BlockingFactory = Callable[[], BlockingClient]
 AsyncFactory = Callable[[], AsyncClient]

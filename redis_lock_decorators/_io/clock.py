@@ -1,8 +1,8 @@
-"""The clock of all locks: monotonic seconds, as ``time.monotonic()`` gives them.
+"""The clock of all locks: monotonic seconds, like ``time.monotonic()``.
 
-Tests freeze time by putting other functions in the place of ``time.monotonic``, in all modules that
-have it; but a lease in Redis ends by real time. This function is of another copy of the module, so
-it is none of those that are replaced, also where the first import comes while time is frozen.
+Tests freeze time by replacing ``time.monotonic`` in all modules, but a lease in Redis ends in real
+time. This function comes from a private copy of the module ``time``, which is not replaced, even if
+the package is first imported while time is frozen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["monotonic"]
 
 
 def _untouched() -> Callable[[], float]:
-    """``monotonic`` of a copy of the module ``time`` that nobody else has."""
+    """``monotonic`` of a private copy of the module ``time``."""
     spec = BuiltinImporter.find_spec("time")
     if spec is None or spec.loader is None:
         raise ImportError("this Python has no built-in module time")

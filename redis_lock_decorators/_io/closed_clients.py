@@ -1,4 +1,4 @@
-"""Asyncio clients that were closed, told by what their libraries keep of their connections."""
+"""Detection of closed asyncio clients, by the private attributes of their libraries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_closed(client: Any) -> bool:
-    """Whether a client has been open, and has no connection any more."""
+    """Whether a client had connections, and all are closed."""
     nodes = _nodes(client)
     if nodes is not None:
         return bool(nodes) and bool(getattr(client, "_initialize", False))
@@ -16,7 +16,7 @@ def is_closed(client: Any) -> bool:
 
 
 async def close_unused(client: Any) -> None:
-    """Close a client, unless somebody uses it."""
+    """Close the connections of a client that are not in use."""
     nodes = _nodes(client)
     with contextlib.suppress(Exception):
         if nodes is None:
@@ -26,7 +26,7 @@ async def close_unused(client: Any) -> None:
 
 
 def _nodes(client: Any) -> list[Any] | None:
-    """The nodes that a cluster's client knows; None if it is no cluster's."""
+    """The known nodes of a cluster client; None for other clients."""
     manager = getattr(client, "nodes_manager", None)
     return None if manager is None else list(getattr(manager, "nodes_cache", {}).values())
 

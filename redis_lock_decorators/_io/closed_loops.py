@@ -1,4 +1,4 @@
-"""What belongs to event loops is forgotten when these are closed."""
+"""Removal of the entries of closed event loops."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ T = TypeVar("T")
 
 
 def forget_closed(found: dict[asyncio.AbstractEventLoop, T]) -> list[T]:
-    """Forget what belongs to event loops that were closed; other threads may do so as well.
-
-    Returns what this call has taken away.
-    """
+    """Remove and return the values of closed event loops; other threads may do so concurrently."""
     closed = [loop for loop in list(found) if loop.is_closed()]
-    return [gone for loop in closed if (gone := found.pop(loop, None)) is not None]
+    return [value for loop in closed if (value := found.pop(loop, None)) is not None]

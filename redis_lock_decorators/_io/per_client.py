@@ -1,4 +1,4 @@
-"""What belongs to a client, for as long as that lives."""
+"""Values by client, which live as long as the client."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class PerClient(Generic[T]):
-    """A value for each client, which goes with it.
+    """A value for each client, which is removed when the client is garbage-collected.
 
-    Clients are told apart by what they are: two that are equal may lead to different servers. One
-    that cannot be referred to weakly keeps its value. Used by all threads, without a lock.
+    Clients are compared by identity: two that are equal may lead to different servers. A client
+    without weak references is kept alive. Used by all threads, without a lock.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known",)  #: any thread
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Callable[[], Any], T]] = {}
@@ -25,22 +25,22 @@ class PerClient(Generic[T]):
         return len(self._known)
 
     def get(self, client: Any) -> T | None:
-        """The value of a client, if there is one."""
+        """The value of a client, or None."""
         entry = self._known.get(id(client))
         return entry[1] if entry is not None and entry[0]() is client else None
 
     def setdefault(self, client: Any, value: T) -> T:
-        """The value of a client: this one, unless there is one already."""
+        """The value of a client; set to this one if there is none."""
         known, number = self._known, id(client)
 
         def forget(gone: object) -> None:
             entry = known.get(number)
             if entry is not None and entry[0] is gone:
-                known.pop(number, None)  # no other can have the number before this has ended
+                known.pop(number, None)  # the number is not reused before this function returns
 
         new = (_weak(client, forget), value)
         entry = known.setdefault(number, new)
-        if entry[0]() is not client:  # it was of another, which is being collected
+        if entry[0]() is not client:  # it belongs to another client, which is being collected
             known[number] = entry = new
         return entry[1]
 

@@ -1,4 +1,4 @@
-"""What belongs to the factories of clients, for as long as these live."""
+"""Values by client factory, which live as long as the factory."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Entry(Generic[T]):
-    """What belongs to a factory, and what gives the parts of the factory that are alive."""
+    """The value of a factory, and references to the parts of the factory."""
 
     parts: tuple[Callable[[], Any], ...]
     value: T
 
 
 class PerFactory(Generic[T]):
-    """A value for each factory, which goes with it: also a client that was made for one lock only.
+    """A value for each factory, which is removed when the factory is garbage-collected.
 
-    A bound method is made anew each time that it is looked up, so its value goes with its object.
-    Factories are told apart by what they are, not by what they equal. One that cannot be referred
-    to weakly, of a class with ``__slots__``, keeps its value. Used by all threads, without a lock.
+    A bound method is a new object at each access, so its parts, object and function, identify it
+    and keep its value. Factories are compared by identity. A factory without weak references, as of
+    a class with ``__slots__``, is kept alive. Used by all threads, without a lock.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, ...], _Entry[T]] = {}
+        self._entries: dict[tuple[int, ...], _Entry[T]] = {}  #: any thread
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, factory: Callable[..., Any]) -> T | None:
-        """The value of a factory, if there is one."""
+        """The value of a factory, or None."""
         parts = _parts(factory)
-        entry = self._entries.get(_place(parts))
+        entry = self._entries.get(_key(parts))
         return entry.value if entry is not None and _is_of(entry, parts) else None
 
     def values(self) -> list[T]:
-        """The values of all factories that there are."""
+        """The values of all living factories."""
         return [entry.value for entry in list(self._entries.values())]
 
     def setdefault(self, factory: Callable[..., Any], value: T) -> T:
-        """The value of a factory: this one, unless there is one already."""
+        """The value of a factory; set to this one if there is none."""
         parts = _parts(factory)
-        place = _place(parts)
+        key = _key(parts)
         entries = self._entries
-        new = _Entry(tuple([_weak(part, entries, place) for part in parts]), value)
-        while not _is_of(entry := entries.setdefault(place, new), parts):
-            _drop(entries, place, entry)  # it was of another, whose memory this one has now
+        new = _Entry(tuple([_weak(part, entries, key) for part in parts]), value)
+        while not _is_of(entry := entries.setdefault(key, new), parts):
+            _drop(entries, key, entry)  # it belongs to a collected factory with the same id
         return entry.value
 
 
 def _parts(factory: Callable[..., Any]) -> tuple[Any, ...]:
-    """What a factory is told apart by, and lives with."""
+    """The objects that identify a factory, and live as long as it does."""
     if isinstance(factory, MethodType):
         return factory.__self__, factory.__func__
     return (factory,)
 
 
-def _place(parts: tuple[Any, ...]) -> tuple[int, ...]:
+def _key(parts: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(map(id, parts))
 
 
@@ -70,14 +70,14 @@ def _is_of(entry: _Entry[Any], parts: tuple[Any, ...]) -> bool:
 
 
 def _weak(
-    part: Any, entries: dict[tuple[int, ...], _Entry[T]], place: tuple[int, ...]
+    part: Any, entries: dict[tuple[int, ...], _Entry[T]], key: tuple[int, ...]
 ) -> Callable[[], Any]:
-    """What gives a part while it lives, and takes the entry out when it ends."""
+    """A weak reference to a part, which removes the entry when the part is collected."""
 
     def gone(reference: object) -> None:
-        entry = entries.get(place)
+        entry = entries.get(key)
         if entry is not None and any(known is reference for known in entry.parts):
-            _drop(entries, place, entry)
+            _drop(entries, key, entry)
 
     try:
         return ref(part, gone)
@@ -86,9 +86,9 @@ def _weak(
 
 
 def _drop(
-    entries: dict[tuple[int, ...], _Entry[T]], place: tuple[int, ...], entry: _Entry[T]
+    entries: dict[tuple[int, ...], _Entry[T]], key: tuple[int, ...], entry: _Entry[T]
 ) -> None:
-    """Take out an entry, though another thread may put a new one in its place meanwhile."""
-    removed = entries.pop(place, None)
+    """Remove an entry, but not a new one that another thread has put there meanwhile."""
+    removed = entries.pop(key, None)
     if removed is not None and removed is not entry:
-        entries.setdefault(place, removed)
+        entries.setdefault(key, removed)

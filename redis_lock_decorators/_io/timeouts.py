@@ -1,4 +1,4 @@
-"""Time-outs of tasks, and those of blocking sockets."""
+"""Time-outs of tasks and of blocking sockets."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import sys
 from contextvars import Context
 from typing import Any
 
-#: Seconds by which a time-out comes late if something has blocked the event loop.
+#: A time-out that fires so many seconds late shows that something has blocked the event loop.
 LATE = 0.25
-#: So often that is made up for.
+#: How often a late time-out is extended.
 MOST_LATE = 3
-#: Seconds after which a second timer comes, in case the first was lost: a signal handler may raise
-#: an exception there.
+#: Seconds from each timer to a second one: a signal handler may raise an exception in the first.
 AGAIN = 0.25
 
 
 class _Limit:
-    """What ``asyncio.timeout`` is from Python 3.11 on.
+    """A replacement of ``asyncio.timeout``, which is new in Python 3.11.
 
-    Not by ``async_timeout``, which ends nothing if its end was set by a timer, in no task.
+    ``async_timeout`` cannot replace it: it must be rescheduled in a task, not by a timer.
     """
 
     __slots__ = ("_is_expired", "_is_over", "_seconds", "_task")
@@ -43,11 +42,11 @@ class _Limit:
         return None
 
     def reschedule(self, when: float) -> None:
-        """End what is limited in the next turn of the event loop."""
+        """Cancel the limited code in the next iteration of the event loop."""
         asyncio.get_running_loop().call_soon(self._expire, context=Context())
 
     def expired(self) -> bool:
-        """Whether what is limited was told to end."""
+        """Whether the limited code was cancelled."""
         return self._is_expired
 
     def _expire(self) -> None:
@@ -62,11 +61,11 @@ else:
     plain_timeout = _Limit
 
 
-class timeout:  # it stands for asyncio's
-    """``asyncio.timeout``, but for the time in which something has blocked the event loop.
+class timeout:  # lower case, like asyncio's
+    """Like ``asyncio.timeout``, but extended by the time for which the event loop was blocked.
 
-    What it limits could not go on then, and what came meanwhile is still to be read. A second timer
-    stands behind the first, and behind the call by which that ends what is limited.
+    The limited code could not run then, and data that arrived meanwhile is still unread. A second
+    timer covers the loss of the first, and of the call that cancels the limited code.
     """
 
     __slots__ = ("_plain", "_seconds", "_timers", "_times_late")
@@ -91,9 +90,9 @@ class timeout:  # it stands for asyncio's
         self._cancel()
         loop = asyncio.get_running_loop()
         first = loop.time() + seconds
-        # In a context of its own: a timer would keep that of its caller.
+        # In an empty context: a timer would keep the caller's alive.
         self._timers = [
-            loop.call_at(when, self._ring, loop, when, context=Context())
+            loop.call_at(when, self._fire, loop, when, context=Context())
             for when in (first, first + AGAIN)
         ]
 
@@ -101,7 +100,7 @@ class timeout:  # it stands for asyncio's
         for timer in self._timers:
             timer.cancel()
 
-    def _ring(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+    def _fire(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         now = loop.time()
         if now > when + LATE and self._times_late < MOST_LATE:
             self._times_late += 1
@@ -111,31 +110,35 @@ class timeout:  # it stands for asyncio's
 
 
 def cancellations() -> int:
-    """How often the running task was asked to end; 0 before Python 3.11, which does not tell."""
+    """How often the running task was cancelled; 0 before Python 3.11, which does not count it."""
     if sys.version_info < (3, 11):
         return 0
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
-#: There a ``struct timeval`` is two longs.
-KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
+#: Whether a ``struct timeval`` is known to be two longs.
+KERNEL_TIMEOUTS = sys.platform == "linux" and sys.maxsize > 2**32
 
 
 def leave_to_kernel(connection: Any) -> bool:
-    """Have the kernel end each wait of a connection after its ``socket_timeout``, if it can.
+    """Let the kernel limit each wait of a connection to its ``socket_timeout``, if possible.
 
-    Returns whether it does. Python's own time-outs cost a system call more each way. Not of TLS,
-    which reads more than once for a reply, nor of sockets that an event loop such as gevent's has
-    put in place of Python's: those wait in their own ways.
+    Returns whether it does. Python's own time-outs need an additional system call for each read and
+    write. Not for TLS, which may read several times for one reply, nor for sockets of gevent and
+    similar libraries, which do not wait in the kernel.
     """
     plain = getattr(connection, "_sock", None)
     kind = type(plain)
-    if not KNOWN or plain is None or (kind.__module__, kind.__name__) != ("socket", "socket"):
+    if (
+        not KERNEL_TIMEOUTS
+        or plain is None
+        or (kind.__module__, kind.__name__) != ("socket", "socket")
+    ):
         return False
-    seconds, rest = divmod(connection.socket_timeout, 1)
-    limit = struct.pack("ll", int(seconds), int(rest * 1e6) or 1)
-    for way in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        plain.setsockopt(socket.SOL_SOCKET, way, limit)
+    seconds, fraction = divmod(connection.socket_timeout, 1)
+    limit = struct.pack("ll", int(seconds), int(fraction * 1e6) or 1)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        plain.setsockopt(socket.SOL_SOCKET, option, limit)
     plain.settimeout(None)
     return True

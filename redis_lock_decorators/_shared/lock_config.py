@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redis_lock_decorators._io.blocking_port import BlockingPort
-from redis_lock_decorators._io.client_checks import refuse_at_door
+from redis_lock_decorators._io.client_checks import refuse_early
 from redis_lock_decorators._io.client_sources import ConnectionFactory
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.settings import (
@@ -51,7 +51,7 @@ class LockConfig:
             ConfigurationError: the client cannot be used.
         """
         if self._client is not None:
-            refuse_at_door(self._client, awaited)
+            refuse_early(self._client, awaited)
 
     @property
     def options(self) -> Options:

@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.redispy_adjust import adjust
 from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
-from redis_lock_decorators._io.client_checks import refuse_at_door
+from redis_lock_decorators._io.client_checks import refuse_early
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared import redispy_args as args
 from redis_lock_decorators._shared.blocks import Block
@@ -65,7 +65,7 @@ class RedisPyLockBase(Generic[C]):
         *,
         auto_renew: bool = False,
     ) -> None:
-        refuse_at_door(redis, self._awaited)
+        refuse_early(redis, self._awaited)
         self.redis = redis
         self.name = name
         self.timeout = timeout

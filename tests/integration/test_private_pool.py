@@ -27,7 +27,9 @@ class OnCooperativeSockets(redis.Connection):
 
 @pytest.fixture(params=["kernel", "python"])
 def timeouts_by(request, monkeypatch):
-    monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+    monkeypatch.setattr(
+        timeouts, "KERNEL_TIMEOUTS", timeouts.KERNEL_TIMEOUTS and request.param == "kernel"
+    )
     return request.param
 
 
@@ -48,7 +50,7 @@ def test_timeout_is_enforced_by_the_kernel_or_by_python(server, timeouts_by):
     opened = connected(pool, time.monotonic() + 60)
     try:
         kept = opened.connection._sock.gettimeout()
-        assert kept == (None if timeouts.KNOWN else 2.5)
+        assert kept == (None if timeouts.KERNEL_TIMEOUTS else 2.5)
     finally:
         opened.close()
 

@@ -115,7 +115,7 @@ def test_work_that_is_cancelled_each_time_is_abandoned(loop: VirtualLoop) -> Non
 
     loop.run_until_complete(asyncio_port.AsyncioPort.shield(None, cancelled))  # type: ignore[arg-type]
 
-    assert begun == asyncio_port.MOST_BEGUN
+    assert begun == asyncio_port.MOST_STARTS
 
 
 def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:

@@ -24,7 +24,9 @@ IN_SCRIPT = b"-ERR Error running script (call to f_0): @user_script:1: -READONLY
 
 @pytest.fixture(autouse=True, params=["kernel", "python"])
 def timeouts_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "KNOWN", timeouts.KNOWN and request.param == "kernel")
+    monkeypatch.setattr(
+        timeouts, "KERNEL_TIMEOUTS", timeouts.KERNEL_TIMEOUTS and request.param == "kernel"
+    )
 
 
 class Silent(redis.Connection):
@@ -242,7 +244,7 @@ def test_request_that_a_full_send_buffer_refused_counts_as_unsent() -> None:
         with pytest.raises(BlockingIOError):
             while True:
                 filled.send(b"x" * 65536)
-        filled.settimeout(None if timeouts.KNOWN else 0.05)
+        filled.settimeout(None if timeouts.KERNEL_TIMEOUTS else 0.05)
 
         with pytest.raises(client.TimeoutError) as caught:
             connected.exchange(b"PING\r\n", 1, time.monotonic() + 60)
@@ -273,7 +275,7 @@ def test_wait_for_the_rest_of_a_reply_ends_with_the_callers_time() -> None:
 def test_time_left_for_opening_does_not_limit_later_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timeouts, "KNOWN", False)
+    monkeypatch.setattr(timeouts, "KERNEL_TIMEOUTS", False)
     server = socket.create_server(("127.0.0.1", 0))
     pool = redis.ConnectionPool(
         host="127.0.0.1", port=server.getsockname()[1], protocol=2, socket_timeout=2
@@ -338,8 +340,10 @@ def test_late_end_of_a_wait_returns_what_has_arrived(
             checks.append(milliseconds)
             return check(milliseconds) if len(checks) > 1 or not milliseconds else []
 
-        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
-        if seconds > 1 or not timeouts.KNOWN:
+        error = (
+            BlockingIOError(11, "again") if timeouts.KERNEL_TIMEOUTS else TimeoutError("timed out")
+        )
+        if seconds > 1 or not timeouts.KERNEL_TIMEOUTS:
             monkeypatch.setattr(connected, "_sock", Late(connected._sock, error))
         monkeypatch.setattr(connected, "_readable", late)
         pool.ends[0].sendall(b"+2\r\n")
@@ -352,7 +356,9 @@ def test_wait_without_a_reply_ends_with_its_timeout(monkeypatch: pytest.MonkeyPa
         private_pool = PrivatePool()
         ask(private_pool, pool)
         connected = private_pool._idle.pop()
-        error = BlockingIOError(11, "again") if timeouts.KNOWN else TimeoutError("timed out")
+        error = (
+            BlockingIOError(11, "again") if timeouts.KERNEL_TIMEOUTS else TimeoutError("timed out")
+        )
         monkeypatch.setattr(connected, "_sock", Late(connected._sock, error))
 
         with pytest.raises(client.TimeoutError):
