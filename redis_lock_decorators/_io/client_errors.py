@@ -1,4 +1,4 @@
-"""What a client's exception means, told by names: clients differ in where they define them."""
+"""The meaning of clients' exceptions, by class name: each library defines its own classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis_lock_decorators.errors import LockError
 E = TypeVar("E", bound=BaseException)
 
 _CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
-_CUT = frozenset(
+_INTERRUPTED = frozenset(
     {
         "ConnectionError",
         "InvalidResponse",
@@ -24,64 +24,64 @@ _CUT = frozenset(
         "ClusterError",
     }
 )
-#: Sentences of pools, of those that raise at once and of those that wait.
+#: Messages of pools without a free connection: of plain ones, and of those that wait first.
 _USED_UP = ("Too many connections", "No connection available.")
-#: Sentences of a cluster client that found nobody to ask.
+#: Parts of the message of a cluster client that reached no node.
 _NO_CLUSTER = ("cannot be connected", "not covered")
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
 #: Errors that clients raise for a server's answer, but as errors of the connection.
 _ANSWERS = _DEFINITE | {"BusyLoadingError"}
 _NO_COMMAND = ("unknown command", "command doesn't exist")
-#: What pipelines say of a key that has changed, and before an error reply to one of their commands.
+#: Parts of messages of pipelines: a watched key has changed; an error reply to a command follows.
 _CHANGED = "variable changed"
 _IN_PIPELINE = "of pipeline caused error: "
-#: What is said of EXEC where it is not allowed itself, and where its MULTI was not.
+#: Error replies to EXEC: EXEC is not permitted; MULTI was not permitted.
 _ABORTED, _NO_MULTI = "discarded because of: noperm", "exec without multi"
-#: What is said of a right that is missing inside a script: since Redis 7.0, and in 6.
+#: Error replies for a missing permission inside a script: since Redis 7.0, and in Redis 6.
 _NO_RIGHT = ("acl failure in script", "the user executing the script can't", _ABORTED)
-#: What a server replies that is no master, not any more, or not yet.
+#: Error codes of a server that is not the master, or not yet, or no longer.
 _ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"})
-#: What a replica says to WAIT, which comes without a code.
+#: The error reply of a replica to WAIT, which has no code.
 _WAIT_AT_REPLICA = "WAIT cannot be used with replica"
-#: What passes by itself in seconds, as when a failover is over or a replica is back. Not OOM and
-#: MISCONF: memory or a disk that is full waits for somebody, who is told at once.
-_PASSING = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
+#: Error codes of states that end on their own in seconds, such as a failover. Not OOM and MISCONF:
+#: an administrator must free memory or disk space, so they are reported immediately.
+_TRANSIENT = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 _ELSEWHERE_NAMES = frozenset({"ReadOnlyError", "MasterDownError", "BusyLoadingError"})
 
 
 def part_of(client: object, module: str) -> Any:
-    """A module of the library that a client, a pool or a connection comes from."""
+    """Import a module of the library that defines the class of a client, pool or connection."""
     homes = [kind.__module__.partition(".")[0] for kind in type(client).__mro__]
     home = "valkey" if "valkey" in homes else "redis"
     return importlib.import_module(f"{home}.{module}")
 
 
 def no_reply(client: object) -> Exception:
-    """The TimeoutError of the library that a client, a pool or a connection comes from."""
+    """A TimeoutError of the client's library."""
     error: Exception = part_of(client, "exceptions").TimeoutError("no reply came in time")
     return error
 
 
 def closed(client: object, why: str = "the connection was closed") -> Exception:
-    """The ConnectionError of the library that a client, a pool or a connection comes from."""
+    """A ConnectionError of the client's library."""
     error: Exception = part_of(client, "exceptions").ConnectionError(why)
     return error
 
 
 def garbled(client: object, why: str) -> Exception:
-    """The InvalidResponse of that library, for bytes that are no reply."""
+    """An InvalidResponse of the client's library, for bytes that are no reply."""
     error: Exception = part_of(client, "exceptions").InvalidResponse(why)
     return error
 
 
 def moved(client: object) -> Exception:
-    """The ConnectionError of the library that a client comes from, for a slot that has moved."""
+    """A ConnectionError of the client's library, for a slot that moved during a pipeline."""
     error: Exception = part_of(client, "exceptions").ConnectionError("the slot moved meanwhile")
     return error
 
 
 def is_unknown(error: Exception) -> bool:
-    """Whether the command may or may not have been run, or could be run a moment later."""
+    """Whether the command may have been run, or could be run a moment later."""
     names = _client_names(error)
     if names & _DEFINITE:
         return False
@@ -89,13 +89,13 @@ def is_unknown(error: Exception) -> bool:
         return True
     if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
         return True
-    return bool(names & _CUT or _codes(error) & _PASSING)
+    return bool(names & _INTERRUPTED or _codes(error) & _TRANSIENT)
 
 
 def is_outcome(error: BaseException) -> bool:
-    """Whether a request ended with this error; if not, it was raised from outside meanwhile.
+    """Whether a request ended with this error; otherwise it was raised by a signal handler.
 
-    So do signal handlers, at whatever line the program is then.
+    Signal handlers may raise an exception at any line.
     """
     if isinstance(error, OSError) and is_of_socket(error):
         return True
@@ -110,13 +110,13 @@ def was_sent(error: BaseException) -> bool:
 
 
 def unsent(error: E) -> E:
-    """The error, marked as one that came before a byte of the request had left."""
+    """Mark an error as raised before a byte of the request was sent, and return it."""
     error.unsent = True  # type: ignore[attr-defined]
     return error
 
 
 def own_copy(error: Exception) -> Exception:
-    """An error for one of several requests that failed together: marks are its own."""
+    """Copy an error for each of several requests that failed together: marks are not shared."""
     try:
         found = copy.copy(error)
     except Exception:  # its class cannot be copied
@@ -125,25 +125,25 @@ def own_copy(error: Exception) -> Exception:
 
 
 def caused(error: E, cause: BaseException) -> E:
-    """The error, with what led to it."""
+    """Set the cause of an error, and return it."""
     error.__cause__ = cause
     return error
 
 
 def is_reply(error: BaseException) -> bool:
-    """Whether the error was the server's answer, so that the connection is in order."""
+    """Whether the error is an error reply, so the connection remains usable."""
     return "ResponseError" in _client_names(error)
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether a server said so, to a command or to who it is asked by."""
+    """Whether a server sent the error, as a reply to a command or to the authentication."""
     return is_reply(error) or bool(_client_names(error) & _ANSWERS)
 
 
 def is_elsewhere(reply: object) -> bool:
-    """Whether the server replied that it is not the one to ask, at least not now.
+    """Whether the server replied that it is not the master, at least not now.
 
-    After a failover behind one address, a new connection may reach the one that is.
+    After a failover behind one address, a new connection may reach the master.
     """
     if not isinstance(reply, Exception):
         return False
@@ -151,19 +151,19 @@ def is_elsewhere(reply: object) -> bool:
 
 
 def are_elsewhere(replies: list[Any]) -> bool:
-    """Whether one of several replies is such."""
+    """Whether ``is_elsewhere`` holds for any of these replies."""
     return any(is_elsewhere(reply) for reply in replies if isinstance(reply, Exception))
 
 
 def keeps_connection(reply: Any) -> bool:
-    """Whether the connection that a reply came over is in order, and to the right server."""
+    """Whether the connection of a reply is usable, and leads to the master."""
     return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))
 
 
 def is_cut(error: BaseException) -> bool:
-    """Whether a connection was closed by somebody else while its library used it.
+    """Whether other code closed the connection while the library used it.
 
-    Libraries do not expect that: a part of the connection is None then.
+    Libraries do not expect that: they fail with an AttributeError of None.
     """
     if type(error) is not AttributeError or getattr(error, "obj", None) is not None:
         return False
@@ -171,24 +171,24 @@ def is_cut(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     name: str = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    return name.partition(".")[0] in _CLIENTS  # else it is a hook's, or a signal handler's
+    return name.partition(".")[0] in _CLIENTS  # otherwise a hook or a signal handler raised it
 
 
 def is_change(error: Exception) -> bool:
-    """Whether EXEC did nothing as a key had changed that was watched."""
+    """Whether EXEC did nothing because a watched key had changed."""
     return "WatchError" in _client_names(error) and _CHANGED in str(error)
 
 
 def is_no_transaction(error: Exception) -> bool:
-    """Whether commands were run one by one, as the MULTI before them was refused."""
+    """Whether commands were run one by one because their MULTI was refused."""
     return _is_clients(error) and _NO_MULTI in str(error).lower()
 
 
 def meant(client: object, error: Exception) -> Exception:
-    """The error, or what the client means by it.
+    """Translate a misleading error into a ConnectionError; return other errors as they are.
 
-    A pipeline whose connection broke while it watched a key raises the error of a key that has
-    changed, though EXEC may have been run; see also ``is_cut``.
+    If the connection breaks while a pipeline watches a key, the pipeline raises WatchError, as for
+    a changed key, although EXEC may have been run. See also ``is_cut``.
     """
     if is_cut(error):
         return caused(closed(client, "the connection was closed meanwhile"), error)
@@ -198,19 +198,19 @@ def meant(client: object, error: Exception) -> Exception:
 
 
 def is_of_socket(error: OSError) -> bool:
-    """Whether a socket raised this, and no signal handler meanwhile: its errors are the user's."""
+    """Whether a socket raised this error, and not a signal handler."""
     return error.errno is not None or str(error).endswith("timed out")
 
 
 def is_used_up(error: Exception) -> bool:
-    """Whether a pool had no connection left to give."""
+    """Whether the pool had no free connection."""
     return "MaxConnectionsError" in _client_names(error) or str(error) in _USED_UP
 
 
 def lacks(error: Exception) -> str:
     """What is missing: "script", "command", "right", "memory", "string" (in a key), "keys" or "".
 
-    Keys are missing that lie on two nodes, while their slot moves from one to the other.
+    "keys" are missing while their slot migrates, if they are on two nodes.
     """
     if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):
         return "script"
@@ -232,7 +232,7 @@ def lacks(error: Exception) -> str:
 
 def _is_torn(error: Exception) -> bool:
     names = _client_names(error)
-    # A cluster's client asks again a few times, and then tells only that it did.
+    # A cluster client repeats the command a few times, and then reports only that it gave up.
     has_given_up = "ClusterError" in names and "TTL exhausted" in str(error)
     return has_given_up or "TryAgainError" in names or "TRYAGAIN" in _codes(error)
 
@@ -242,7 +242,7 @@ def _is_clients(error: BaseException) -> bool:
 
 
 def _client_names(error: BaseException) -> set[str]:
-    # Only the clients' own: a TimeoutError that a signal handler raises is the user's.
+    # Only of the libraries: a signal handler may raise a TimeoutError of the program.
     return {
         kind.__name__
         for kind in type(error).__mro__
@@ -251,12 +251,12 @@ def _client_names(error: BaseException) -> set[str]:
 
 
 def _codes(error: BaseException) -> set[str]:
-    # Redis 6.2 and 7.0 tell of a failed call inside a script in the middle of a sentence.
+    # Redis 6.2 and 7.0 report a failed call inside a script in the middle of a sentence.
     if not _client_names(error):
         return set()
     sentence = str(error).rpartition(_IN_PIPELINE)[2]
     if _WAIT_AT_REPLICA in sentence:
         return {"READONLY"}
-    # Pipelines of asyncio put in the error's arguments as Python writes them.
+    # Asyncio pipelines insert the ``repr`` of the error's arguments.
     words = [word.lstrip("-('\"") for word in sentence.split()]
     return set(words if "@user_script" in str(error) else words[:1])

@@ -1,4 +1,4 @@
-"""Where a client comes from when the user gave only a factory, an environment or nothing."""
+"""Clients made by factories or from the environment, if the program gives none."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
 from redis_lock_decorators.errors import ConfigurationError
 
-#: Gives the Redis client of a project; called at the first use of a lock, once per process (where
-#: threads are greenlets, once per native thread: no hub can wait for another's sockets).
+#: Returns the Redis client of a project; called at the first use of a lock, once per process (where
+#: threads are greenlets, once per native thread: hubs cannot share sockets).
 ConnectionFactory = Callable[[], Any]
 
 DEFAULT_URL = "redis://localhost:6379/0"
 
-#: Seconds to wait for another thread's call of a factory before calling it as well.
+#: Seconds to wait while another thread calls a factory; after that, this thread calls it too.
 PATIENCE = 30.0
-#: So many calls of a factory within each other are no chance: it uses a lock that needs it.
+#: A factory that is called recursively so often uses a lock that needs this factory.
 MOST_NESTED = 4
 
 T = TypeVar("T")
 
 
-class Making:
-    """The calls of one factory that are under way.
+class FactoryCalls:
+    """The running calls of one factory.
 
-    Code of others may run at any line of a factory, on its thread: a signal handler, a finaliser.
-    If that needs the same client, it calls the factory once more instead of waiting for itself.
+    A signal handler or a finalizer may interrupt the factory at any line. If it needs the same
+    client, it calls the factory once more, as it cannot wait for the code that it interrupts.
 
     Attributes:
-        guard: has other threads wait for the client, though not for ever: who makes it may wait
-            for them.
-        callers: the threads that are in the factory, by identifier; once for each call.
+        lock: makes other threads wait for the client, with a time-out: the factory may wait for
+            them.
+        callers: the identifiers of the threads inside the factory, once for each call.
     """
 
-    __slots__ = ("__weakref__", "callers", "guard")
+    __slots__ = ("__weakref__", "callers", "lock")
 
     def __init__(self) -> None:
-        self.guard = threading.RLock()
-        self.callers: list[int] = []
+        self.lock = threading.RLock()
+        self.callers: list[int] = []  #: any thread
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """One thread at a time, as far as that can be."""
-        is_alone = self.guard.acquire(timeout=PATIENCE)
+    def exclusive(self) -> Iterator[None]:
+        """Exclude other threads, for at most ``PATIENCE`` seconds of their waiting."""
+        is_locked = self.lock.acquire(timeout=PATIENCE)
         try:
             yield
         finally:
-            if is_alone:
-                self.guard.release()
+            if is_locked:
+                self.lock.release()
 
     def call(self, factory: ConnectionFactory) -> Any:
-        """What the factory gives.
+        """Call the factory.
 
         Raises:
             ConfigurationError: the factory uses a lock that needs the factory.
@@ -70,18 +70,18 @@ class Making:
         if self.callers.count(caller) >= MOST_NESTED:
             raise ConfigurationError(
                 f"the factory {factory!r} uses a lock that needs the client it is to make: give "
-                "that lock a client of its own"
+                "that lock a separate client"
             )
         try:
             self.callers.append(caller)
             return factory()
         finally:
-            with suppress(ValueError):  # an exception from outside came first
+            with suppress(ValueError):  # a signal handler raised an exception before the append
                 self.callers.remove(caller)
 
 
-class Given:
-    """A factory that always gives a client of the program's own, which the program closes."""
+class GivenClient:
+    """A factory that returns a given client, which the program closes."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -90,10 +90,10 @@ class Given:
         return self._client
 
 
-def present(client: Any) -> Any:
-    """The client that a proxy stands for where it is used, as werkzeug's ``LocalProxy``.
+def unproxied(client: Any) -> Any:
+    """The client that a proxy such as werkzeug's ``LocalProxy`` refers to here.
 
-    It stands for another one, or for none, on the thread where leases are renewed.
+    On the thread that renews leases, the proxy refers to another client, or to none.
     """
     while hasattr(type(client), "_get_current_object"):
         client = client._get_current_object()
@@ -101,11 +101,11 @@ def present(client: Any) -> Any:
 
 
 class ClientSource(Generic[T]):
-    """The clients of one project in one process or event loop, and what is known of them.
+    """The clients of one project in one process or event loop, and their states.
 
     Args:
-        sender: makes the way to a client.
-        lease_loop: the event loop that looks after the leases of this process, or of a loop.
+        sender: makes the object that sends requests to a client.
+        lease_loop: the event loop on which leases are renewed.
         awaited: the clients are asyncio's.
     """
 
@@ -115,38 +115,38 @@ class ClientSource(Generic[T]):
         self._lease_loop = lease_loop
         self._awaited = awaited
         self._clients: PerFactory[Any] = PerFactory()
-        self._makings: PerFactory[Making] = PerFactory()
+        self._calls: PerFactory[FactoryCalls] = PerFactory()
         self._made: PerFactory[Any] = PerFactory()
         self._end: object = None
 
     def client(self, factory: ConnectionFactory) -> Any:
-        """The factory's client, made at the first call.
+        """The factory's client, which the first call makes.
 
         Raises:
-            ConfigurationError: the factory gave no Redis client, or one of the other world, or
+            ConfigurationError: the factory returned no Redis client, or one of the wrong kind, or
                 uses a lock that needs it.
         """
         clients = self._clients
         client = clients.get(factory)
         if client is None:
-            making = self._makings.setdefault(factory, Making())
-            with making.turn():
+            calls = self._calls.setdefault(factory, FactoryCalls())
+            with calls.exclusive():
                 client = clients.get(factory)
                 if client is None:
-                    client = making.call(factory)
-                    if not isinstance(factory, Given):
-                        client = present(client)
+                    client = calls.call(factory)
+                    if not isinstance(factory, GivenClient):
+                        client = unproxied(client)
                     refuse_unfit(client, self._awaited)
-                    # Who came meanwhile may have made one, which is in use already.
+                    # Another call may have made a client meanwhile, which is already in use.
                     client = clients.setdefault(factory, client)
-            if self._awaited and not isinstance(factory, Given):
+            if self._awaited and not isinstance(factory, GivenClient):
                 self._close_at_end(factory, client)
         return client
 
     def client_state(self, client: Any) -> ClientState[T]:
-        """What is known of a client.
+        """The state of a client.
 
-        All projects share it: it has connections, which would be left when a project ends.
+        All projects share it: it has connections, which would otherwise remain when a project ends.
         """
         known: PerClient[ClientState[T]] = self._lease_loop.clients
         client_state = known.get(client)
@@ -159,7 +159,7 @@ class ClientSource(Generic[T]):
         return client_state
 
     def _close_at_end(self, factory: ConnectionFactory, client: Any) -> None:
-        """Have a client closed with this event loop, for which it was made."""
+        """Close a client at the end of this event loop, for which it was made."""
         made, known = self._made, self._lease_loop.clients
         made.setdefault(factory, client)
 
@@ -171,7 +171,7 @@ class ClientSource(Generic[T]):
 
 
 def from_environment() -> Any:
-    """The client that the environment names: REDIS_LOCK_CONNECTION, REDIS_URL, or localhost.
+    """The blocking client of REDIS_LOCK_CONNECTION, REDIS_URL, or localhost.
 
     Raises:
         ConfigurationError: the named factory cannot be found, or the URL cannot be read.
@@ -180,7 +180,7 @@ def from_environment() -> Any:
 
 
 def async_from_environment() -> Any:
-    """The asyncio client that the environment names.
+    """The asyncio client of REDIS_LOCK_CONNECTION, REDIS_URL, or localhost.
 
     Raises:
         ConfigurationError: the named factory cannot be found, or the URL cannot be read.
@@ -196,7 +196,7 @@ def _from_environment(library: str) -> Any:
         redis = importlib.import_module(library)
         return redis.Redis.from_url(os.environ.get("REDIS_URL") or DEFAULT_URL)
     except ValueError:
-        # From None, and without the address: it may hold a password.
+        # Without the cause and the address, which may contain a password.
         raise ConfigurationError(
             "REDIS_URL is no Redis address such as redis://localhost:6379/0 "
             "(it is not shown: it may hold a password)"
@@ -204,7 +204,7 @@ def _from_environment(library: str) -> Any:
 
 
 def _checked(client: Any, named: str, awaited: bool) -> Any:
-    """The client that the environment's function gave, if it can be used."""
+    """Check and return the client that the function in the environment has made."""
     try:
         refuse_unfit(client, awaited)
     except ConfigurationError as error:

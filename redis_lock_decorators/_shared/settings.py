@@ -25,10 +25,10 @@ from redis_lock_decorators._io.client_checks import is_awaited, refuse_unfit
 from redis_lock_decorators._io.client_sources import (
     ClientSource,
     ConnectionFactory,
-    Given,
+    GivenClient,
     async_from_environment,
     from_environment,
-    present,
+    unproxied,
 )
 from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
@@ -109,7 +109,7 @@ class Settings:
             )
         if client is None:
             client = connections.client(factory or self._factory())
-        client = present(client)
+        client = unproxied(client)
         return BlockingPort(client, connections.client_state(client))
 
     def _of_hub(self) -> ClientSource[PrivatePool]:
@@ -132,7 +132,7 @@ class Settings:
             )
         if client is None:
             client = connections.client(factory or self._async_factory())
-        client = present(client)
+        client = unproxied(client)
         return port_of(client, connections.client_state(client))
 
     def _factory(self) -> ConnectionFactory:
@@ -166,7 +166,7 @@ def _factories(
         )
     awaited = is_awaited(client)
     refuse_unfit(client, awaited)
-    return (None, Given(client)) if awaited else (Given(client), None)
+    return (None, GivenClient(client)) if awaited else (GivenClient(client), None)
 
 
 def combined(options: Options, given: LockOptions) -> Options:

@@ -19,7 +19,7 @@ from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._io.client_sources import ClientSource, Making
+from redis_lock_decorators._io.client_sources import ClientSource, FactoryCalls
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.transport import private_pool as private_pools
@@ -435,8 +435,8 @@ def two_threads_need_a_client_first(switcher: Switcher) -> Scene:
         made.append(redis.Redis())
         return made[-1]
 
-    making = connections._makings.setdefault(factory, Making())
-    making.guard = switcher.lock()  # type: ignore[assignment]
+    making = connections._calls.setdefault(factory, FactoryCalls())
+    making.lock = switcher.lock()  # type: ignore[assignment]
 
     def use() -> None:
         found.append(connections.client(factory))
