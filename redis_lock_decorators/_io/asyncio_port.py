@@ -16,11 +16,9 @@ from redis_lock_decorators._io.background.supervised import LOOK, start, togethe
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
-from redis_lock_decorators._io.client_state import (
-    ClientState,
-    node_of,
-    refuse_without_pipelines,
-)
+from redis_lock_decorators._io.client_methods import refuse_without_pipelines
+from redis_lock_decorators._io.client_nodes import node_of
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.asyncio_client import ClientTransport, send_separately
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport

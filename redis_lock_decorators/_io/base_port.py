@@ -10,7 +10,8 @@ from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberPort
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_state import ClientState, place_of
+from redis_lock_decorators._io.client_nodes import place_of
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
 
 

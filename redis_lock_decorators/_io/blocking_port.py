@@ -16,11 +16,8 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import running_worker
 from redis_lock_decorators._io.base_port import BasePort
-from redis_lock_decorators._io.client_state import (
-    ClientState,
-    disconnect,
-    refuse_without_pipelines,
-)
+from redis_lock_decorators._io.client_methods import disconnect, refuse_without_pipelines
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch

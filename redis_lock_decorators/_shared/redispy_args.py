@@ -7,7 +7,7 @@ from typing import Any
 
 import six
 
-from redis_lock_decorators._io.client_state import as_sent
+from redis_lock_decorators._io.client_methods import as_sent
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import checked_key
 from redis_lock_decorators.errors import ConfigurationError, LockNameError

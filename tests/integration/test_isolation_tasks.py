@@ -17,7 +17,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 
 from redis_lock_decorators import ConfigurationError, LockError
-from redis_lock_decorators._io.client_state import _wants_a_name
+from redis_lock_decorators._io.client_state import _needs_command_name
 from redis_lock_decorators.asyncio import RedisLock, acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.testing import LocalServer
 
@@ -106,7 +106,7 @@ async def test_lease_lost_to_a_binary_holder_costs_no_other_renewed_with_it(
 async def test_work_that_holds_the_pool_costs_no_lease(front, server, direct, name, kind, size):
     pool = kind(host=server.host, port=server.port, max_connections=size)
     client = Redis(connection_pool=pool)
-    words = ("GET",) if _wants_a_name(pool) else ()
+    words = ("GET",) if _needs_command_name(pool) else ()
     lost = []
     try:
         async with RedisLock(name, client=client, expire=1, on_lost=lambda *_: lost.append(1)):

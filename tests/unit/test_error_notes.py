@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._io.client_state import place_of
+from redis_lock_decorators._io.client_nodes import place_of
 
 OPERATIONS = {
     "acquired": [

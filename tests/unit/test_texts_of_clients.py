@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from redis_lock_decorators._io.client_state import as_sent
+from redis_lock_decorators._io.client_methods import as_sent
 from redis_lock_decorators._io.transport.encoding import packed, words_of
 from redis_lock_decorators.lock import Lock
 

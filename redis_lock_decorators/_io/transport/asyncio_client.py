@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_state import (
+from redis_lock_decorators._io.client_methods import (
     disconnect_idle,
     has_pipelines,
     pipelined,

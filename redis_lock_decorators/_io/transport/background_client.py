@@ -11,7 +11,8 @@ from typing import Any, TypeVar, cast
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.worker import NAME, running_worker
-from redis_lock_decorators._io.client_state import ClientState, disconnect
+from redis_lock_decorators._io.client_methods import disconnect
+from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_state import disconnect, has_pipelines, pipelined, undecoded
+from redis_lock_decorators._io.client_methods import disconnect, has_pipelines, pipelined, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_errors import is_reply
-from redis_lock_decorators._io.client_state import address_of
+from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import cancellations, timeout
 from redis_lock_decorators._io.transport import private_connection

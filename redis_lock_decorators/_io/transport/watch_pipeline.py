@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_state import disconnect, disconnect_idle, undecoded
+from redis_lock_decorators._io.client_methods import disconnect, disconnect_idle, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
 
 W = TypeVar("W", bound="_Watch")

@@ -1,0 +1,90 @@
+"""Uses of a client's own methods: encoding, pipelines, idle connections."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from redis_lock_decorators._io.client_errors import part_of
+from redis_lock_decorators._io.transport.encoding import encoded, words_of
+from redis_lock_decorators.errors import ConfigurationError
+
+
+def undecoded(client: Any) -> dict[str, bool]:
+    """The option that makes a client with ``decode_responses`` return a reply as bytes.
+
+    The value of another library's lock may be no text, which must not raise an error.
+    """
+    if not hasattr(part_of(client, "client"), "NEVER_DECODE"):  # before redis-py 4
+        return {}
+    encoder = getattr(client, "get_encoder", None)
+    return {"NEVER_DECODE": True} if encoder and encoder().decode_responses else {}
+
+
+def as_sent(client: Any, text: str) -> bytes:
+    """Encode a text as the client itself would.
+
+    Raises:
+        UnicodeEncodeError: the client's encoding lacks one of the characters.
+    """
+    pool = getattr(client, "connection_pool", client)  # a cluster client has none
+    encoder, utf8 = getattr(pool, "get_encoder", None), text.encode()
+    encoding = getattr(encoder(), "encoding", "utf-8") if callable(encoder) else "utf-8"
+    if text.encode(encoding, "replace") == utf8:
+        return utf8
+    if not hasattr(pool, "connection_class"):
+        return text.encode(encoding)
+    # Ask a connection: with hiredis, blocking clients send UTF-8 in spite of their ``encoding``.
+    connection = pool.connection_class(**pool.connection_kwargs)
+    return words_of(b"".join(connection.pack_command("SET", text)))[1]
+
+
+def has_pipelines(client: Any) -> bool:
+    """Whether a client has a method for pipelines."""
+    return callable(getattr(client, "pipeline", None))
+
+
+def refuse_without_pipelines(client: Any) -> None:
+    """Refuse options that need several commands on one connection.
+
+    Raises:
+        ConfigurationError: the client has no pipelines.
+    """
+    if not has_pipelines(client):
+        raise ConfigurationError(
+            f"{type(client).__name__} has no pipeline, which is needed to send commands over one "
+            "connection (replicas=…, release_method='native'): add one, or use the wrapped client"
+        )
+
+
+def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
+    """A pipeline of commands; in a cluster, WAIT is sent to the node of the first command."""
+    pipeline, options = client.pipeline(transaction=False), undecoded(client)
+    for command in map(encoded, commands):
+        if command[0] == "WAIT" and hasattr(client, "nodes_manager"):
+            node = client.get_node_from_key(commands[0][3])
+            pipeline.execute_command(*command, target_nodes=node, **options)
+        else:
+            pipeline.execute_command(*command, **options)
+    return pipeline
+
+
+def disconnect(client: Any) -> None:
+    """Drop the idle connections of a blocking client; some pools can only drop all connections."""
+    drop = getattr(client, "disconnect_connection_pools", None)
+    if drop is not None:
+        drop()
+        return
+    pool = client.connection_pool
+    can_spare_used = "inuse_connections" in inspect.signature(pool.disconnect).parameters
+    pool.disconnect(**({"inuse_connections": False} if can_spare_used else {}))
+
+
+async def disconnect_idle(client: Any) -> None:
+    """Drop the idle connections of an asyncio client, unless it is a cluster client."""
+    drop = getattr(client, "disconnect_connection_pools", None)
+    if drop is not None:
+        await drop()
+    elif not hasattr(client, "nodes_manager"):
+        await client.connection_pool.disconnect(inuse_connections=False)
