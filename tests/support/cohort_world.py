@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redis_lock_decorators._rules.keys import with_queue
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer
 
 KEY = b"sys:lock:a"
@@ -22,53 +22,53 @@ class World:
     def __init__(self) -> None:
         self.server = SimulatedServer(Clock())
         self.clock = self.server.clock
-        self.processes: list[Waiting] = []
-        self.takings: list[Taking] = []
+        self.processes: list[SimulatedProcess] = []
+        self.attempts: list[Acquisition] = []
 
-    def process(self) -> Waiting:
-        self.processes.append(Waiting(self.server, len(self.processes)))
+    def process(self) -> SimulatedProcess:
+        self.processes.append(SimulatedProcess(self.server, len(self.processes)))
         return self.processes[-1]
 
-    def passes(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
-    def takes(
+    def acquire(
         self,
-        process: Waiting,
+        process: SimulatedProcess,
         wait: float = PATIENCE,
         *,
-        kind: Any = Taking,
+        kind: Any = Acquisition,
         name: str = "a",
         **options: Any,
-    ) -> Taking:
+    ) -> Acquisition:
         """Start a waiter, which holds the lock after a moment if it is free."""
-        taking = kind(process, name, wait, **{"way": "cohort", **options})
-        self.takings.append(taking)
-        self.passes(0.001)
-        return taking
+        attempt = kind(process, name, wait, **{"way": "cohort", **options})
+        self.attempts.append(attempt)
+        self.advance(0.001)
+        return attempt
 
-    def crowd(self, process: Waiting, count: int, **options: Any) -> list[Taking]:
+    def crowd(self, process: SimulatedProcess, count: int, **options: Any) -> list[Acquisition]:
         """Start ``count`` waiters in this order; the first holds the lock if it is free."""
-        takings = [self.takes(process, **options) for _ in range(count)]
-        self.passes(SOON)
-        return takings
+        attempts = [self.acquire(process, **options) for _ in range(count)]
+        self.advance(SOON)
+        return attempts
 
-    def inside(self) -> Taking | None:
+    def inside(self) -> Acquisition | None:
         """The holder of the lock; fails if there are two."""
-        live = [taking for taking in self.takings if taking.is_live]
+        live = [attempt for attempt in self.attempts if attempt.is_live]
         assert len(live) < 2
         return live[0] if live else None
 
-    def serves(self, hold: float = 0.0) -> list[Taking]:
+    def serve_all(self, hold: float = 0.0) -> list[Acquisition]:
         """Let each holder release after ``hold`` seconds; returns them in order."""
         order = []
-        while (taking := self.inside()) is not None:
-            order.append(taking)
-            self.passes(hold)
-            taking.ends()
-            self.passes(0)
+        while (attempt := self.inside()) is not None:
+            order.append(attempt)
+            self.advance(hold)
+            attempt.release()
+            self.advance(0)
             self._await_next()
-            assert not taking.is_live
+            assert not attempt.is_live
         return order
 
     def _await_next(self) -> None:
@@ -76,7 +76,7 @@ class World:
         for _ in range(20):
             if self.inside() is not None:
                 return
-            self.passes(SOON / 20)
+            self.advance(SOON / 20)
 
     def is_empty(self) -> bool:
         """Whether neither Redis nor a cohort stores anything."""
@@ -85,18 +85,20 @@ class World:
         return not any(keys) and all(cohort.is_idle() for cohort in cohorts)
 
 
-def stranded(world: World, count: int = 2, **options: Any) -> tuple[Taking, list[Taking]]:
+def stranded(world: World, count: int = 2, **options: Any) -> tuple[Acquisition, list[Acquisition]]:
     """A holder in another process, and ``count`` waiters of one process."""
-    holder = world.takes(world.process(), way="queue")
-    world.passes(SOON)
+    holder = world.acquire(world.process(), way="queue")
+    world.advance(SOON)
     return holder, world.crowd(world.process(), count, **options)
 
 
-def verbs(*takings: Taking) -> list[str]:
-    return [verb for taking in takings for verb in taking.process.port.verbs]
+def verbs(*attempts: Acquisition) -> list[str]:
+    return [verb for attempt in attempts for verb in attempt.process.port.verbs]
 
 
-def held_with(world: World, count: int = 2, **options: Any) -> tuple[Taking, list[Taking]]:
+def held_with(
+    world: World, count: int = 2, **options: Any
+) -> tuple[Acquisition, list[Acquisition]]:
     """A holder and ``count`` waiters of one process."""
     holder, *waiters = world.crowd(world.process(), count + 1, **options)
     assert world.inside() is holder

@@ -1,4 +1,4 @@
-"""Processes in virtual time whose server runs some requests a second time, later."""
+"""Processes in virtual time whose server executes some requests again, later."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._rules.options import ReleaseMethod
-from support.simulated_loop import Kept
-from support.simulated_queue import QueuePort, Waiting
+from support.simulated_loop import HeldLease
+from support.simulated_queue import QueuePort, SimulatedProcess
 from support.simulated_server import TOGETHER, Clock, SimulatedServer
 from support.simulation import _verb, new_claim
 
@@ -25,10 +25,10 @@ TICK = 0.001
 
 
 class CopyingServer(SimulatedServer):
-    """A server that some requests reach twice.
+    """A server that executes some requests twice.
 
     Attributes:
-        copies: how many seconds later a request is run again, by its number.
+        copies: after how many seconds a request is executed again, by its number.
         count: the number of requests, without copies.
         verbs: the verbs of the requests, in order; a pipeline is one request.
         world: checks the invariants after every change.
@@ -59,20 +59,20 @@ class CopyingServer(SimulatedServer):
             self._alone(command)
 
     def _alone(self, command: tuple[Any, ...]) -> Any:
-        self.world.look()
+        self.world.check()
         self._is_inside = True
         try:
             return super().run(command)
         finally:
             self._is_inside = False
-            self.world.look()
+            self.world.check()
 
 
 class World:
-    """Processes that acquire the same locks in turn, and what each may believe to hold.
+    """Processes that acquire the same locks in turn, and the claims that they regard as held.
 
     Attributes:
-        copies: the numbers of requests that run again, and how many seconds later.
+        copies: after how many seconds a request is executed again, by its number.
         violations: the invariants that were violated.
     """
 
@@ -81,12 +81,12 @@ class World:
         self.clock = self.server.clock
         self.violations: list[str] = []
         self._held: list[Claim] = []
-        self._kept: list[Kept] = []
-        self._processes: list[Waiting] = []
+        self._renewed: list[HeldLease] = []
+        self._processes: list[SimulatedProcess] = []
 
     def process(self) -> Process:
         """Add a process."""
-        waiting = Waiting(self.server, len(self._processes))
+        waiting = SimulatedProcess(self.server, len(self._processes))
         waiting.port.renewer = waiting.lease_loop.renewer
         self._processes.append(waiting)
         return Process(self, waiting)
@@ -94,27 +94,27 @@ class World:
     def run(self) -> None:
         """Run until the last lease has ended."""
         self.clock.advance(20 * LEASE + 3 * LONGEST)
-        self.look()
+        self.check()
         for waiting in self._processes:
             self.violations += [f"raised {error!r}" for error in waiting.lease_loop.failures]
-        for kept in self._kept:
-            self.violations += [f"told lost: {why}" for _, why in kept.told]
+        for lease in self._renewed:
+            self.violations += [f"reported as lost: {why}" for _, why in lease.notifications]
         for key in list(self.server._stored):
             value, end = self.server._stored[key]
             is_lock = isinstance(value, bytes) and self.server.value(key) is not None
             if is_lock or end == math.inf:
-                self.violations.append(f"{key!r} is left, {end - self.clock.now} s")
+                self.violations.append(f"{key!r} remains for {end - self.clock.now} s")
 
-    def believe(self, claim: Claim) -> None:
-        """Note that a claim is believed to be held, until its deadline."""
+    def assume_held(self, claim: Claim) -> None:
+        """Record that a process regards a claim as held until its deadline."""
         self._held.append(claim)
 
-    def keep(self, kept: Kept) -> None:
-        """Keep a lease alive, as its holder does."""
-        self._kept.append(kept)
+    def renew(self, lease: HeldLease) -> None:
+        """Renew a lease until its end."""
+        self._renewed.append(lease)
 
-    def look(self) -> None:
-        """Check that every claim that is believed to be held is held."""
+    def check(self) -> None:
+        """Check that every claim that is regarded as held is held."""
         now = self.clock.now
         for claim in self._held:
             if not claim.is_live(now):
@@ -122,7 +122,9 @@ class World:
             for key in claim.keys:
                 found, left = self.server.value(key), self.server.left(key)
                 if found != claim.identifier:
-                    self._note(f"{claim.identifier[:6]} is believed, but {key!r} holds {found}")
+                    self._note(
+                        f"{claim.identifier[:6]} is regarded as held, but {key!r} holds {found}"
+                    )
                 elif left < claim.deadline - now - TICK:
                     self._note(f"{key!r} ends {claim.deadline - now - left} s too early")
 
@@ -133,42 +135,42 @@ class World:
 class Process:
     """One process; its work runs on its event loop."""
 
-    def __init__(self, world: World, waiting: Waiting) -> None:
+    def __init__(self, world: World, waiting: SimulatedProcess) -> None:
         self.world = world
         self.port: Any = QueuePort(waiting)
         self._lease_loop = waiting.lease_loop
         self.pause = waiting.lease_loop.pause
 
-    def does(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a coroutine."""
         self._lease_loop.start(work)
 
-    async def takes(
+    async def acquire(
         self,
         *names: str,
         wait: float = 0.0,
         delta: float = 0.1,
         way: WaitStrategy = "queue",
-        is_kept: bool = False,
+        is_renewed: bool = False,
         **attributes: Any,
     ) -> Claim | None:
-        """Acquire locks and believe to hold them; None if they were not free in time."""
+        """Acquire locks; None if they were not free in time."""
         claim = new_claim(*names, expire=LEASE, owner=object())
         claim.grant_ms = round(LEASE * 600)
         for attribute, value in attributes.items():
             setattr(claim, attribute, value)
         if await acquire(self.port, claim, wait, delta, way) is not None:
             return None
-        self.believes(claim, is_kept=is_kept)
+        self.assume_held(claim, is_renewed=is_renewed)
         return claim
 
-    def believes(self, claim: Claim, *, is_kept: bool = False) -> None:
-        """Believe to hold a claim."""
-        self.world.believe(claim)
-        if is_kept:
-            self.world.keep(Kept(self.port, claim=claim, expire=claim.expire))
+    def assume_held(self, claim: Claim, *, is_renewed: bool = False) -> None:
+        """Regard a claim as held, and have it renewed if ``is_renewed``."""
+        self.world.assume_held(claim)
+        if is_renewed:
+            self.world.renew(HeldLease(self.port, claim=claim, expire=claim.expire))
 
-    async def ends(self, claim: Claim | None, method: ReleaseMethod = "script") -> None:
+    async def release(self, claim: Claim | None, method: ReleaseMethod = "script") -> None:
         """Release locks."""
         if claim is not None:
             await release(self.port, claim, method)

@@ -6,7 +6,7 @@ from typing import Any
 
 from redis_lock_decorators._rules import messages
 from redis_lock_decorators._rules.keys import with_queue
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer
 
 KEY = b"sys:lock:a"
@@ -20,43 +20,45 @@ class World:
     def __init__(self, cluster: bool = False) -> None:
         self.server = SimulatedServer(Clock(), cluster=cluster, natives=["DELIFEQ"])
         self.clock = self.server.clock
-        self.processes: list[Waiting] = []
+        self.processes: list[SimulatedProcess] = []
 
-    def process(self) -> Waiting:
-        self.processes.append(Waiting(self.server, len(self.processes)))
+    def process(self) -> SimulatedProcess:
+        self.processes.append(SimulatedProcess(self.server, len(self.processes)))
         return self.processes[-1]
 
-    def passes(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
-    def holder(self, **options: Any) -> Taking:
+    def holder(self, **options: Any) -> Acquisition:
         """A holder of the lock, in a process of its own."""
-        holder = self.process().takes(**options)
-        self.passes(0.01)
+        holder = self.process().acquire(**options)
+        self.advance(0.01)
         assert holder.held
         return holder
 
     def is_empty(self) -> bool:
-        return not any(self.server.members(key) for key in KEYS[1:]) and not self.holds()
+        return (
+            not any(self.server.members(key) for key in KEYS[1:]) and not self.holder_identifier()
+        )
 
-    def holds(self) -> str | None:
+    def holder_identifier(self) -> str | None:
         return self.server.value(KEY)
 
 
-def waiting(world: World, count: int = 1, **options: Any) -> list[Taking]:
+def waiting(world: World, count: int = 1, **options: Any) -> list[Acquisition]:
     """Processes with one waiter each, which have joined the queue in this order."""
-    takings = []
+    attempts = []
     for _ in range(count):
-        takings.append(world.process().takes(**options))
-        world.passes(0.05)
-    return takings
+        attempts.append(world.process().acquire(**options))
+        world.advance(0.05)
+    return attempts
 
 
-def hint(taking: Taking) -> str:
-    return messages.hint(taking.claim.identifier).decode()
+def hint(attempt: Acquisition) -> str:
+    return messages.hint(attempt.claim.identifier).decode()
 
 
-def publish(world: World, taking: Taking, message: str) -> None:
+def publish(world: World, attempt: Acquisition, message: str) -> None:
     """Publish a message to the process of a waiter, as any permitted client can."""
-    assert taking.process.subscriber is not None
-    world.server.publish(taking.process.subscriber.channel, message)
+    assert attempt.process.subscriber is not None
+    world.server.publish(attempt.process.subscriber.channel, message)

@@ -42,7 +42,7 @@ class SimulatedLoop:
         self.wakes_at = math.inf
         self.lag = 0.0
         self.works: list[SimulatedWork] = []
-        self._still_until = -math.inf
+        self._frozen_until = -math.inf
         self._ticks = (-math.inf, 0)
 
     def now(self) -> float:
@@ -67,9 +67,9 @@ class SimulatedLoop:
     def port(self, port: Port) -> Any:
         return BackgroundPort(port, self)
 
-    def stand_still(self, seconds: float) -> None:
-        """Do nothing for a while, like a stopped process; then run everything that was due."""
-        self._still_until = self.clock.now + seconds
+    def freeze(self, seconds: float) -> None:
+        """Run nothing for ``seconds``, like a stopped process; then everything that was due."""
+        self._frozen_until = self.clock.now + seconds
 
     async def pause(self, seconds: float) -> None:
         """Let others run for a while."""
@@ -92,7 +92,7 @@ class SimulatedLoop:
         return [found[place] for place in range(len(works))]
 
     def _tick(self, when: float) -> None:
-        if when != self.wakes_at:  # an earlier time was asked for since
+        if when != self.wakes_at:  # an earlier time was requested in the meantime
             return
         self.wakes_at = math.inf
         last, count = self._ticks
@@ -102,8 +102,8 @@ class SimulatedLoop:
 
     def _at(self, when: float, action: Resume) -> None:
         def act() -> None:
-            if self.clock.now < self._still_until:
-                self.clock.at(self._still_until, act)
+            if self.clock.now < self._frozen_until:
+                self.clock.at(self._frozen_until, act)
             else:
                 action()
 
@@ -204,11 +204,11 @@ class _Spent:
         self.spent += seconds
 
 
-class Kept:
-    """A lease that is renewed: of a claim that is held, or of names to acquire.
+class HeldLease:
+    """A lease with its renewal: of a held claim, or of names that are acquired.
 
     Attributes:
-        told: the time and the reason of each notification of its loss.
+        notifications: the time and the reason of each notification of its loss.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Kept:
     ) -> None:
         self.port = port
         self.options = Options(**options)
-        self.told: list[tuple[float, str]] = []
+        self.notifications: list[tuple[float, str]] = []
         if claim is None:
             claim = new_claim(*names, expire=self.options.lease_seconds, owner=object())
             assert run(acquire(port, claim, 0, 0.005)) is None
@@ -230,20 +230,20 @@ class Kept:
         return self.claim.keys[0]
 
     def is_live(self) -> bool:
-        """Whether its holder may believe in it now."""
+        """Whether its holder may regard it as held now."""
         return self.claim.is_live(self.port.now())
 
-    def last_no_longer(self) -> None:
+    def stop_renewal(self) -> None:
         """Stop its renewal."""
         self.watch.options = replace(self.watch.options, auto_renew=False)
 
     def notify(self) -> None:
         assert self.claim.lost_reason is not None
-        self.told.append((self.port.now(), self.claim.lost_reason))
+        self.notifications.append((self.port.now(), self.claim.lost_reason))
 
 
-def keeping_port(lease_loop: SimulatedLoop | None = None, **arguments: Any) -> SimulatedPort:
-    """A client whose leases are renewed, on a loop of its own if none is given."""
+def renewing_port(lease_loop: SimulatedLoop | None = None, **arguments: Any) -> SimulatedPort:
+    """A client whose leases are renewed, on a separate loop if none is given."""
     port = SimulatedPort(**arguments)
     port.renewer = (lease_loop or SimulatedLoop(port.clock)).renewer
     return port

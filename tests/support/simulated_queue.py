@@ -124,7 +124,7 @@ class QueueSubscription:
         sticks_at: the command whose sending never ends, or "close", which takes a minute.
     """
 
-    def __init__(self, process: Waiting) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self._process = process
         self._messages: deque[Any] = deque()
         self._resume: Resume | None = None
@@ -132,11 +132,11 @@ class QueueSubscription:
         self._arrived = 0.0
         self.late = 0.0
         self.is_silent = False
-        self.sticks_at = process.sticks_at
-        process.sticks_at = ""
+        self.hangs_at = process.hangs_at
+        process.hangs_at = ""
 
     async def send(self, *command: Any) -> None:
-        if command[0] == self.sticks_at:
+        if command[0] == self.hangs_at:
             self.is_silent = True
             if self._channel is None:  # otherwise another task waits for messages
                 await _Suspend(self._await)
@@ -163,7 +163,7 @@ class QueueSubscription:
             notify(message)
 
     async def close(self) -> None:
-        if self.sticks_at == "close":
+        if self.hangs_at == "close":
             clock = self._process.port.clock
             clock.at(clock.now + 60, self.cut)
         else:
@@ -207,7 +207,7 @@ class QueueSubscription:
 class QueuePort(BackgroundPort):
     """The port of an asyncio process."""
 
-    def __init__(self, process: Waiting) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         super().__init__(process.port, process.lease_loop)
         self.process = process
 
@@ -216,8 +216,10 @@ class QueuePort(BackgroundPort):
         if process.subscriber is None:
             process.channels += 1
             channel = f"redis-lock:{process.number}.{process.channels}"
-            hearing = process.hearing
-            subscriber = Subscriber(process.lease_loop, self, channel, key, process.forget, hearing)
+            reachability = process.reachability
+            subscriber = Subscriber(
+                process.lease_loop, self, channel, key, process.forget, reachability
+            )
             if subscriber.is_unavailable:
                 return subscriber
             process.subscriber = subscriber
@@ -240,15 +242,15 @@ class QueuePort(BackgroundPort):
             raise self.process.fails_with
         if self.process.is_cut_off:
             raise Disconnected("the server cannot be reached")
-        if self.process.sticks_at == "connect":
-            self.process.sticks_at = ""
+        if self.process.hangs_at == "connect":
+            self.process.hangs_at = ""
             await self.process.lease_loop.pause(5)
             raise TimedOut("no connection in time")
-        self.process.lines.append(QueueSubscription(self.process))
-        return self.process.lines[-1]
+        self.process.subscriptions.append(QueueSubscription(self.process))
+        return self.process.subscriptions[-1]
 
 
-class Waiting:
+class SimulatedProcess:
     """A process whose tasks acquire locks.
 
     Attributes:
@@ -265,27 +267,27 @@ class Waiting:
         self.server, self.number = server, number
         self.port = SimulatedPort(server, seed=number)
         self.lease_loop = QueueLoop(server.clock)
-        self.lines: list[QueueSubscription] = []
+        self.subscriptions: list[QueueSubscription] = []
         self.waiters: list[QueueWaiter] = []
         self.cohorts = Cohorts()
         self.subscriber: Subscriber | None = None
-        self.hearing = Reachability()
+        self.reachability = Reachability()
         self.is_cut_off = False
         self.fails_with: Exception | None = None
         self.tries = 0
-        self.sticks_at = ""
+        self.hangs_at = ""
         self.channels = 0
 
     def forget(self, subscriber: Subscriber) -> None:
         if self.subscriber is subscriber:
             self.subscriber = None
 
-    def takes(self, name: str = "a", wait: float = 30, **options: Any) -> Taking:
+    def acquire(self, name: str = "a", wait: float = 30, **options: Any) -> Acquisition:
         """Start to acquire a lock."""
-        return Taking(self, name, wait, **options)
+        return Acquisition(self, name, wait, **options)
 
 
-class Taking:
+class Acquisition:
     """A task that acquires a lock, and may release it.
 
     Attributes:
@@ -296,7 +298,7 @@ class Taking:
 
     def __init__(
         self,
-        process: Waiting,
+        process: SimulatedProcess,
         name: str,
         wait: float,
         *,
@@ -317,7 +319,7 @@ class Taking:
         self.error: BaseException | None = None
         process.lease_loop.start(self._take())
 
-    def ends(self) -> None:
+    def release(self) -> None:
         """Release the lock, in the background."""
         port: Any = QueuePort(self.process)
         self.process.lease_loop.start(release(port, self.claim, "script"))

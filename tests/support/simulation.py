@@ -19,7 +19,7 @@ from redis_lock_decorators._rules import durations
 from support.faults import Fate, Request, delivered
 from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
-__all__ = ["Clock", "SimulatedPort", "SimulatedServer", "new_claim", "taken"]
+__all__ = ["Clock", "SimulatedPort", "SimulatedServer", "acquired", "new_claim"]
 
 T = TypeVar("T")
 PREFIX = "sys:lock:"
@@ -224,7 +224,7 @@ def new_claim(
     )
 
 
-def taken(
+def acquired(
     port: SimulatedPort, *names: str, expire: float = 10, owner: object = "a thread"
 ) -> Claim:
     """A claim that holds the names; the log of its acquisition is cleared."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.simulated_queue import Waiting
+from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._flow.queue import admission
@@ -137,16 +137,16 @@ def test_waiters_that_join_during_the_opening_are_admitted_once() -> None:
 
 @pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.01])
 def test_waiters_that_begin_during_the_opening_enter_in_order(moment: float) -> None:
-    process = Waiting(SimulatedServer(Clock()))
-    takings = [process.takes("a", wait=60) for _ in range(4 * MOST)]
+    process = SimulatedProcess(SimulatedServer(Clock()))
+    attempts = [process.acquire("a", wait=60) for _ in range(4 * MOST)]
     process.server.clock.advance(moment)
-    takings += [process.takes("a", wait=60) for _ in range(2 * MOST)]
+    attempts += [process.acquire("a", wait=60) for _ in range(2 * MOST)]
     order: list[int] = []
     for _ in range(1000):
         process.server.clock.advance(0.001)
-        for number, taking in enumerate(takings):
-            if taking.held and number not in order:
+        for number, attempt in enumerate(attempts):
+            if attempt.held and number not in order:
                 order.append(number)
-                taking.ends()
+                attempt.release()
 
     assert order == list(range(6 * MOST))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import raising
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim_state import ENDED
@@ -16,47 +16,51 @@ COUNT = 12
 
 
 @pytest.fixture
-def process() -> Waiting:
-    return Waiting(SimulatedServer(Clock()))
+def process() -> SimulatedProcess:
+    return SimulatedProcess(SimulatedServer(Clock()))
 
 
-def entered(process: Waiting, takings: list[Taking], seconds: float) -> list[int]:
+def entered(process: SimulatedProcess, attempts: list[Acquisition], seconds: float) -> list[int]:
     """The order in which attempts acquire the lock; each releases it immediately."""
     order: list[int] = []
     for _ in range(round(seconds / 0.001)):
         process.server.clock.advance(0.001)
-        for number, taking in enumerate(takings):
-            if taking.held and number not in order:
+        for number, attempt in enumerate(attempts):
+            if attempt.held and number not in order:
                 order.append(number)
-                taking.ends()
+                attempt.release()
     return order
 
 
 @pytest.mark.parametrize("latency", [0.001, 0.2])
-def test_waiters_that_begin_together_enter_in_order(process: Waiting, latency: float) -> None:
+def test_waiters_that_begin_together_enter_in_order(
+    process: SimulatedProcess, latency: float
+) -> None:
     """With any time until the subscription opens."""
     process.port.latency = latency
 
-    takings = [process.takes("a") for _ in range(COUNT)]
+    attempts = [process.acquire("a") for _ in range(COUNT)]
 
-    assert entered(process, takings, 20) == list(range(COUNT))
+    assert entered(process, attempts, 20) == list(range(COUNT))
 
 
-def test_newcomer_does_not_overtake_a_waiter_that_is_not_queued_yet(process: Waiting) -> None:
+def test_newcomer_does_not_overtake_a_waiter_that_is_not_queued_yet(
+    process: SimulatedProcess,
+) -> None:
     process.port.latency = 0.02
-    takings = [process.takes("a") for _ in range(3)]
+    attempts = [process.acquire("a") for _ in range(3)]
     process.server.clock.advance(0.03)
-    takings.append(process.takes("a"))
+    attempts.append(process.acquire("a"))
 
-    assert entered(process, takings, 10) == [0, 1, 2, 3]
+    assert entered(process, attempts, 10) == [0, 1, 2, 3]
 
 
-def test_single_attempt_never_joins_the_queue(process: Waiting) -> None:
-    first = process.takes("a")
+def test_single_attempt_never_joins_the_queue(process: SimulatedProcess) -> None:
+    first = process.acquire("a")
     process.server.clock.advance(0.01)
-    first.ends()
+    first.release()
     process.server.clock.advance(0.01)
-    process.takes("a")
+    process.acquire("a")
     process.server.clock.advance(0.01)
 
     assert [sent.verb for sent in process.port.log] == ["acquire", "release", "acquire"]
@@ -65,90 +69,90 @@ def test_single_attempt_never_joins_the_queue(process: Waiting) -> None:
 class Subscribed:
     """A process with an open subscription, because one of its tasks waits for lock "b"."""
 
-    def __init__(self, process: Waiting) -> None:
+    def __init__(self, process: SimulatedProcess) -> None:
         self.process, self.clock = process, process.server.clock
-        self.holder = Waiting(process.server, 1)
+        self.holder = SimulatedProcess(process.server, 1)
         self.lock("b")
-        process.takes("b")
+        process.acquire("b")
         self.clock.advance(0.2)
         assert process.subscriber is not None
         assert process.subscriber.is_open
         process.port.log.clear()
 
-    def lock(self, name: str) -> Taking:
+    def lock(self, name: str) -> Acquisition:
         """Acquire a lock in another process."""
-        taking = self.holder.takes(name, expire=100)
+        attempt = self.holder.acquire(name, expire=100)
         self.clock.advance(0.01)
-        assert taking.held
-        return taking
+        assert attempt.held
+        return attempt
 
 
 @pytest.fixture
-def subscribed(process: Waiting) -> Subscribed:
+def subscribed(process: SimulatedProcess) -> Subscribed:
     return Subscribed(process)
 
 
 @pytest.mark.parametrize("latency", [0.001, 0.2])
 def test_burst_enters_in_order_if_all_can_queue_immediately(
-    process: Waiting, subscribed: Subscribed, latency: float
+    process: SimulatedProcess, subscribed: Subscribed, latency: float
 ) -> None:
     holder = subscribed.lock("a")
     process.port.latency = latency
-    takings = [process.takes("a") for _ in range(COUNT)]
+    attempts = [process.acquire("a") for _ in range(COUNT)]
     subscribed.clock.advance(1)
-    holder.ends()
+    holder.release()
 
-    assert entered(process, takings, 20) == list(range(COUNT))
+    assert entered(process, attempts, 20) == list(range(COUNT))
 
 
 def test_single_attempt_with_a_subscription_sends_two_requests(
-    process: Waiting, subscribed: Subscribed
+    process: SimulatedProcess, subscribed: Subscribed
 ) -> None:
-    first = process.takes("a")
+    first = process.acquire("a")
     subscribed.clock.advance(0.01)
     assert first.held
     assert not first.claim.has_queued, (
         "its release would cost more than for a lock acquired immediately"
     )
-    first.ends()
+    first.release()
     subscribed.clock.advance(0.01)
 
     assert [sent.verb for sent in process.port.log] == ["enqueue", "release"]
 
 
 def test_fenced_lock_is_tried_before_joining_the_queue(
-    process: Waiting, subscribed: Subscribed
+    process: SimulatedProcess, subscribed: Subscribed
 ) -> None:
-    taking = Taking(process, "a", 30)
-    taking.claim.fencing = True
+    attempt = Acquisition(process, "a", 30)
+    attempt.claim.fencing = True
     subscribed.clock.advance(0.01)
 
-    assert taking.held
+    assert attempt.held
     assert [sent.verb for sent in process.port.log] == ["acquire_fenced"]
 
 
 def test_free_lock_whose_queue_is_forbidden_is_acquired_immediately(
-    process: Waiting, subscribed: Subscribed
+    process: SimulatedProcess, subscribed: Subscribed
 ) -> None:
     process.port.faults = [raising(NoPermissionError("no right to the queue"))]
-    taking = process.takes("a")
+    attempt = process.acquire("a")
     subscribed.clock.advance(0.05)
 
-    assert taking.held
+    assert attempt.held
 
 
-def test_next_waiter_rechecks_as_soon_as_the_first_has_released(process: Waiting) -> None:
+def test_next_waiter_rechecks_as_soon_as_the_first_has_released(process: SimulatedProcess) -> None:
     """Although no subscription is open that could notify it."""
-    holder = Waiting(process.server, 1).takes("a", expire=100)
+    holder = SimulatedProcess(process.server, 1).acquire("a", expire=100)
     process.server.clock.advance(0.01)
-    process.sticks_at = "connect"
-    first, second, third = (process.takes("a", wait=60) for _ in range(3))
+    process.hangs_at = "connect"
+    first, second, third = (process.acquire("a", wait=60) for _ in range(3))
     process.server.clock.advance(0.1)
-    holder.ends()
+    holder.release()
     process.server.clock.advance(0.4)
     assert first.held
 
-    first.ends()
+    first.release()
     process.server.clock.advance(0.4)  # a recheck may take 375 ms
 
     assert (second.held, third.held) == (True, False)
@@ -156,30 +160,30 @@ def test_next_waiter_rechecks_as_soon_as_the_first_has_released(process: Waiting
 
 @pytest.mark.parametrize("moment", [0.0, 0.0005, 0.001, 0.002])
 def test_waiter_whose_lease_expired_before_it_noticed_remains_first(
-    process: Waiting, moment: float
+    process: SimulatedProcess, moment: float
 ) -> None:
-    takings = [process.takes("a", wait=60, expire=1) for _ in range(COUNT)]
+    attempts = [process.acquire("a", wait=60, expire=1) for _ in range(COUNT)]
     process.server.clock.advance(moment)
-    process.lease_loop.stand_still(1.1)
+    process.lease_loop.freeze(1.1)
 
-    assert entered(process, takings, 20) == list(range(COUNT))
+    assert entered(process, attempts, 20) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("seconds", [2.0, 2.4, 2.6, 4.0])
 def test_waiters_that_notice_their_grants_too_late_keep_their_order(
-    process: Waiting, seconds: float
+    process: SimulatedProcess, seconds: float
 ) -> None:
-    holder = Waiting(process.server, 1).takes("a", expire=60)
+    holder = SimulatedProcess(process.server, 1).acquire("a", expire=60)
     process.server.clock.advance(0.01)
-    takings = []
+    attempts = []
     for _ in range(COUNT):
-        takings.append(process.takes("a", wait=60, expire=60))
+        attempts.append(process.acquire("a", wait=60, expire=60))
         process.server.clock.advance(0.1)
 
-    process.lease_loop.stand_still(seconds)
-    holder.ends()
+    process.lease_loop.freeze(seconds)
+    holder.release()
 
-    assert entered(process, takings, 20) == list(range(COUNT))
+    assert entered(process, attempts, 20) == list(range(COUNT))
 
 
 class Wakeup:

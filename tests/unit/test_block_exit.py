@@ -19,7 +19,7 @@ from support.releases import (
     Limit,
     new_port,
 )
-from support.simulation import SimulatedPort, taken
+from support.simulation import SimulatedPort, acquired
 
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.extend import extend
@@ -30,7 +30,7 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 @pytest.mark.parametrize("failed", [False, True])
 def test_block_whose_server_was_restarted_reports_the_loss_at_its_end(failed: bool) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.flush()
     port.faults = [refused]
 
@@ -44,7 +44,7 @@ def test_block_whose_server_was_restarted_reports_the_loss_at_its_end(failed: bo
 
 def test_block_that_lost_its_lease_reports_it_at_its_end() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "another", 60)
 
     with pytest.raises(LockLostError):
@@ -53,7 +53,7 @@ def test_block_that_lost_its_lease_reports_it_at_its_end() -> None:
 
 def test_loss_found_by_an_extension_is_reported_again_at_the_end_of_the_block() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
     with pytest.raises(LockLostError):
         run(extend(port, claim, 10))
@@ -64,7 +64,7 @@ def test_loss_found_by_an_extension_is_reported_again_at_the_end_of_the_block() 
 
 def test_loss_does_not_replace_the_exception_of_the_block(caplog: pytest.LogCaptureFixture) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
 
     with caplog.at_level(logging.WARNING):
@@ -81,7 +81,7 @@ def test_failed_release_at_the_end_of_a_block_is_logged(
     failed: bool, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = raising(error)
 
     with caplog.at_level(logging.WARNING):
@@ -96,7 +96,7 @@ def test_failed_release_at_the_end_of_a_block_is_logged(
 
 def test_block_left_by_a_forked_child_releases_nothing() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.process += 1
 
     with pytest.raises(LockNotOwnedError):
@@ -108,7 +108,7 @@ def test_block_left_by_a_forked_child_releases_nothing() -> None:
 @pytest.mark.parametrize("failed", [False, True])
 def test_lease_that_expired_during_an_outage_is_lost(failed: bool) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=1)
+    claim = acquired(port, "a", expire=1)
     port.clock.advance(2)
     port.usual = request_lost
 
@@ -137,7 +137,7 @@ def test_loss_is_reported_though_the_server_refused_the_release(
     words: str, holder: str | None, failed: bool
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
     if holder is not None:
         port.server.put(KEY, holder, 60)
@@ -159,7 +159,7 @@ def test_refused_release_is_logged_with_its_cure(
     words: str, cure: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = refusing(words, "GET")
 
     run(leave(port, claim, "script", failed=False))
@@ -171,7 +171,7 @@ def test_refused_release_is_logged_with_its_cure(
 
 def test_server_that_did_not_answer_is_not_asked_for_the_holder() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = request_lost
 
     run(leave(port, claim, "script", failed=False))
@@ -186,7 +186,7 @@ def test_exception_from_outside_during_the_search_for_the_holder_is_raised() -> 
         return refusing("MISCONF")(request)
 
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = cut_off
 
     with pytest.raises(Limit):

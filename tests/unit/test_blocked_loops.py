@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.batching import use_clock
-from support.simulated_queue import Waiting
+from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedServer
 from support.virtual_loop import VirtualLoop
 
@@ -142,31 +142,31 @@ def test_timeout_of_every_python_ends_only_its_own_block(loop: VirtualLoop) -> N
 
 def test_subscriber_that_is_woken_late_keeps_its_subscription() -> None:
     """The reply to its PING has arrived but was not read."""
-    process = Waiting(SimulatedServer(Clock()))
-    holder = process.takes("a", expire=60)
-    process.takes("a", wait=60)
+    process = SimulatedProcess(SimulatedServer(Clock()))
+    holder = process.acquire("a", expire=60)
+    process.acquire("a", wait=60)
     process.server.clock.advance(1)
     assert holder.held
-    (line,) = process.lines
+    (line,) = process.subscriptions
 
     line.late = 5.0  # what arrives is read that much later, and so is the alarm
     _block(process, 5.0)
     line.late = 0.0
     process.server.clock.advance(3)
 
-    assert process.lines == [line]
+    assert process.subscriptions == [line]
 
 
-def _block(process: Waiting, seconds: float) -> None:
+def _block(process: SimulatedProcess, seconds: float) -> None:
     """Advance the time in one step; timers that were due run after it."""
     process.server.clock.now += seconds
 
 
 def test_subscription_that_opens_while_the_loop_is_blocked_is_kept() -> None:
-    process = Waiting(SimulatedServer(Clock()))
+    process = SimulatedProcess(SimulatedServer(Clock()))
     process.port.latency = 11.0
     for _ in range(2):
-        process.takes("a", wait=60, expire=60)
+        process.acquire("a", wait=60, expire=60)
     process.server.clock.advance(0.05)
     process.port.latency = 0.001
 
@@ -175,4 +175,4 @@ def test_subscription_that_opens_while_the_loop_is_blocked_is_kept() -> None:
 
     assert process.subscriber is not None
     assert process.subscriber.is_open
-    assert len(process.lines) == 1
+    assert len(process.subscriptions) == 1

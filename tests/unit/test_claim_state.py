@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from support.faults import Fate, interrupted, refused, reply_lost, request_lost
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -67,7 +67,7 @@ def port() -> SimulatedPort:
 
 
 def test_release_ends_a_claim(port: SimulatedPort, recorder: Recorder) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(release(port, claim, "script"))
 
@@ -75,7 +75,7 @@ def test_release_ends_a_claim(port: SimulatedPort, recorder: Recorder) -> None:
 
 
 def test_refused_acquisition_ends_a_claim(port: SimulatedPort, recorder: Recorder) -> None:
-    holder, claim = taken(port, "a"), new_claim("a", owner="another")
+    holder, claim = acquired(port, "a"), new_claim("a", owner="another")
 
     assert run(acquire(port, claim, 0, 0.005)) is not None
 
@@ -86,7 +86,7 @@ def test_refused_acquisition_ends_a_claim(port: SimulatedPort, recorder: Recorde
 def test_release_without_a_reply_is_recorded_before_it_is_repeated(
     port: SimulatedPort, recorder: Recorder, fault: Fate
 ) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [fault]
 
     run(release(port, claim, "script"))
@@ -95,7 +95,7 @@ def test_release_without_a_reply_is_recorded_before_it_is_repeated(
 
 
 def test_claim_remains_open_if_its_release_fails(port: SimulatedPort, recorder: Recorder) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = refused
 
     with pytest.raises(Disconnected):
@@ -105,7 +105,7 @@ def test_claim_remains_open_if_its_release_fails(port: SimulatedPort, recorder: 
 
 
 def test_interrupted_release_is_done_again(port: SimulatedPort, recorder: Recorder) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [interrupted(KeyboardInterrupt())]
 
     with pytest.raises(KeyboardInterrupt):
@@ -116,7 +116,7 @@ def test_interrupted_release_is_done_again(port: SimulatedPort, recorder: Record
 
 
 def test_interrupted_release_of_an_ended_claim_can_be_repeated(port: SimulatedPort) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     run(release(port, claim, "script"))
 
     claim.reopen()
@@ -128,7 +128,7 @@ def test_interrupted_release_of_an_ended_claim_can_be_repeated(port: SimulatedPo
 
 @pytest.mark.parametrize("state", [ACTIVE, RELEASING, RELEASE_FAILED, HANDED_OFF])
 def test_only_an_ended_claim_is_reopened(port: SimulatedPort, state: State) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     Claim.state.slot.__set__(claim, state)  # type: ignore[attr-defined]
 
     claim.reopen()
@@ -138,7 +138,7 @@ def test_only_an_ended_claim_is_reopened(port: SimulatedPort, state: State) -> N
 
 @pytest.mark.parametrize("state", [HANDED_OFF, ENDED])
 def test_late_release_of_keys_does_not_open_a_claim(port: SimulatedPort, state: State) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     Claim.state.slot.__set__(claim, state)  # type: ignore[attr-defined]
 
     run(release_keys(port, claim, "script", port.now() + 1))
@@ -148,7 +148,7 @@ def test_late_release_of_keys_does_not_open_a_claim(port: SimulatedPort, state: 
 
 @pytest.mark.parametrize("state", [RELEASING, RELEASE_FAILED, HANDED_OFF, ENDED])
 def test_claim_is_live_only_while_it_is_active(port: SimulatedPort, state: State) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     assert claim.is_live(port.now())
 
     Claim.state.slot.__set__(claim, state)  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def test_claim_is_live_only_while_it_is_active(port: SimulatedPort, state: State
 
 
 def test_reported_loss_does_not_change_the_state(port: SimulatedPort) -> None:
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     claim.lost_reason = "its key is gone"
 

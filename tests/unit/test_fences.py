@@ -19,7 +19,7 @@ from support.faults import (
     slow,
     swallowed,
 )
-from support.simulated_queue import Waiting
+from support.simulated_queue import SimulatedProcess
 from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
@@ -374,14 +374,14 @@ def test_missing_replicas_take_no_more_time_than_the_caller_has(
     wait: float, way: WaitStrategy
 ) -> None:
     server = SimulatedServer(Clock())
-    taking = Waiting(server).takes(wait=wait, way=way)
-    taking.claim.replicas = 1
+    attempt = SimulatedProcess(server).acquire(wait=wait, way=way)
+    attempt.claim.replicas = 1
 
     server.clock.advance(60)
 
-    assert isinstance(taking.error, LockUnconfirmedError)
-    assert taking.at is not None
-    assert taking.at < max(wait, LEAST_CONFIRMATION_SECONDS) + LEAST_CONFIRMATION_SECONDS
+    assert isinstance(attempt.error, LockUnconfirmedError)
+    assert attempt.at is not None
+    assert attempt.at < max(wait, LEAST_CONFIRMATION_SECONDS) + LEAST_CONFIRMATION_SECONDS
     assert server.value(KEY) is None
 
 

@@ -11,7 +11,7 @@ from support.faults import (
     reply_lost,
     unsent,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -186,7 +186,7 @@ def test_refusal_by_a_key_without_expiry_has_infinite_time() -> None:
 
 def test_refused_acquisition_does_not_change_the_lease_of_the_holder() -> None:
     port = SimulatedPort()
-    first, second = taken(port, "a"), new_claim("a")
+    first, second = acquired(port, "a"), new_claim("a")
 
     attempt(port, second, wait=0)
 

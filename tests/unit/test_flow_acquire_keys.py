@@ -13,7 +13,7 @@ from support.faults import (
     resent,
     slow,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
@@ -174,7 +174,7 @@ def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
 def test_waiting_for_a_lock_of_ones_own_is_an_error_immediately(names: tuple[str, ...]) -> None:
     port = SimulatedPort()
-    mine = taken(port, "a", owner="me")
+    mine = acquired(port, "a", owner="me")
 
     with pytest.raises(LockError, match="would wait for itself") as caught:
         attempt(port, new_claim(*names, owner="me"))
@@ -187,7 +187,7 @@ def test_waiting_for_a_lock_of_ones_own_is_an_error_immediately(names: tuple[str
 
 def test_block_that_moved_to_another_thread_is_waited_for() -> None:
     port = SimulatedPort()
-    mine, other = taken(port, "a", owner="me"), new_claim("a", owner="me")
+    mine, other = acquired(port, "a", owner="me"), new_claim("a", owner="me")
     asked: list[Claim] = []
     other.is_around = lambda claim: bool(asked.append(claim))
 
@@ -200,7 +200,7 @@ def test_block_that_moved_to_another_thread_is_waited_for() -> None:
 
 def test_trying_once_for_a_lock_of_ones_own_is_refused_without_an_error() -> None:
     port = SimulatedPort()
-    mine = taken(port, "a", owner="me")
+    mine = acquired(port, "a", owner="me")
 
     refusal = attempt(port, new_claim("a", owner="me"), wait=0)
 
@@ -211,7 +211,7 @@ def test_trying_once_for_a_lock_of_ones_own_is_refused_without_an_error() -> Non
 
 def test_another_thread_waits_for_the_lock() -> None:
     port = SimulatedPort()
-    mine = taken(port, "a", owner="me")
+    mine = acquired(port, "a", owner="me")
     port.clock.at(1003, lambda: run(release(port, mine, "script")))
 
     refusal = attempt(port, new_claim("a", owner="you"))
@@ -221,7 +221,7 @@ def test_another_thread_waits_for_the_lock() -> None:
 
 def test_expired_lease_of_ones_own_is_no_self_wait() -> None:
     port = SimulatedPort()
-    over = taken(port, "a", owner="me", expire=1)
+    over = acquired(port, "a", owner="me", expire=1)
     port.clock.advance(0.99)
 
     refusal = attempt(port, new_claim("a", owner="me"))
@@ -232,7 +232,7 @@ def test_expired_lease_of_ones_own_is_no_self_wait() -> None:
 
 def test_lease_that_no_code_can_release_is_waited_for() -> None:
     port = SimulatedPort()
-    taken(port, "a", owner="me", expire=1)
+    acquired(port, "a", owner="me", expire=1)
 
     refusal = attempt(port, new_claim("a", owner="me"))
 
@@ -242,7 +242,7 @@ def test_lease_that_no_code_can_release_is_waited_for() -> None:
 
 def test_block_whose_release_failed_is_no_self_wait() -> None:
     port = SimulatedPort()
-    mine = taken(port, "a", owner="me", expire=8)
+    mine = acquired(port, "a", owner="me", expire=8)
     port.usual = request_lost
     run(leave(port, mine, "script", failed=False))
     port.usual = resent
@@ -273,7 +273,7 @@ def test_refusal_of_several_names_has_the_busy_one(
     port = SimulatedPort(SimulatedServer(Clock(), cluster=is_cluster))
     if is_cluster and fencing:
         pytest.skip("several slots have no number")
-    taken(port, busy, owner="another")
+    acquired(port, busy, owner="another")
     claim = new_claim("a", "b", owner="me")
     claim.fencing = fencing
 

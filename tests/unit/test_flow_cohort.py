@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 from support.cohort_world import KEY, KEYS, PATIENCE, SOON, World, held_with, stranded, verbs
-from support.simulated_queue import QueuePort, Taking
+from support.simulated_queue import Acquisition, QueuePort
 from support.simulation import new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
@@ -37,7 +37,7 @@ def world() -> World:
 def test_waiters_enter_in_order_of_arrival_with_two_requests(world: World) -> None:
     crowd = world.crowd(world.process(), 20)
 
-    order = world.serves()
+    order = world.serve_all()
 
     assert order == crowd
     assert crowd[0].process.port.verbs == ["acquire", "release"]
@@ -47,10 +47,10 @@ def test_waiters_enter_in_order_of_arrival_with_two_requests(world: World) -> No
 def test_next_member_takes_over_the_lease(world: World) -> None:
     holder, (next_member, _) = held_with(world)
     identifier, deadline = holder.claim.identifier, holder.claim.deadline
-    world.passes(0.2)
+    world.advance(0.2)
 
-    holder.ends()
-    world.passes(0)
+    holder.release()
+    world.advance(0)
 
     assert world.inside() is next_member
     assert world.server.value(KEY) == next_member.claim.identifier == identifier
@@ -62,10 +62,10 @@ def test_next_member_takes_over_the_lease(world: World) -> None:
 
 def test_next_member_renews_after_a_third_of_the_remaining_lease(world: World) -> None:
     holder, (next_member, _) = held_with(world)
-    world.passes(0.2)
+    world.advance(0.2)
 
-    holder.ends()
-    world.passes(0)
+    holder.release()
+    world.advance(0)
     port: Any = next_member.process.port
     watch = TrackedLease(
         next_member, print, next_member.claim, port, Options(expire=10, max_hold=60)
@@ -80,10 +80,10 @@ def test_claim_is_over_after_its_hand_off(world: World) -> None:
     holder, (next_member, other) = held_with(world)
     identifier, port = holder.claim.identifier, holder.process.port
 
-    holder.ends()
-    world.passes(SOON)
-    holder.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
+    holder.release()
+    world.advance(SOON)
 
     assert holder.claim.state is ENDED
     assert holder.claim.identifier != identifier
@@ -99,11 +99,11 @@ def test_other_processes_enter_after_a_limited_number_of_hand_offs(
     world: World, age: float, most: int
 ) -> None:
     crowd = world.crowd(world.process(), most + 4)
-    other = world.takes(world.process(), way="queue")
-    world.passes(SOON)
+    other = world.acquire(world.process(), way="queue")
+    world.advance(SOON)
     crowd[0].claim.cohort.since = world.clock.now - age  # type: ignore[union-attr]
 
-    order = world.serves()
+    order = world.serve_all()
 
     turns = most + 1
     assert order == [*crowd[:turns], other, *crowd[turns:]]
@@ -114,7 +114,7 @@ def test_hand_offs_are_counted_from_the_last_acquisition_in_redis(world: World) 
     crowd = world.crowd(world.process(), 2 * MOST_QUICK + 5)
     crowd[0].claim.cohort.since = world.clock.now  # type: ignore[union-attr]
 
-    assert world.serves() == crowd
+    assert world.serve_all() == crowd
 
     assert sorted(verbs(crowd[0])) == ["acquire"] * 3 + ["release"] * 3
 
@@ -122,7 +122,7 @@ def test_hand_offs_are_counted_from_the_last_acquisition_in_redis(world: World) 
 def test_waiters_send_nothing_while_a_member_holds_the_lock(world: World) -> None:
     holder, _ = held_with(world, 5)
 
-    world.passes(9)
+    world.advance(9)
 
     assert holder.process.port.verbs == []
 
@@ -131,8 +131,8 @@ def test_first_waiter_leads_when_the_lock_is_released_in_redis(world: World) -> 
     holder, (first, second) = held_with(world)
     holder.claim.hand_offs = MOST_QUICK
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert world.inside() is first
     assert not second.held
@@ -149,8 +149,8 @@ def test_holder_that_acquires_again_waits_behind_the_others(world: World) -> Non
         assert await acquire(port, again, PATIENCE, 0.1, "cohort") is None
 
     holder.process.lease_loop.start(acquire_again())
-    world.passes(SOON)
-    order = world.serves()
+    world.advance(SOON)
+    order = world.serve_all()
 
     assert order == waiters
     assert again.is_live(world.clock.now)
@@ -173,11 +173,11 @@ def test_lease_is_handed_off_while_three_tenths_of_a_grant_remain(
 ) -> None:
     holder, (next_member, _) = held_with(world, expire=2.4, grant=2.4)
     identifier = holder.claim.identifier
-    world.passes(holder.claim.deadline - left - world.clock.now)
+    world.advance(holder.claim.deadline - left - world.clock.now)
     holder.claim.cohort.since = world.clock.now  # type: ignore[union-attr]
 
-    holder.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
 
     assert world.inside() is next_member
     assert (next_member.claim.identifier == identifier) is is_handed_off
@@ -205,12 +205,12 @@ def test_lock_is_handed_off_for_a_limited_time(
 ) -> None:
     holder, (next_member, last) = held_with(world)
     acquired_at: float = holder.claim.cohort.since  # type: ignore[union-attr]
-    world.passes(0.1)
-    holder.ends()
-    world.passes(acquired_at + MOST_SECONDS + seconds - world.clock.now)
+    world.advance(0.1)
+    holder.release()
+    world.advance(acquired_at + MOST_SECONDS + seconds - world.clock.now)
 
-    next_member.ends()
-    world.passes(SOON)
+    next_member.release()
+    world.advance(SOON)
 
     assert world.inside() is last
     assert ("release" in verbs(next_member)) is not is_handed_off
@@ -222,51 +222,51 @@ def test_loss_of_a_deleted_lock_is_reported_after_a_limited_time(
 ) -> None:
     crowd = world.crowd(world.process(), 30, expire=expire)
     other = world.process()
-    world.passes(SOON)
+    world.advance(SOON)
     world.server.drop(KEY)
     deleted = world.clock.now
-    elsewhere = Taking(other, "a", 0)
-    world.passes(0.01)
+    elsewhere = Acquisition(other, "a", 0)
+    world.advance(0.01)
     assert elsewhere.held
 
     members = []
     while crowd[len(members)].is_live and not crowd[0].process.lease_loop.failures:
         members.append(crowd[len(members)])
-        world.passes(hold)
-        members[-1].ends()
-        world.passes(0.002)
+        world.advance(hold)
+        members[-1].release()
+        world.advance(0.002)
     reported_at = world.clock.now
 
     assert [type(error) for error in crowd[0].process.lease_loop.failures] == [LockLostError]
     assert members[-1].claim.lost_reason is not None
     assert reported_at - deleted <= min(MOST_SECONDS, expire / 3) + hold + SOON
     assert world.server.value(KEY) == elsewhere.claim.identifier
-    assert not any(taking.held for taking in crowd[len(members) :])
+    assert not any(attempt.held for attempt in crowd[len(members) :])
 
 
 def test_granted_lock_is_handed_off_as_long_as_an_acquired_one(
     world: World,
 ) -> None:
     holder, (next_member, last) = stranded(world)
-    world.passes(0.35)  # since the last PING, which limits the age of a message
+    world.advance(0.35)  # since the last PING, which limits the age of a message
 
-    holder.ends()
-    world.passes(SOON)
-    next_member.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
+    next_member.release()
+    world.advance(SOON)
 
     assert world.inside() is last
     assert last.claim.hand_offs == 1
 
 
-def lose(world: World, holder: Taking) -> None:
+def lose(world: World, holder: Acquisition) -> None:
     world.server.drop(KEY)
     holder.claim.lost_reason = "its key is gone"
 
 
-def outlive(world: World, holder: Taking) -> None:
-    holder.process.lease_loop.stand_still(20)
-    world.passes(20)
+def outlive(world: World, holder: Acquisition) -> None:
+    holder.process.lease_loop.freeze(20)
+    world.advance(20)
 
 
 @pytest.mark.parametrize("harm", [lose, outlive])
@@ -275,27 +275,27 @@ def test_lost_or_expired_lease_is_not_handed_off(world: World, harm: Any) -> Non
     identifier = holder.claim.identifier
 
     harm(world, holder)
-    holder.ends()
-    world.passes(RECHECK + SOON)
+    holder.release()
+    world.advance(RECHECK + SOON)
 
     assert [type(error) for error in holder.process.lease_loop.failures] == [LockLostError]
     assert world.inside() is waiters[0]
     assert waiters[0].claim.identifier != identifier
-    assert world.serves() == waiters
+    assert world.serve_all() == waiters
 
 
 def test_lock_under_min_hold_is_not_handed_off(world: World) -> None:
     holder, waiters = held_with(world)
     holder.claim.held_until = world.clock.now + 1
 
-    holder.ends()
-    world.passes(0.9)
+    holder.release()
+    world.advance(0.9)
     early = world.inside()
-    world.passes(0.2)
+    world.advance(0.2)
 
     assert early is None
     assert holder.process.port.verbs[0] == "min_hold"
-    assert world.serves() == waiters
+    assert world.serve_all() == waiters
 
 
 @pytest.mark.parametrize(("detail", "value"), [("fencing", True), ("replicas", 1)])
@@ -305,15 +305,15 @@ def test_locks_with_fencing_or_replicas_are_not_handed_off(
     world.server.replicas = 1
     process, crowd = world.process(), []
     for _ in range(3):
-        crowd.append(Taking(process, "a", PATIENCE, way="cohort"))
+        crowd.append(Acquisition(process, "a", PATIENCE, way="cohort"))
         setattr(crowd[-1].claim, detail, value)
-        world.passes(SOON)
-    world.takings += crowd
+        world.advance(SOON)
+    world.attempts += crowd
 
-    order = world.serves()
+    order = world.serve_all()
 
     assert order == crowd
-    assert len({taking.claim.identifier for taking in crowd}) == 3
+    assert len({attempt.claim.identifier for attempt in crowd}) == 3
     assert process.cohorts == {}
     assert process.port.verbs.count("release") == 3
 
@@ -321,21 +321,21 @@ def test_locks_with_fencing_or_replicas_are_not_handed_off(
 def test_lock_of_a_vanished_holder_is_acquired_when_its_lease_expires(world: World) -> None:
     _, waiters = held_with(world, expire=3)
 
-    world.passes(2.9)
-    early = [taking for taking in waiters if taking.held]
-    world.passes(0.2 + RECHECK)
+    world.advance(2.9)
+    early = [attempt for attempt in waiters if attempt.held]
+    world.advance(0.2 + RECHECK)
 
     assert early == []
     assert world.inside() is waiters[0]
-    assert world.serves() == waiters
+    assert world.serve_all() == waiters
 
 
 def test_each_key_and_lease_length_has_its_own_cohort(world: World) -> None:
     holder, _ = held_with(world)
 
-    shorter = world.takes(holder.process, expire=5)
-    elsewhere = world.takes(holder.process, name="b")
-    world.passes(SOON)
+    shorter = world.acquire(holder.process, expire=5)
+    elsewhere = world.acquire(holder.process, name="b")
+    world.advance(SOON)
 
     assert not shorter.held
     assert shorter.claim.identifier in str(world.server.members(KEYS[1]))

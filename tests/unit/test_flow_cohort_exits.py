@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.cohort_world import KEY, KEYS, SOON, World, held_with, stranded
-from support.simulated_queue import QueuePort, Taking
+from support.simulated_queue import Acquisition, QueuePort
 from support.simulation import new_claim
 
 from redis_lock_decorators._flow.claim import Claim
@@ -29,34 +29,34 @@ def world() -> World:
 
 
 def test_second_waiter_leads_after_the_leader_times_out(world: World) -> None:
-    holder = world.takes(world.process(), way="queue")
+    holder = world.acquire(world.process(), way="queue")
     process = world.process()
-    leader = world.takes(process, wait=0.4)
+    leader = world.acquire(process, wait=0.4)
     second, third = world.crowd(process, 2)
 
-    world.passes(0.42 - SOON)
+    world.advance(0.42 - SOON)
     entries = world.server.members(KEYS[1])
-    holder.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
 
     assert leader.refusal is not None
     assert len(entries) == 1
     assert second.claim.identifier in next(iter(entries))
-    assert world.serves() == [second, third]
+    assert world.serve_all() == [second, third]
     assert world.is_empty()
 
 
 def test_waiter_that_timed_out_is_skipped(world: World) -> None:
     process = world.process()
-    holder = world.takes(process)
-    impatient = world.takes(process, wait=0.4)
-    patient = world.takes(process)
+    holder = world.acquire(process)
+    impatient = world.acquire(process, wait=0.4)
+    patient = world.acquire(process)
 
-    world.passes(0.5)
+    world.advance(0.5)
 
     assert impatient.at == pytest.approx(0.4, abs=0.01)
     assert impatient.claim.state is ENDED
-    assert world.serves() == [holder, patient]
+    assert world.serve_all() == [holder, patient]
     assert world.is_empty()
 
 
@@ -65,22 +65,22 @@ def test_lock_handed_off_at_a_timeout_is_held_or_handed_off_again(
     world: World, offset: float
 ) -> None:
     process = world.process()
-    holder = world.takes(process)
-    impatient = world.takes(process, wait=0.5)
-    patient = world.takes(process)
+    holder = world.acquire(process)
+    impatient = world.acquire(process, wait=0.5)
+    patient = world.acquire(process)
     stop = 1000.001 + 0.5
 
-    world.clock.at(stop + offset, holder.ends)
-    world.passes(1)
+    world.clock.at(stop + offset, holder.release)
+    world.advance(1)
 
     assert world.inside() is not None
-    order = world.serves()
+    order = world.serve_all()
     assert order[-1] is patient
     assert (impatient in order) is (impatient.refusal is None)
     assert world.is_empty()
 
 
-class Cut(Taking):
+class Cut(Acquisition):
     """An acquisition that is interrupted when it is resumed for the ``number``-th time."""
 
     number = 0
@@ -90,8 +90,8 @@ class Cut(Taking):
 
 
 class Interrupting:
-    def __init__(self, work: Any, taking: Cut) -> None:
-        self._work, self._taking = work, taking
+    def __init__(self, work: Any, attempt: Cut) -> None:
+        self._work, self._taking = work, attempt
 
     def __await__(self) -> Generator[Any, None, None]:
         steps = self._work.__await__()
@@ -110,23 +110,23 @@ def cut_at(number: int) -> Any:
     return type("CutHere", (Cut,), {"number": number})
 
 
-def all_but(one: Taking, takings: list[Taking]) -> list[Taking]:
+def all_but(one: Acquisition, attempts: list[Acquisition]) -> list[Acquisition]:
     """The waiters that must enter: ``one`` only if it was not interrupted."""
-    return [taking for taking in takings if taking is not one or taking.error is None]
+    return [attempt for attempt in attempts if attempt is not one or attempt.error is None]
 
 
 def test_leader_interrupted_at_any_step_delays_no_waiter() -> None:
     for number in range(100):
         world = World()
-        holder = world.takes(world.process(), way="queue")
+        holder = world.acquire(world.process(), way="queue")
         process = world.process()
-        leader: Any = world.takes(process, kind=cut_at(number))
+        leader: Any = world.acquire(process, kind=cut_at(number))
         others = world.crowd(process, 2)
 
-        world.passes(0.3)
-        holder.ends()
-        world.passes(RECHECK + SOON)
-        order = world.serves()
+        world.advance(0.3)
+        holder.release()
+        world.advance(RECHECK + SOON)
+        order = world.serve_all()
 
         assert order == all_but(leader, [leader, *others]), number
         assert world.is_empty(), number
@@ -140,14 +140,14 @@ def test_waiter_interrupted_at_any_step_delays_no_waiter() -> None:
     for number in range(100):
         world = World()
         process = world.process()
-        holder = world.takes(process)
-        next_member: Any = world.takes(process, kind=cut_at(number))
+        holder = world.acquire(process)
+        next_member: Any = world.acquire(process, kind=cut_at(number))
         others = world.crowd(process, 2)
 
-        world.passes(0.6)
-        holder.ends()
-        world.passes(RECHECK + SOON)
-        order = world.serves()
+        world.advance(0.6)
+        holder.release()
+        world.advance(RECHECK + SOON)
+        order = world.serve_all()
 
         assert order == all_but(next_member, [next_member, *others]), number
         assert world.is_empty(), number
@@ -181,18 +181,18 @@ class InterruptedExit(Cohort):
 def test_waiter_interrupted_while_leaving_blocks_no_waiter(
     world: World, step: str, place: int
 ) -> None:
-    holder = world.takes(world.process(), way="queue")
+    holder = world.acquire(world.process(), way="queue")
     process = world.process()
     cohort = process.cohorts[KEY, 10_000] = InterruptedExit()
-    waiters = [world.takes(process) for _ in range(4)]
+    waiters = [world.acquire(process) for _ in range(4)]
     cohort.one, cohort.step = waiters[place].claim, step
-    world.passes(SOON)
+    world.advance(SOON)
 
     process.waiters[1 + place].interrupt(KeyboardInterrupt())  # the first has two wake-up objects
-    world.passes(SOON)
-    holder.ends()
-    world.passes(RECHECK + SOON)
-    order = world.serves()
+    world.advance(SOON)
+    holder.release()
+    world.advance(RECHECK + SOON)
+    order = world.serve_all()
 
     assert isinstance(waiters[place].error, KeyboardInterrupt)
     assert order == all_but(waiters[place], waiters)
@@ -209,53 +209,53 @@ def test_release_interrupted_after_a_hand_off_is_idempotent(
 
     holder.process.waiters[1].notify = interrupt  # type: ignore[method-assign]
     for _ in range(2):
-        holder.ends()
-        world.passes(RECHECK + SOON)
+        holder.release()
+        world.advance(RECHECK + SOON)
 
     assert [type(error) for error in holder.process.lease_loop.failures] == [KeyboardInterrupt]
     assert holder.claim.state is ENDED
     assert world.inside() is next_member
     assert not other.held
-    assert world.serves() == [next_member, other]
+    assert world.serve_all() == [next_member, other]
 
 
 def test_next_member_that_wakes_after_its_lease_waits_again(world: World) -> None:
     holder, (next_member, _) = held_with(world)
-    other = world.takes(world.process(), expire=60, grant=60, way="queue")
-    world.passes(SOON)
+    other = world.acquire(world.process(), expire=60, grant=60, way="queue")
+    world.advance(SOON)
 
-    holder.ends()
-    world.clock.at(world.clock.now, lambda: holder.process.lease_loop.stand_still(20))
-    world.passes(15)
+    holder.release()
+    world.clock.at(world.clock.now, lambda: holder.process.lease_loop.freeze(20))
+    world.advance(15)
     first = world.inside()
-    world.passes(10)
+    world.advance(10)
 
     assert first is other
     assert world.inside() is other
-    assert next_member in world.serves()
+    assert next_member in world.serve_all()
     assert world.is_empty()
 
 
 def test_late_message_does_not_release_a_lock_that_was_handed_off(world: World) -> None:
     holder, (late, next_member) = stranded(world)
-    other = world.takes(world.process(), way="queue")
-    world.passes(SOON)
-    late.process.lines[-1].late = 0.5
-    holder.ends()
-    world.passes(0.01)
+    other = world.acquire(world.process(), way="queue")
+    world.advance(SOON)
+    late.process.subscriptions[-1].late = 0.5
+    holder.release()
+    world.advance(0.01)
     for waiter in late.process.waiters:
         waiter.notify(Signal.RETRY)  # as a recheck does that finds the entry missing
-    world.passes(0.05)
-    late.ends()
-    world.passes(0.01)
+    world.advance(0.05)
+    late.release()
+    world.advance(0.01)
     entered = world.inside()
 
-    world.passes(2)
+    world.advance(2)
 
     assert entered is next_member
     assert world.inside() is next_member
     assert world.server.value(KEY) == next_member.claim.identifier
-    assert world.serves() == [next_member, other]
+    assert world.serve_all() == [next_member, other]
 
 
 class Racing(Cohort):
@@ -272,8 +272,8 @@ class Racing(Cohort):
 
 def racing(world: World) -> tuple[Any, Claim, Racing, list[CohortWaiter]]:
     """A port, a claim that holds the lock, its cohort, and two waiters."""
-    holder = world.takes(world.process())
-    world.passes(SOON)
+    holder = world.acquire(world.process())
+    world.advance(SOON)
     port: Any = QueuePort(holder.process)
     cohort = holder.claim.cohort = Racing()
     cohort.holder, cohort.since = holder.claim, holder.claim.since

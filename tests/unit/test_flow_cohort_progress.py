@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.cohort_world import KEY, KEYS, PATIENCE, SOON, World, held_with, stranded
 from support.faults import raising
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.acquire import undo
@@ -30,10 +30,10 @@ def world() -> World:
 class Suspended:
     """A waiter whose thread runs other code until ``goes_on``."""
 
-    def __init__(self, world: World, process: Waiting, **options: Any) -> None:
-        self.taking = Taking(process, "a", PATIENCE, way="cohort", **options)
+    def __init__(self, world: World, process: SimulatedProcess, **options: Any) -> None:
+        self.attempt = Acquisition(process, "a", PATIENCE, way="cohort", **options)
         self._work = process.lease_loop.works[-1]
-        world.passes(SOON)
+        world.advance(SOON)
 
     def stops(self) -> None:
         self._work._is_over = True
@@ -43,95 +43,97 @@ class Suspended:
         self._work.step()
 
 
-def of_owner(world: World, process: Waiting, owner: object, wait: float = PATIENCE) -> Taking:
+def of_owner(
+    world: World, process: SimulatedProcess, owner: object, wait: float = PATIENCE
+) -> Acquisition:
     """A waiter on the thread of another one."""
-    taking = Taking(process, "a", wait, way="cohort")
-    taking.claim.owner = owner
-    world.passes(SOON)
-    return taking
+    attempt = Acquisition(process, "a", wait, way="cohort")
+    attempt.claim.owner = owner
+    world.advance(SOON)
+    return attempt
 
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_signal_handler_does_not_wait_for_the_waiter_it_interrupts(
     world: World, leads: bool
 ) -> None:
-    holder, process = world.takes(world.process()), world.process()
+    holder, process = world.acquire(world.process()), world.process()
     if not leads:
-        other = world.takes(process)
+        other = world.acquire(process)
     suspended = Suspended(world, process)
     suspended.stops()
-    handler = of_owner(world, process, suspended.taking.claim.owner)
-    later = world.takes(process)
-    world.passes(1)
+    handler = of_owner(world, process, suspended.attempt.claim.owner)
+    later = world.acquire(process)
+    world.advance(1)
 
-    holder.ends()
-    world.passes(2 * 2.5 + 1)
+    holder.release()
+    world.advance(2 * 2.5 + 1)
     if not leads:
         assert other.held
-        other.ends()
-        world.passes(0.5)
+        other.release()
+        world.advance(0.5)
 
     assert handler.held
-    handler.ends()
-    world.passes(0.5)
+    handler.release()
+    world.advance(0.5)
     assert later.held
-    later.ends()
+    later.release()
     suspended.goes_on()
-    world.passes(1)
-    assert suspended.taking.held
-    suspended.taking.ends()
-    world.passes(1)
+    world.advance(1)
+    assert suspended.attempt.held
+    suspended.attempt.release()
+    world.advance(1)
     assert world.is_empty()
 
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_waiter_without_progress_is_skipped(world: World, leads: bool) -> None:
-    holder, process = world.takes(world.process()), world.process()
-    leader = world.takes(process, wait=1) if not leads else None
+    holder, process = world.acquire(world.process()), world.process()
+    leader = world.acquire(process, wait=1) if not leads else None
     suspended = Suspended(world, process)
     others = world.crowd(process, 2)
     suspended.stops()
-    world.passes(2)
+    world.advance(2)
     assert leader is None or leader.at is not None
 
-    holder.ends()
-    world.passes(SILENCE + 2 * 2.5)
+    holder.release()
+    world.advance(SILENCE + 2 * 2.5)
     first = others[0].held
-    others[0].ends()
-    world.passes(0.5)
+    others[0].release()
+    world.advance(0.5)
 
     assert first
     assert others[1].held
-    others[1].ends()
-    world.passes(0.5)
+    others[1].release()
+    world.advance(0.5)
     suspended.goes_on()
-    world.passes(2)
-    assert suspended.taking.held
-    suspended.taking.ends()
-    world.passes(1)
+    world.advance(2)
+    assert suspended.attempt.held
+    suspended.attempt.release()
+    world.advance(1)
     assert world.is_empty()
 
 
 def test_leader_that_waits_long_remains_the_only_one(world: World) -> None:
-    holder, process = world.takes(world.process()), world.process()
+    holder, process = world.acquire(world.process()), world.process()
     crowd = world.crowd(process, 5)
     process.port.log.clear()
 
     for _ in range(50):
-        world.passes(1)
+        world.advance(1)
         holder.claim.set_term(world.clock.now, 10)
         world.server.put(KEY, holder.claim.identifier, 10)
         assert len(world.server.members(KEYS[1])) == 1
 
     assert "enqueue" not in process.port.verbs
     assert "acquire" not in process.port.verbs
-    assert not any(taking.held for taking in crowd)
+    assert not any(attempt.held for attempt in crowd)
 
 
 def test_next_member_interrupted_twice_can_be_undone_again(world: World) -> None:
     holder, (next_member,) = held_with(world, 1)
-    holder.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
     assert next_member.held
     port: Any = next_member.process.port
     port.faults = [raising(KeyboardInterrupt())]
@@ -157,7 +159,7 @@ class Compared(CohortWaiter):
 
 
 def test_joining_and_leaving_compares_no_waiters() -> None:
-    cohort, waiter = Cohort(), Waiting(SimulatedServer(Clock())).lease_loop
+    cohort, waiter = Cohort(), SimulatedProcess(SimulatedServer(Clock())).lease_loop
     crowd = [Compared(new_claim("a"), waiter) for _ in range(50)]  # type: ignore[arg-type]
     for _ in range(2):
         for waiter in crowd:
@@ -178,7 +180,7 @@ def test_only_the_first_of_many_waiters_recheck_often(
     rechecks, lead = [], Cohort.lead
     monkeypatch.setattr(Cohort, "lead", lambda *args: rechecks.append(1) or lead(*args))
 
-    world.passes(8)
+    world.advance(8)
 
     assert len(rechecks) < 500, "all waiters rechecked every quarter of a second"
 
@@ -188,8 +190,8 @@ def test_next_member_needs_no_identifier_of_its_own(world: World) -> None:
     given = holder.claim.identifier
     assert given
     assert not next_member.claim.identifier, "a system call for random bytes would switch threads"
-    holder.ends()
-    world.passes(0)
+    holder.release()
+    world.advance(0)
     assert next_member.claim.identifier == given
     assert next_member.claim.releaser != given, (
         "its notes must be distinct from the former holder's"
@@ -200,7 +202,7 @@ def test_waiter_that_times_out_without_a_request_sends_nothing(world: World) -> 
     process = world.process()
     holder, waiting = world.crowd(process, 2, wait=1)
     process.port.log.clear()
-    world.passes(2)
+    world.advance(2)
     assert waiting.claim.state is ENDED
     assert holder.is_live
     assert process.port.log == []
@@ -222,7 +224,7 @@ def test_silent_waiters_are_woken_by_a_release(
             waiter, "wakeup", SimpleNamespace(notify=lambda _, number=number: woken.append(number))
         )
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert set(woken) == {0, 1}

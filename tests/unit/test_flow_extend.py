@@ -16,7 +16,7 @@ from support.faults import (
     resent,
 )
 from support.releases import FIRST, KEY, SECOND, cluster_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
@@ -29,7 +29,7 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
 def test_lease_is_extended_by_one_request() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
 
     run(extend(port, claim, 30))
 
@@ -39,7 +39,7 @@ def test_lease_is_extended_by_one_request() -> None:
 
 def test_extension_is_not_additive() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
 
     run(extend(port, claim, 10))
     run(extend(port, claim, 10))
@@ -50,7 +50,7 @@ def test_extension_is_not_additive() -> None:
 
 def test_deadline_counts_from_the_sending_of_the_request() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=5)
+    claim = acquired(port, "a", expire=5)
     port.latency = 3
     sent = port.now()
 
@@ -61,7 +61,7 @@ def test_deadline_counts_from_the_sending_of_the_request() -> None:
 
 def test_deadline_after_a_lost_reply_counts_from_the_last_request() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=5)
+    claim = acquired(port, "a", expire=5)
     port.latency = 0.5
     port.faults = [reply_lost, request_lost]
 
@@ -73,7 +73,7 @@ def test_deadline_after_a_lost_reply_counts_from_the_last_request() -> None:
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, resent])
 def test_lease_is_extended_once_though_a_message_is_lost(fate: Any) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     port.faults = [fate]
 
     run(extend(port, claim, 10))
@@ -84,7 +84,7 @@ def test_lease_is_extended_once_though_a_message_is_lost(fate: Any) -> None:
 
 def test_client_that_decodes_replies_can_extend() -> None:
     port = SimulatedPort(text=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(extend(port, claim, 30))
 
@@ -93,7 +93,7 @@ def test_client_that_decodes_replies_can_extend() -> None:
 
 def test_script_that_the_server_lost_is_sent_again() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
 
     run(extend(port, claim, 30))
@@ -103,7 +103,7 @@ def test_script_that_the_server_lost_is_sent_again() -> None:
 
 def test_lease_is_lost_after_its_deadline_though_its_key_exists() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     port.clock.advance(9.95)
     assert claim.is_lost(port.now())
 
@@ -124,7 +124,7 @@ def test_extension_answered_after_the_deadline_does_not_revive_the_lease(is_repo
         return reply
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=1)
+    claim = acquired(port, "a", expire=1)
     port.faults = [reported_as_lost]
 
     with pytest.raises(LockLostError, match="not renewed" if is_reported else "its time ran out"):
@@ -146,7 +146,7 @@ def test_lease_reported_as_lost_by_another_thread_during_its_extension_remains_l
             self.lost_reason = "not renewed"
 
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.__class__ = Reported
 
     with pytest.raises(LockLostError, match="not renewed"):
@@ -161,7 +161,7 @@ def test_release_during_an_extension_is_no_loss(is_run_first: bool) -> None:
         return request.port.received(reply) if is_run_first else delivered(request)
 
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [released_first]
 
     with pytest.raises(LockNotOwnedError, match="released") as caught:
@@ -176,7 +176,7 @@ def test_release_during_an_extension_is_no_loss(is_run_first: bool) -> None:
 
 def test_longer_lease_is_not_shortened() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     deadline = claim.deadline
 
     run(extend(port, claim, 1))
@@ -190,7 +190,7 @@ def test_longer_lease_is_not_shortened() -> None:
 
 def test_lost_lock_is_never_acquired_again() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
 
     with pytest.raises(LockLostError, match="gone"):
@@ -203,7 +203,7 @@ def test_lost_lock_is_never_acquired_again() -> None:
 
 def test_lease_of_another_client_is_not_extended() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "another-identifier", 5)
 
     with pytest.raises(LockLostError) as caught:
@@ -216,7 +216,7 @@ def test_lease_of_another_client_is_not_extended() -> None:
 
 def test_forked_child_extends_nothing() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.process += 1
 
     with pytest.raises(LockNotOwnedError, match="parent process"):
@@ -227,7 +227,7 @@ def test_forked_child_extends_nothing() -> None:
 
 def test_released_lease_is_not_extended_and_was_not_lost() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     run(release(port, claim, "script"))
 
     with pytest.raises(LockNotOwnedError):
@@ -239,7 +239,7 @@ def test_released_lease_is_not_extended_and_was_not_lost() -> None:
 
 def test_lease_whose_release_failed_is_not_extended() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     port.faults = [raising(KeyboardInterrupt()), request_lost]
     with pytest.raises(KeyboardInterrupt):
         run(release(port, claim, "script"))
@@ -256,7 +256,7 @@ def test_lease_whose_release_failed_is_not_extended() -> None:
 @pytest.mark.parametrize("cluster", [False, True])
 def test_several_keys_are_extended(cluster: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
 
     run(extend(port, claim, 30))
 
@@ -266,7 +266,7 @@ def test_several_keys_are_extended(cluster: bool) -> None:
 
 def test_deadline_of_several_slots_counts_from_the_first_request() -> None:
     port = cluster_port()
-    claim = taken(port, "a", "b", expire=9)
+    claim = acquired(port, "a", "b", expire=9)
     port.latency = 2
     sent = port.now()
 
@@ -277,7 +277,7 @@ def test_deadline_of_several_slots_counts_from_the_first_request() -> None:
 
 def test_lost_key_leaves_the_other_keys_of_the_server_unchanged() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", "b", expire=5)
+    claim = acquired(port, "a", "b", expire=5)
     port.server.drop(FIRST)
 
     with pytest.raises(LockLostError):
@@ -291,7 +291,7 @@ def test_lost_key_leaves_the_other_keys_of_the_server_unchanged() -> None:
 @pytest.mark.parametrize("lost", [FIRST, SECOND])
 def test_keys_that_were_not_lost_can_still_be_released(cluster: bool, lost: bytes) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.server.drop(lost)
     with pytest.raises(LockLostError):
         run(extend(port, claim, 60))

@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 from support.faults import Fate, Request, delivered, raising, reply_lost
 from support.simulated_server import TOGETHER
-from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
@@ -57,7 +57,7 @@ def test_lock_is_released_by_the_only_permitted_method(
     verbs = {"release", "unlock", "WATCH", "DELIFEQ"}
     for allowed in verbs:
         port = new_port()
-        claim = taken(port, *names)
+        claim = acquired(port, *names)
         port.usual = without(*verbs - {allowed}, "DELEX", error=error)
 
         run(release(port, claim, method))
@@ -68,7 +68,7 @@ def test_lock_is_released_by_the_only_permitted_method(
 @every_method
 def test_loss_is_reported_by_the_only_permitted_method(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "another", 60)
     port.usual = without("release", "WATCH", "DELIFEQ", "DELEX")
 
@@ -81,7 +81,7 @@ def test_loss_is_reported_by_the_only_permitted_method(method: ReleaseMethod) ->
 @every_method
 def test_min_hold_is_observed_by_the_only_permitted_method(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.held_until = port.now() + 3
     port.usual = without("release", "min_hold", "WATCH", "DELIFEQ", "DELEX")
 
@@ -93,7 +93,7 @@ def test_min_hold_is_observed_by_the_only_permitted_method(method: ReleaseMethod
 
 def test_lock_expires_immediately_if_it_must_not_be_deleted() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     unlocks = without("unlock")
 
     def fate(request: Request) -> Any:
@@ -110,7 +110,7 @@ def test_lock_expires_immediately_if_it_must_not_be_deleted() -> None:
 @every_method
 def test_first_refusal_is_raised_if_every_method_is_refused(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual = raising(NO_RIGHT)
 
     with pytest.raises(NoPermissionError):
@@ -121,7 +121,7 @@ def test_first_refusal_is_raised_if_every_method_is_refused(method: ReleaseMetho
 
 def test_lost_reply_causes_no_other_release_method() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [reply_lost]
 
     run(release(port, claim, "script"))
@@ -131,7 +131,7 @@ def test_lost_reply_causes_no_other_release_method() -> None:
 
 def test_lock_is_released_though_its_queue_entry_cannot_be_removed() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.queue_entry = f"channel|{claim.identifier}|1000"
     port.usual = without("cancel")
 
@@ -142,7 +142,7 @@ def test_lock_is_released_though_its_queue_entry_cannot_be_removed() -> None:
 
 def test_transaction_without_memory_is_replaced_by_a_script() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.held_until = port.now() + 3
     port.usual = without("EXEC", error=ResponseError("OOM command not allowed"))
 
@@ -156,7 +156,7 @@ def test_transaction_without_memory_is_replaced_by_a_script() -> None:
 
 def test_lease_is_released_by_script_without_a_native_command() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(leave(port, claim, "native", failed=False))
 
@@ -178,7 +178,7 @@ def test_native_function_without_a_native_command_is_refused() -> None:
 @pytest.mark.parametrize("forbidden", ["EXISTS", "HDEL"])
 def test_native_release_without_rights_to_the_queue_succeeds(cluster: bool, forbidden: str) -> None:
     port = new_port(cluster)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.has_queued = True
     port.server._handlers[forbidden] = _refusing
 
@@ -251,7 +251,7 @@ def test_function_without_transactions_releases_by_script() -> None:
 
 def test_lock_is_released_without_rights_to_its_companion_keys() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     _, queue, _ = with_queue((KEY,))
 
     def fate(request: Request) -> Any:

@@ -28,7 +28,7 @@ from support.faults import (
     swallowed,
     timed_out,
 )
-from support.simulated_loop import BackgroundPort, Kept, SimulatedLoop
+from support.simulated_loop import BackgroundPort, HeldLease, SimulatedLoop
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
@@ -91,7 +91,7 @@ class ThreeClients(RuleBasedStateMachine):
         super().__init__()
         self.held: list[tuple[int, Claim]] = []
         self.extending: set[str] = set()
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, HeldLease] = {}
         self.found: AssertionError | None = None
         self.busy: set[int] = set()
 
@@ -156,18 +156,18 @@ class ThreeClients(RuleBasedStateMachine):
     def keep(self, which: int, max_hold: float | None) -> None:
         client, claim = self.held[which % len(self.held)]
         if claim.identifier not in self.kept and claim.expire >= SHORTEST_KEPT:
-            self.kept[claim.identifier] = Kept(
+            self.kept[claim.identifier] = HeldLease(
                 self.ports[client], claim=claim, expire=claim.expire, max_hold=max_hold
             )
 
     @precondition(lambda self: self.kept)
     @rule(which=WHICH)
     def stop_renewing(self, which: int) -> None:
-        list(self.kept.values())[which % len(self.kept)].last_no_longer()
+        list(self.kept.values())[which % len(self.kept)].stop_renewal()
 
     @rule(client=CLIENTS, seconds=SECONDS)
-    def stand_still(self, client: int, seconds: float) -> None:
-        self.lease_loops[client].stand_still(seconds)
+    def freeze(self, client: int, seconds: float) -> None:
+        self.lease_loops[client].freeze(seconds)
 
     @rule(client=CLIENTS, faults=st.lists(QUIET_FATES, max_size=5))
     def disturb_renewals(self, client: int, faults: list[Any]) -> None:
@@ -217,7 +217,7 @@ class ThreeClients(RuleBasedStateMachine):
         for _, identifier in self.server.renewed:
             assert identifier in self.kept, "a lease was renewed that should not be"
         for lease in self.kept.values():
-            assert len(lease.told) <= 1, "a loss was reported twice"
+            assert len(lease.notifications) <= 1, "a loss was reported twice"
         self.server.deleted.clear()
 
     def check(self) -> None:
@@ -233,7 +233,7 @@ class ThreeClients(RuleBasedStateMachine):
             return
         for _, claim in self.held:  # expire all leases that are still held
             if claim.identifier in self.kept:
-                self.kept[claim.identifier].last_no_longer()
+                self.kept[claim.identifier].stop_renewal()
         self.clock.advance(60)
         if self.found is not None:
             raise self.found

@@ -26,14 +26,14 @@ def test_unanswered_release_that_handed_off_the_lock_is_no_loss(world: World, me
     (first,) = waiting(world)
     holder.process.port.faults = [reply_lost]
 
-    holder.ends()
-    world.passes(0.1)
+    holder.release()
+    world.advance(0.1)
 
     assert first.is_live
     assert not holder.claim.is_lost(world.clock.now)
     assert holder.process.lease_loop.failures == []
     first.process.lease_loop.start(release(QueuePort(first.process), first.claim, method))  # type: ignore[arg-type]
-    world.passes(0.1)
+    world.advance(0.1)
     assert world.is_empty()
 
 
@@ -42,11 +42,11 @@ def test_waiters_enter_in_order_of_arrival(world: World) -> None:
     first, second, third = waiting(world, 3)
     order = []
 
-    for taking in (first, second, third):
-        holder.ends()
-        world.passes(0.01)
+    for attempt in (first, second, third):
+        holder.release()
+        world.advance(0.01)
         order.append([one.held for one in (first, second, third)])
-        holder = taking
+        holder = attempt
 
     assert order == [[True, False, False], [True, True, False], [True, True, True]]
 
@@ -56,8 +56,8 @@ def test_waiter_enters_without_another_request(world: World) -> None:
     (waiter,) = waiting(world)
     waiter.process.port.log.clear()
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert waiter.held
     assert waiter.process.port.verbs == []
@@ -69,8 +69,8 @@ def test_waiter_in_a_cluster_enters_without_another_request() -> None:
     (waiter,) = waiting(world)
     waiter.process.port.log.clear()
 
-    holder.ends()
-    world.passes(0.02)
+    holder.release()
+    world.advance(0.02)
 
     assert waiter.held
     assert waiter.process.port.verbs == []
@@ -80,10 +80,10 @@ def test_timeout_leaves_no_keys(world: World) -> None:
     holder = world.holder()
     (waiter,) = waiting(world, wait=0.5)
 
-    world.passes(1)
+    world.advance(1)
     left = world.server.members(KEYS[1])
-    holder.ends()
-    world.passes(0.1)
+    holder.release()
+    world.advance(0.1)
 
     assert not waiter.held
     assert waiter.at == pytest.approx(0.51, abs=0.02)
@@ -97,10 +97,10 @@ def test_interrupted_waiter_leaves_no_keys(world: World, error: BaseException) -
     (waiter,) = waiting(world)
 
     waiter.process.waiters[-1].interrupt(error)
-    world.passes(0.05)
+    world.advance(0.05)
     left = world.server.members(KEYS[1])
-    holder.ends()
-    world.passes(0.1)
+    holder.release()
+    world.advance(0.1)
 
     assert waiter.error is error
     assert left == {}
@@ -110,32 +110,32 @@ def test_interrupted_waiter_leaves_no_keys(world: World, error: BaseException) -
 def test_waiter_interrupted_after_its_grant_hands_off_the_lock(world: World) -> None:
     holder = world.holder()
     first, second = waiting(world, 2)
-    first.process.lines[-1].late = 0.1
+    first.process.subscriptions[-1].late = 0.1
 
-    holder.ends()
-    world.passes(0.05)
+    holder.release()
+    world.advance(0.05)
     first.process.waiters[-1].interrupt(KeyboardInterrupt())
-    world.passes(0.05)
+    world.advance(0.05)
 
     assert second.held
-    assert world.holds() == second.claim.identifier
+    assert world.holder_identifier() == second.claim.identifier
 
 
 def test_lock_granted_to_an_abandoned_entry_is_handed_off(world: World) -> None:
     holder = world.holder()
     process = world.process()
-    first = process.takes(wait=60)
-    world.passes(0.05)
-    gone = process.takes(wait=0.5)
-    world.passes(0.02)
+    first = process.acquire(wait=60)
+    world.advance(0.05)
+    gone = process.acquire(wait=0.5)
+    world.advance(0.02)
     copy = next(sent.command for sent in reversed(process.port.log) if sent.verb == "enqueue")
-    world.passes(1)
+    world.advance(1)
     world.server.run(copy)
     (other,) = waiting(world)
 
-    for taking in (holder, first):
-        taking.ends()
-        world.passes(0.05)
+    for attempt in (holder, first):
+        attempt.release()
+        world.advance(0.05)
 
     assert not gone.held
     assert other.held
@@ -144,21 +144,21 @@ def test_lock_granted_to_an_abandoned_entry_is_handed_off(world: World) -> None:
 def test_entry_of_a_waiter_that_acquired_by_polling_delays_no_waiter(world: World) -> None:
     world.holder(expire=60)
     process = world.process()
-    first = process.takes(wait=60)
-    world.passes(0.05)
-    second = process.takes(wait=60)
-    world.passes(0.05)
+    first = process.acquire(wait=60)
+    world.advance(0.05)
+    second = process.acquire(wait=60)
+    world.advance(0.05)
     process.is_cut_off = True
-    process.lines[-1].cut()
-    world.passes(0.05)
+    process.subscriptions[-1].cut()
+    world.advance(0.05)
     world.server.drop(KEY)
-    world.passes(1)
+    world.advance(1)
     process.is_cut_off = False
-    world.passes(2)
+    world.advance(2)
     holder, other = (first, second) if first.held else (second, first)
 
-    holder.ends()
-    world.passes(0.5)
+    holder.release()
+    world.advance(0.5)
 
     assert other.held
 
@@ -174,11 +174,11 @@ def test_lock_lost_while_leaving_the_queue_leaves_no_entry(world: World) -> None
         return delivered(request)
 
     waiter.process.is_cut_off = True
-    waiter.process.lines[-1].cut()
-    world.passes(0.5)
+    waiter.process.subscriptions[-1].cut()
+    world.advance(0.5)
     port.usual = lost
-    holder.ends()
-    world.passes(1)
+    holder.release()
+    world.advance(1)
 
     assert port.verbs[-3:] == ["acquire", "enter", "cancel"]
     assert port.untidy == []
@@ -189,11 +189,11 @@ def test_lock_lost_while_leaving_the_queue_leaves_no_entry(world: World) -> None
 def test_waiter_times_out_in_time_with_a_slow_server(world: World, wait: float) -> None:
     world.holder(expire=60)
     process = world.process()
-    waiter = process.takes(wait=wait)
-    world.passes(0.1)
+    waiter = process.acquire(wait=wait)
+    world.advance(0.1)
 
     process.port.usual = slow(0.2)
-    world.passes(5)
+    world.advance(5)
 
     assert not waiter.held
     assert waiter.at == pytest.approx(0.01 + wait, abs=0.5)
@@ -209,12 +209,12 @@ def test_waiter_that_moves_changes_its_identifier_and_leaves_no_entry(world: Wor
 
     process.subscriber = None  # as when a slot has moved
     process.waiters[-1].notify(Signal.RETRY)
-    world.passes(0.1)
+    world.advance(0.1)
     entries = world.server.members(KEYS[1])
     world.server.publish(old.channel, f"turn|{messages.hint(before).decode()}|")
-    world.passes(0.1)
-    holder.ends()
-    world.passes(0.1)
+    world.advance(0.1)
+    holder.release()
+    world.advance(0.1)
 
     assert waiter.claim.identifier != before
     assert list(entries) != []
@@ -227,16 +227,16 @@ def test_lock_granted_to_a_former_entry_is_handed_off(world: World) -> None:
     holder = world.holder(expire=60)
     first, second = waiting(world, 2, wait=60)
     port = first.process.port
-    first.process.lines[-1].late = 30
-    holder.ends()
-    world.passes(0.01)
+    first.process.subscriptions[-1].late = 30
+    holder.release()
+    world.advance(0.01)
     refused = raising(ResponseError("no"))
 
     port.usual = lambda request: (
         refused(request) if port.verbs[-1] == "enqueue" else delivered(request)
     )
     first.process.waiters[-1].notify(Signal.RETRY)
-    world.passes(0.1)
+    world.advance(0.1)
 
     assert isinstance(first.error, ResponseError)
     assert second.held

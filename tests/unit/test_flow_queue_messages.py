@@ -30,7 +30,7 @@ def test_message_of_another_server_is_not_believed(world: World) -> None:
     publish(
         world, waiter, f"turn|{hint(waiter)}|{other}"
     )  # as it arrives from a replica or the cluster bus
-    world.passes(1)
+    world.advance(1)
 
     assert not waiter.held
     assert list(world.server.members(KEYS[1])) == [entry]
@@ -39,10 +39,10 @@ def test_message_of_another_server_is_not_believed(world: World) -> None:
 def test_deadline_after_entry_is_within_the_grant(world: World) -> None:
     holder = world.holder()
     (waiter,) = waiting(world)
-    world.passes(3)
+    world.advance(3)
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert waiter.is_live
     assert waiter.claim.deadline <= world.clock.now + world.server.left(KEY)
@@ -51,13 +51,13 @@ def test_deadline_after_entry_is_within_the_grant(world: World) -> None:
 def test_message_read_after_a_long_pause_is_not_believed(world: World) -> None:
     holder = world.holder()
     paused, other = waiting(world, 2)
-    world.passes(2)
+    world.advance(2)
 
-    paused.process.lease_loop.stand_still(4)
-    holder.ends()
-    world.passes(3.9)
+    paused.process.lease_loop.freeze(4)
+    holder.release()
+    world.advance(3.9)
     held = [paused.held, other.held]
-    world.passes(0.3)
+    world.advance(0.3)
 
     assert held == [False, True]
     assert not (paused.is_live and other.is_live)
@@ -66,16 +66,16 @@ def test_message_read_after_a_long_pause_is_not_believed(world: World) -> None:
 def test_message_that_arrives_after_joining_again_is_not_believed(world: World) -> None:
     holder = world.holder()
     process = world.process()
-    late = process.takes(expire=0.5, wait=60)
-    world.passes(0.05)
+    late = process.acquire(expire=0.5, wait=60)
+    world.advance(0.05)
     (other,) = waiting(world, expire=5)
-    process.lines[-1].late = 0.8
+    process.subscriptions[-1].late = 0.8
     process.subscriber._rechecks._set(KEY, Awaited(world.clock.now + 0.6, 0))
 
-    holder.ends()
+    holder.release()
     both = []
     for _ in range(400):
-        world.passes(0.01)
+        world.advance(0.01)
         both.append(late.is_live and other.is_live)
 
     assert not any(both)
@@ -84,30 +84,30 @@ def test_message_that_arrives_after_joining_again_is_not_believed(world: World) 
 def test_late_message_does_not_release_a_held_lock(world: World) -> None:
     holder = world.holder()
     late, other = waiting(world, 2)
-    late.process.lines[-1].late = 0.5
-    holder.ends()
-    world.passes(0.01)
+    late.process.subscriptions[-1].late = 0.5
+    holder.release()
+    world.advance(0.01)
     late.process.waiters[-1].notify(Signal.RETRY)  # as a recheck does that finds the entry missing
-    world.passes(0.05)
+    world.advance(0.05)
     entered = late.held
 
-    world.passes(2)
+    world.advance(2)
 
     assert entered
     assert late.is_live
     assert not other.held
-    assert world.holds() == late.claim.identifier
+    assert world.holder_identifier() == late.claim.identifier
 
 
 def test_unreachable_process_polls(world: World) -> None:
     holder = world.holder()
     process = world.process()
     process.port.faults = [None, raising(NoPermissionError("no PUBLISH"))]
-    waiter = process.takes()
-    world.passes(1)
+    waiter = process.acquire()
+    world.advance(1)
 
-    holder.ends()
-    world.passes(0.5)
+    holder.release()
+    world.advance(0.5)
 
     assert waiter.held
     assert set(process.port.verbs) == {"acquire", "PUBLISH"}
@@ -118,15 +118,15 @@ def test_waiter_keeps_its_position_when_its_connection_breaks(world: World) -> N
     first, second = waiting(world, 2)
     before = world.server.members(KEYS[1])
 
-    first.process.lines[-1].cut()
-    world.passes(0.2)
+    first.process.subscriptions[-1].cut()
+    world.advance(0.2)
     after = world.server.members(KEYS[1])
-    holder.ends()
-    world.passes(0.05)
+    holder.release()
+    world.advance(0.05)
 
     assert sorted(after.values()) == sorted(before.values())
     assert len(set(before) & set(after)) == 1
-    assert len(first.process.lines) == 2
+    assert len(first.process.subscriptions) == 2
     assert [first.held, second.held] == [True, False]
 
 
@@ -135,10 +135,10 @@ def test_waiter_polls_while_it_cannot_reconnect(world: World) -> None:
     (waiter,) = waiting(world)
 
     waiter.process.is_cut_off = True
-    waiter.process.lines[-1].cut()
-    world.passes(0.5)
-    holder.ends()
-    world.passes(1)
+    waiter.process.subscriptions[-1].cut()
+    world.advance(0.5)
+    holder.release()
+    world.advance(1)
 
     assert waiter.held
 
@@ -148,16 +148,16 @@ def test_connection_that_breaks_while_checked_is_reopened(world: World) -> None:
     process = world.process()
 
     def cut(request: Request) -> Any:
-        process.lines[-1].cut()
+        process.subscriptions[-1].cut()
         return delivered(request)
 
     process.port.faults = [None, cut]
-    waiter = process.takes()
-    world.passes(1)
+    waiter = process.acquire()
+    world.advance(1)
     process.port.log.clear()
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert waiter.held
     assert process.port.verbs == []
@@ -167,10 +167,10 @@ def test_half_open_connection_is_closed(world: World) -> None:
     world.holder(expire=60)
     (waiter,) = waiting(world)
 
-    waiter.process.lines[-1].is_silent = True
-    world.passes(4)
+    waiter.process.subscriptions[-1].is_silent = True
+    world.advance(4)
 
-    assert len(waiter.process.lines) == 2
+    assert len(waiter.process.subscriptions) == 2
 
 
 @pytest.mark.parametrize("forged", ["turn|{hint}|", "turn|{hint}|" + 40 * "0", "again|{hint}"])
@@ -180,12 +180,12 @@ def test_forged_message_does_not_grant_the_lock(world: World, forged: str) -> No
 
     for _ in range(50):
         publish(world, waiter, forged.format(hint=hint(waiter)))
-        world.passes(0.001)
+        world.advance(0.001)
     requests = len(waiter.process.port.verbs)
-    world.passes(0.1)
+    world.advance(0.1)
     early = waiter.held
-    holder.ends()
-    world.passes(0.02)
+    holder.release()
+    world.advance(0.02)
 
     assert not early
     assert requests < 60
@@ -197,18 +197,18 @@ def test_message_is_of_no_use_a_second_time_or_elsewhere(world: World) -> None:
     world.server.spies.append(lambda channel, message: published.append((channel, message)))
     holder = world.holder(expire=60)
     first, second = waiting(world, 2, wait=60)
-    holder.ends()
-    world.passes(0.05)
+    holder.release()
+    world.advance(0.05)
     grants = [message for _, message in published if message.startswith("turn")]
 
-    for taking in (first, second):
+    for attempt in (first, second):
         for message in grants:
-            publish(world, taking, message)
-    world.passes(1)
+            publish(world, attempt, message)
+    world.advance(1)
 
     assert first.is_live
     assert not second.held
-    assert world.holds() == first.claim.identifier
+    assert world.holder_identifier() == first.claim.identifier
     assert first.claim.identifier not in str(published)
     assert KEY.decode() not in str(published)
 
@@ -221,7 +221,7 @@ def test_message_for_an_unknown_entry_does_nothing(world: World, message: str) -
     waiter.process.port.log.clear()
 
     publish(world, waiter, message)
-    world.passes(0.2)
+    world.advance(0.2)
 
     assert world.server.value(b"session") == "active"
     assert waiter.process.port.verbs == []
@@ -234,13 +234,13 @@ def test_malformed_message_is_ignored(world: World, data: bytes) -> None:
     process = waiter.process
 
     publish(world, waiter, data)  # type: ignore[arg-type]
-    world.passes(0.5)
+    world.advance(0.5)
     process.port.log.clear()
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert waiter.held
-    assert len(process.lines) == 1
+    assert len(process.subscriptions) == 1
     assert process.port.verbs == []
 
 
@@ -250,8 +250,8 @@ def test_every_grant_is_verified_where_info_is_forbidden(world: World) -> None:
     (waiter,) = waiting(world)
     waiter.process.port.log.clear()
 
-    holder.ends()
-    world.passes(0.02)
+    holder.release()
+    world.advance(0.02)
 
     assert waiter.is_live
     assert waiter.process.port.verbs == ["enter"]
@@ -265,16 +265,16 @@ def test_unreachable_waiter_polls_with_a_new_identifier(world: World) -> None:
     assert process.subscriber is not None
 
     process.subscriber._on_failure(NoPermissionError("no"))
-    world.passes(0.1)
+    world.advance(0.1)
     copy = next(sent.command for sent in process.port.log if sent.verb == "cancel")
     world.server.drop(KEY)
-    world.passes(1)
-    held = world.holds()
+    world.advance(1)
+    held = world.holder_identifier()
     world.server.run(copy)
 
     assert waiter.is_live
     assert waiter.claim.identifier != former
-    assert world.holds() == held == waiter.claim.identifier
+    assert world.holder_identifier() == held == waiter.claim.identifier
 
 
 def test_late_message_for_an_abandoned_entry_does_not_affect_its_claim(world: World) -> None:
@@ -283,16 +283,16 @@ def test_late_message_for_an_abandoned_entry_does_not_affect_its_claim(world: Wo
     process, before = waiter.process, waiter.claim.identifier
     copy = next(sent.command for sent in process.port.log if sent.verb == "enqueue")
     process.waiters[-1].notify(Signal.RETRY)
-    world.passes(0.1)
+    world.advance(0.1)
     world.server.run(copy)  # the abandoned identifier is in the queue again
 
-    holder.ends()
-    world.passes(0.2)
+    holder.release()
+    world.advance(0.2)
     entered = waiter.is_live
-    world.passes(2)
+    world.advance(2)
 
     assert entered
-    assert world.holds() == waiter.claim.identifier != before
+    assert world.holder_identifier() == waiter.claim.identifier != before
 
 
 def test_subscriber_counted_only_by_a_pattern_is_unavailable(world: World) -> None:
@@ -302,11 +302,11 @@ def test_subscriber_counted_only_by_a_pattern_is_unavailable(world: World) -> No
     process.port.usual = lambda request: (
         [b"", 0] if process.port.verbs[-1] == "PUBSUB" else delivered(request)
     )
-    waiter = process.takes()
-    world.passes(1)
+    waiter = process.acquire()
+    world.advance(1)
 
-    holder.ends()
-    world.passes(0.5)
+    holder.release()
+    world.advance(0.5)
 
     assert waiter.held
     assert set(process.port.verbs) == {"acquire", "PUBLISH", "PUBSUB"}
@@ -315,16 +315,16 @@ def test_subscriber_counted_only_by_a_pattern_is_unavailable(world: World) -> No
 def test_waiter_that_joins_an_ended_subscriber_moves_to_another(world: World) -> None:
     world.holder(expire=60)
     process = world.process()
-    process.takes(wait=0.2)
-    world.passes(0.1)
+    process.acquire(wait=0.2)
+    world.advance(0.1)
     ended = process.subscriber
     assert ended is not None
-    world.passes(3)
+    world.advance(3)
     assert process.subscriber is None
 
     queued = QueuedWaiter(KEY, "0" * 32 + "~", QueuePort(process).wakeup())
     ended.join(queued)
-    world.passes(1)
+    world.advance(1)
 
     assert world.server.subscribers[ended.channel] == []
     assert list(process.waiters[-1]._signals)[:1] == [Signal.RETRY]
@@ -359,10 +359,10 @@ def test_subscriber_at_a_former_master_reconnects(
     process = waiter.process
     world.server.subscribers.clear()  # it is subscribed at another server, such as a former master
 
-    world.passes(6)
-    lines = len(process.lines)
-    holder.ends()
-    world.passes(0.05)
+    world.advance(6)
+    lines = len(process.subscriptions)
+    holder.release()
+    world.advance(0.05)
 
     assert lines > 1
     assert waiter.held
@@ -376,11 +376,11 @@ def test_client_without_queue_permissions_polls(world: World, verbs: tuple[str, 
     process.port.usual = lambda request: (
         refused(request) if process.port.verbs[-1] in verbs else delivered(request)
     )
-    waiter = process.takes(wait=60)
-    world.passes(3)
+    waiter = process.acquire(wait=60)
+    world.advance(3)
     assert waiter.error is None
 
-    holder.ends()
-    world.passes(3)
+    holder.release()
+    world.advance(3)
 
     assert waiter.is_live

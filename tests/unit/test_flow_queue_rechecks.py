@@ -31,12 +31,12 @@ def test_expired_grant_leaves_keys_for_a_minute_at_most(
 ) -> None:
     holder = world.holder()
     (first,) = waiting(world)
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
     assert first.held
     assert world.server.members(KEYS[2])
 
-    world.passes(first.claim.expire_ms / 1000 + 60)
+    world.advance(first.claim.expire_ms / 1000 + 60)
 
     assert world.is_empty()
 
@@ -45,9 +45,9 @@ def test_waiters_key_lives_while_the_lock_is_handed_off(world: World) -> None:
     holder = world.holder()
     waiters = waiting(world, 35, wait=200.0)
     for waiter in waiters:
-        world.passes(2)
-        holder.ends()
-        world.passes(0.01)
+        world.advance(2)
+        holder.release()
+        world.advance(0.01)
         assert waiter.held
         holder = waiter
         assert world.server.left(KEYS[2]) > 50
@@ -56,12 +56,12 @@ def test_waiters_key_lives_while_the_lock_is_handed_off(world: World) -> None:
 def test_waiter_asks_redis_when_little_of_its_grant_is_left(world: World) -> None:
     holder = world.holder()
     (waiter,) = waiting(world)
-    waiter.process.lines[-1].late = 1.9
-    world.passes(3)
+    waiter.process.subscriptions[-1].late = 1.9
+    world.advance(3)
     waiter.process.port.log.clear()
 
-    holder.ends()
-    world.passes(2)
+    holder.release()
+    world.advance(2)
 
     assert waiter.is_live
     assert {"enter", "enqueue"} & set(waiter.process.port.verbs)
@@ -73,10 +73,10 @@ def test_waiter_missing_from_the_queue_regains_its_position(world: World) -> Non
     first, _ = waiting(world, 2, wait=60)
     world.server.run(("HDEL", KEYS[1], first.claim.queue_entry))
 
-    world.passes(3)
+    world.advance(3)
     tickets = sorted(world.server.members(KEYS[1]).values())
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert tickets == [1, 2]
     assert first.held
@@ -86,7 +86,7 @@ def test_lock_of_a_crashed_process_is_handed_off_when_its_lease_expires(world: W
     world.holder(expire=3)
     (waiter,) = waiting(world)
 
-    world.passes(3.1)
+    world.advance(3.1)
 
     assert waiter.held
     assert waiter.at == pytest.approx(3.0, abs=0.05)
@@ -95,11 +95,11 @@ def test_lock_of_a_crashed_process_is_handed_off_when_its_lease_expires(world: W
 def test_crashed_waiters_are_skipped(world: World) -> None:
     holder = world.holder()
     dead, living = waiting(world, 2)
-    dead.process.lease_loop.stand_still(1000)
-    dead.process.lines[-1].cut()
+    dead.process.lease_loop.freeze(1000)
+    dead.process.subscriptions[-1].cut()
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert living.held
 
@@ -107,13 +107,13 @@ def test_crashed_waiters_are_skipped(world: World) -> None:
 def test_paused_process_delays_others_by_one_grant(world: World) -> None:
     holder = world.holder(expire=60)
     paused = world.process()
-    stuck = [paused.takes(wait=60) for _ in range(3)]
-    world.passes(0.05)
+    stuck = [paused.acquire(wait=60) for _ in range(3)]
+    world.advance(0.05)
     (other,) = waiting(world, wait=60)
-    paused.lease_loop.stand_still(30)
+    paused.lease_loop.freeze(30)
 
-    holder.ends()
-    world.passes(2.7)
+    holder.release()
+    world.advance(2.7)
 
     assert not any(one.held for one in stuck)
     assert other.held
@@ -123,7 +123,7 @@ def test_external_lock_is_rechecked_at_growing_intervals(world: World) -> None:
     world.server.put(KEY, EXTERNAL, 60)
     (waiter,) = waiting(world, wait=60)
 
-    world.passes(5)
+    world.advance(5)
     rechecks = [sent.at for sent in waiter.process.port.log if sent.verb == "recheck"]
     gaps = [later - former for former, later in pairwise(rechecks)]
 
@@ -135,10 +135,10 @@ def test_external_lock_is_rechecked_at_growing_intervals(world: World) -> None:
 def test_lock_deleted_by_an_external_client_is_acquired_soon(world: World) -> None:
     world.server.put(KEY, EXTERNAL, 60)
     (waiter,) = waiting(world, wait=60)
-    world.passes(5)
+    world.advance(5)
 
     world.server.drop(KEY)
-    world.passes(0.3)
+    world.advance(0.3)
 
     assert waiter.held
 
@@ -152,7 +152,7 @@ def test_waiter_without_renewal_rechecks_as_often_as_others(world: World, expire
     (waiter,) = waiting(world, wait=100, expire=expire, grant=expire, renews=False)
 
     world.server.drop(KEY)
-    world.passes(2.6)
+    world.advance(2.6)
 
     assert waiter.held
 
@@ -161,13 +161,13 @@ def test_waiter_without_renewal_rechecks_as_often_as_others(world: World, expire
 def test_new_waiters_do_not_delay_a_recheck(world: World, pause: float) -> None:
     world.holder(expire=60)
     process = world.process()
-    first = process.takes(wait=60)
-    world.passes(0.05)
+    first = process.acquire(wait=60)
+    world.advance(0.05)
     world.server.drop(KEYS[1])
 
     for _ in range(round(4 / pause)):
-        process.takes(wait=0.3)
-        world.passes(pause)
+        process.acquire(wait=0.3)
+        world.advance(pause)
 
     assert first.claim.identifier in str(world.server.members(KEYS[1]))
 
@@ -175,8 +175,8 @@ def test_new_waiters_do_not_delay_a_recheck(world: World, pause: float) -> None:
 def test_lock_awaited_during_a_recheck_is_rechecked(world: World) -> None:
     world.holder(name="z", expire=500)
     process = world.process()
-    process.takes(name="z", wait=100)
-    world.passes(1)
+    process.acquire(name="z", wait=100)
+    world.advance(1)
     subscriber = process.subscriber
     assert subscriber is not None
     waiting, key = subscriber._entries.waiting, b"sys:lock:other"
@@ -192,7 +192,7 @@ def test_lock_awaited_during_a_recheck_is_rechecked(world: World) -> None:
         return found
 
     subscriber._entries.waiting = racing  # type: ignore[method-assign]
-    world.passes(5)
+    world.advance(5)
 
     rechecks = [
         sent for sent in process.port.log if sent.verb == "recheck" and sent.command[3] == key
@@ -203,14 +203,14 @@ def test_lock_awaited_during_a_recheck_is_rechecked(world: World) -> None:
 def test_recheck_of_one_lock_does_not_scan_all_waiters(world: World) -> None:
     world.holder(name="z", expire=500)
     process = world.process()
-    process.takes(name="z", wait=100)
-    world.passes(1)
+    process.acquire(name="z", wait=100)
+    world.advance(1)
     subscriber = process.subscriber
     assert subscriber is not None
     process.port.log.clear()
     subscriber._entries.waiters = None  # type: ignore[assignment, method-assign]
 
-    world.passes(5)
+    world.advance(5)
 
     assert [sent.verb for sent in process.port.log] == ["recheck"] * 2
 
@@ -248,10 +248,10 @@ def test_entries_are_dropped_without_rechecks(enters: bool) -> None:
 def test_paused_waiter_costs_one_grant_with_any_lease(world: World, renews: bool) -> None:
     holder = world.holder(expire=60)
     paused, other = waiting(world, 2, wait=60, expire=60, renews=renews)
-    paused.process.lease_loop.stand_still(100)
+    paused.process.lease_loop.freeze(100)
 
-    holder.ends()
-    world.passes(2.7)
+    holder.release()
+    world.advance(2.7)
 
     assert other.held
 
@@ -261,8 +261,8 @@ def test_waiter_without_renewal_gets_its_whole_lease(world: World) -> None:
     (waiter,) = waiting(world, wait=60, expire=20, renews=False)
     waiter.process.port.log.clear()
 
-    holder.ends()
-    world.passes(0.02)
+    holder.release()
+    world.advance(0.02)
 
     assert waiter.process.port.verbs == ["enter"]
     assert waiter.claim.deadline - world.clock.now == pytest.approx(19.8, abs=0.1)
@@ -273,11 +273,11 @@ def test_crashed_waiters_are_skipped_despite_pattern_subscribers(world: World) -
     world.server.spies.append(lambda channel, message: None)
     holder = world.holder()
     dead, living = waiting(world, 2)
-    dead.process.lease_loop.stand_still(1000)
-    dead.process.lines[-1].cut()
+    dead.process.lease_loop.freeze(1000)
+    dead.process.subscriptions[-1].cut()
 
-    holder.ends()
-    world.passes(0.01)
+    holder.release()
+    world.advance(0.01)
 
     assert living.held
 
@@ -285,16 +285,16 @@ def test_crashed_waiters_are_skipped_despite_pattern_subscribers(world: World) -
 @pytest.mark.parametrize("expire", [0.03, 0.3, 2.0])
 def test_expiring_leases_do_not_make_waiters_join_again(world: World, expire: float) -> None:
     process = world.process()
-    takings = []
+    attempts = []
     for _ in range(20):
-        takings.append(process.takes(wait=100, expire=expire, renews=False))
-        world.passes(0.002)
+        attempts.append(process.acquire(wait=100, expire=expire, renews=False))
+        world.advance(0.002)
     process.port.log.clear()
 
-    world.passes(expire * 25 + 1)
+    world.advance(expire * 25 + 1)
 
-    entered = [taking.at for taking in takings]
-    assert all(taking.held for taking in takings)
+    entered = [attempt.at for attempt in attempts]
+    assert all(attempt.held for attempt in attempts)
     assert entered == sorted(entered)  # type: ignore[type-var]
     assert process.port.verbs.count("enqueue") <= 2
 
@@ -302,13 +302,13 @@ def test_expiring_leases_do_not_make_waiters_join_again(world: World, expire: fl
 def test_holder_whose_lease_ends_while_it_works_is_not_suspected(world: World) -> None:
     holder = world.holder(expire=60)
     process = world.process()
-    first, second = process.takes(wait=60), process.takes(wait=60)
-    world.passes(0.1)
-    holder.ends()
-    world.passes(2)
+    first, second = process.acquire(wait=60), process.acquire(wait=60)
+    world.advance(0.1)
+    holder.release()
+    world.advance(2)
     noted = process.port.verbs.count("enter")
     process.port.log.clear()
-    world.passes(0.7)
+    world.advance(0.7)
 
     assert first.held
     assert second.held
@@ -319,12 +319,12 @@ def test_holder_whose_lease_ends_while_it_works_is_not_suspected(world: World) -
 def test_waiter_enters_when_min_hold_is_over(world: World) -> None:
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
-    world.passes(0.5)
+    world.advance(0.5)
     holder.claim.held_until = world.clock.now + 0.4
     free_at = world.clock.now + 0.4 - 1000
 
-    holder.ends()
-    world.passes(1)
+    holder.release()
+    world.advance(1)
 
     assert waiter.at == pytest.approx(free_at, abs=0.05)
 
@@ -332,10 +332,10 @@ def test_waiter_enters_when_min_hold_is_over(world: World) -> None:
 def test_min_hold_counts_from_the_entry(world: World) -> None:
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
-    world.passes(0.39)
+    world.advance(0.39)
 
-    holder.ends()
-    world.passes(0.05)
+    holder.release()
+    world.advance(0.05)
 
     assert waiter.at is not None
     assert waiter.claim.entered == pytest.approx(1000 + waiter.at, abs=0.001)
@@ -365,14 +365,14 @@ def test_grant_is_short_with_any_lease(auto_renew: bool) -> None:
 def test_subscriber_without_waiters_hardly_ticks(world: World) -> None:
     world.holder(expire=60)
     process = world.process()
-    process.takes(wait=0.2)
-    world.passes(0.1)
+    process.acquire(wait=0.2)
+    world.advance(0.1)
     subscriber = process.subscriber
     assert subscriber is not None
     ticks, due = [], subscriber._rechecks.due
     subscriber._rechecks.due = lambda now, keys: [ticks.append(now), *due(now, keys)][1:]  # type: ignore[method-assign,func-returns-value]
 
-    world.passes(3)
+    world.advance(3)
 
     assert process.subscriber is None
     assert len(ticks) < 6
@@ -383,7 +383,7 @@ def test_waiter_with_a_short_lease_rechecks_as_often(world: World) -> None:
     (waiter,) = waiting(world, wait=60, expire=1)
 
     world.server.drop(KEYS[1])
-    world.passes(1.1)
+    world.advance(1.1)
 
     assert waiter.claim.identifier in str(world.server.members(KEYS[1]))
 
@@ -396,18 +396,18 @@ def test_rechecks_of_many_locks_leave_time_for_other_work(world: World) -> None:
     for key in keys:
         rechecks.schedule(key, Refusal("a~", math.inf), 2.5)
     rechecks.absorb()
-    world.passes(2.6)
+    world.advance(2.6)
 
     first = rechecks.due(world.clock.now, lambda key: waiters)
     while_under_way = rechecks.due(world.clock.now, lambda key: waiters), rechecks.first_due()
-    world.passes(0.1)
+    world.advance(0.1)
     for key, _ in first:
         rechecks.end(key)
     immediately, resumes_at = (
         rechecks.due(world.clock.now, lambda key: waiters),
         rechecks.first_due(),
     )
-    world.passes(0.1)
+    world.advance(0.1)
     second = rechecks.due(world.clock.now, lambda key: waiters)
 
     assert len(first) == len(second) == MOST_AT_ONCE
@@ -422,8 +422,8 @@ def test_all_of_very_many_awaited_locks_are_rechecked(world: World) -> None:
     names = [str(number) for number in range(5 * MOST_AT_ONCE)]
     for name in names:
         world.server.run(("SET", f"sys:lock:{name}".encode(), EXTERNAL + "~", "PX", 1000))
-    takings = [process.takes(name=name) for name in names]
+    attempts = [process.acquire(name=name) for name in names]
 
-    world.passes(3)
+    world.advance(3)
 
-    assert all(taking.held for taking in takings)
+    assert all(attempt.held for attempt in attempts)

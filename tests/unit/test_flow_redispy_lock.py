@@ -18,10 +18,10 @@ from support.faults import (
     reply_lost,
     request_lost,
 )
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
-from support.simulated_queue import QueuePort, Waiting
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
+from support.simulated_queue import QueuePort, SimulatedProcess
 from support.simulated_server import Clock, SimulatedServer
-from support.simulation import SimulatedPort, new_claim, taken
+from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.redispy_adjust import adjust
@@ -65,7 +65,7 @@ def believed(port: SimulatedPort, claim: Claim) -> float:
 def test_late_copy_of_a_move_distinguishes_close_ends(expire: float, nearer: float) -> None:
     port = SimulatedPort()
     port.latency = 0.0001
-    claim = taken(port, "a", expire=expire)
+    claim = acquired(port, "a", expire=expire)
     port.clock.advance(0.004)
     port.faults = [None, delayed(expire / 3)]
     run(adjust(port, claim, lasts(expire - nearer)))
@@ -80,7 +80,7 @@ def test_late_copy_of_a_move_distinguishes_close_ends(expire: float, nearer: flo
 def test_move_back_to_the_same_end_is_not_changed_by_a_late_copy_of_the_first_move() -> None:
     port = SimulatedPort()
     port.latency = 0.0
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     first = port.server._end(KEY)
     port.faults = [None, delayed(2)]
     run(adjust(port, claim, lasts(3)))
@@ -95,7 +95,7 @@ def test_move_back_to_the_same_end_is_not_changed_by_a_late_copy_of_the_first_mo
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, delayed(0.5), refused])
 def test_end_is_moved_once_whatever_is_lost(fate: Fate) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [None, fate]
 
     run(adjust(port, claim, more(10)))
@@ -111,7 +111,7 @@ def test_two_callers_that_add_the_same_time_both_add_it() -> None:
         return delivered(request)
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     port.faults = [None, added_by_another]
 
     run(adjust(port, claim, more(5)))
@@ -121,7 +121,7 @@ def test_two_callers_that_add_the_same_time_both_add_it() -> None:
 
 def test_earlier_end_of_unknown_outcome_applies_immediately() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults, port.usual = [delivered, reply_lost], request_lost
 
     with pytest.raises(Disconnected):
@@ -140,7 +140,7 @@ def test_earlier_end_applies_while_its_reply_is_under_way() -> None:
         return port.received(reply)
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [None, looked_at]
 
     run(adjust(port, claim, lasts(2)))
@@ -150,7 +150,7 @@ def test_earlier_end_applies_while_its_reply_is_under_way() -> None:
 
 def test_renewal_answered_before_a_late_move_runs_does_not_override_it() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=200)
+    claim = acquired(port, "a", expire=200)
     port.faults, port.usual = [delivered, delayed(4.9)], refused
     sent = port.now()
     with pytest.raises(Disconnected):
@@ -166,7 +166,7 @@ def test_renewal_answered_before_a_late_move_runs_does_not_override_it() -> None
 
 def test_move_that_arrives_after_its_time_limit_changes_nothing() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=200)
+    claim = acquired(port, "a", expire=200)
     port.faults, port.usual = [delivered, delayed(20)], request_lost
     with pytest.raises(Disconnected):
         run(adjust(port, claim, lasts(60)))
@@ -178,9 +178,9 @@ def test_move_that_arrives_after_its_time_limit_changes_nothing() -> None:
 
 def test_reply_to_an_older_renewal_does_not_undo_an_earlier_end() -> None:
     lease_loop = SimulatedLoop(SimulatedPort().clock)
-    port = keeping_port(lease_loop)
+    port = renewing_port(lease_loop)
     lease_loop.clock = port.clock
-    lease = Kept(port, "a", expire=30)
+    lease = HeldLease(port, "a", expire=30)
     port.faults = [paused(3)]  # run immediately, but the reply arrives three seconds later
     port.clock.advance(11)
     run(adjust(port, lease.claim, lasts(5)))
@@ -190,7 +190,7 @@ def test_reply_to_an_older_renewal_does_not_undo_an_earlier_end() -> None:
 
     assert believed(port, lease.claim) <= 0
     port.clock.advance(20)
-    assert lease.told == []
+    assert lease.notifications == []
 
 
 def test_only_renewals_sent_after_the_move_prolong() -> None:
@@ -222,7 +222,7 @@ def test_second_earlier_end_applies_before_the_first_move_is_answered(
     one: float, other: float
 ) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [None, extending_concurrently(port, claim, other)]
 
     run(adjust(port, claim, lasts(one)))
@@ -241,7 +241,7 @@ def test_earlier_end_under_way_applies_though_another_move_is_answered() -> None
         return delivered(request)
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [None, looked_at]
 
     run(adjust(port, claim, lasts(2)))
@@ -256,7 +256,7 @@ def test_lock_whose_end_was_not_moved_after_all_is_renewed_again() -> None:
         return delivered(request)
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [None, renewed_and_moved]
 
     run(adjust(port, claim, lambda left: 10 if left < 35 else 50))
@@ -285,7 +285,7 @@ def test_move_that_a_release_overtakes_is_no_loss(verb: str) -> None:
         return delivered(request)
 
     port = SimulatedPort()
-    claim = taken(port, "a", expire=30)
+    claim = acquired(port, "a", expire=30)
     port.faults = [released_meanwhile] if verb == "time_left" else [None, released_meanwhile]
 
     with pytest.raises(LockNotOwnedError) as caught:
@@ -343,9 +343,9 @@ def test_late_copies_of_acquire_and_settle_lock_nothing_indefinitely(
 @pytest.mark.parametrize("expire", [2.0, 5.0])
 def test_process_that_holds_with_its_own_token_is_no_suspect(expire: float) -> None:
     server, entered = SimulatedServer(Clock()), []
-    processes = [Waiting(server, number) for number in range(2)]
+    processes = [SimulatedProcess(server, number) for number in range(2)]
 
-    async def holds(process: Waiting, number: int) -> None:
+    async def holds(process: SimulatedProcess, number: int) -> None:
         queueing: Any = QueuePort(process)
         asked = AcquireRequest(claim_on(KEY, expire), 60.0, 0.1, f"T{number}", False)
         assert await acquire(queueing, asked)
@@ -382,7 +382,7 @@ def test_lock_that_ends_later_than_can_be_known_is_settled_with_its_real_end() -
 
 def test_final_form_is_set_though_the_slot_of_the_lock_begins_to_move() -> None:
     server = SimulatedServer(Clock())
-    holder, process = Waiting(server, 0).takes(), Waiting(server, 1)
+    holder, process = SimulatedProcess(server, 0).acquire(), SimulatedProcess(server, 1)
     asked = AcquireRequest(claim_on(KEY, 2.0), 60.0, 0.1, "T", False)
 
     def torn(request: Request) -> Any:
@@ -396,7 +396,7 @@ def test_final_form_is_set_though_the_slot_of_the_lock_begins_to_move() -> None:
     process.lease_loop.start(takes())
     server.clock.advance(0.1)
     process.port.faults = [torn]
-    holder.ends()
+    holder.release()
     server.clock.advance(0.1)
 
     assert process.lease_loop.failures == []
@@ -433,7 +433,7 @@ def test_token_of_the_caller_extends_its_lock_after_a_refusal() -> None:
 
 def test_lock_that_was_lost_once_remains_lost() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
     with pytest.raises(LockLostError):
         run(adjust(port, claim, more(1)))

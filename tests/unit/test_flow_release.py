@@ -16,7 +16,7 @@ from support.faults import (
     swallowed,
 )
 from support.releases import FIRST, KEY, SECOND, cluster_port, every_method, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
@@ -32,7 +32,7 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 @every_method
 def test_held_lock_is_deleted(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(release(port, claim, method))
 
@@ -54,7 +54,7 @@ def test_release_sends_no_more_than_its_method_needs(
     method: ReleaseMethod, verbs: list[str]
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(release(port, claim, method))
 
@@ -64,7 +64,7 @@ def test_release_sends_no_more_than_its_method_needs(
 @every_method
 def test_key_that_is_gone_means_lost(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
 
     with pytest.raises(LockLostError, match="gone") as caught:
@@ -78,7 +78,7 @@ def test_key_that_is_gone_means_lost(method: ReleaseMethod) -> None:
 @every_method
 def test_key_of_another_client_means_lost_and_remains(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "another-identifier", 60)
 
     with pytest.raises(LockLostError) as caught:
@@ -94,7 +94,7 @@ def test_key_that_is_still_there_after_the_deadline_is_deleted_without_error(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=10)
+    claim = acquired(port, "a", expire=10)
     port.clock.advance(9.95)
 
     run(release(port, claim, method))
@@ -105,7 +105,7 @@ def test_key_that_is_still_there_after_the_deadline_is_deleted_without_error(
 @every_method
 def test_client_that_decodes_replies_can_release(method: ReleaseMethod) -> None:
     port = new_port(text=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(release(port, claim, method))
 
@@ -115,7 +115,7 @@ def test_client_that_decodes_replies_can_release(method: ReleaseMethod) -> None:
 @every_method
 def test_second_release_does_nothing(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     run(release(port, claim, method))
     port.server.put(KEY, "another", 60)
     port.log.clear()
@@ -128,7 +128,7 @@ def test_second_release_does_nothing(method: ReleaseMethod) -> None:
 @every_method
 def test_forked_child_releases_nothing(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.process += 1
 
     with pytest.raises(LockNotOwnedError, match="parent process"):
@@ -140,7 +140,7 @@ def test_forked_child_releases_nothing(method: ReleaseMethod) -> None:
 
 def test_script_that_the_server_lost_is_sent_again() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
 
     run(release(port, claim, "script"))
@@ -153,7 +153,7 @@ def test_script_that_the_server_lost_is_sent_again() -> None:
 
 def test_key_gone_at_a_repeated_release_after_the_deadline_means_lost() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=1)
+    claim = acquired(port, "a", expire=1)
     port.clock.advance(1.5)
     port.faults = [request_lost]
 
@@ -166,7 +166,7 @@ def test_outage_raises_the_error_of_the_client_and_leaves_the_claim_open(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = request_lost
 
     with pytest.raises(Disconnected, match="the request was lost"):
@@ -178,7 +178,7 @@ def test_outage_raises_the_error_of_the_client_and_leaves_the_claim_open(
 
 def test_release_is_not_repeated_after_the_deadline() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=2)
+    claim = acquired(port, "a", expire=2)
     port.usual = request_lost
 
     with pytest.raises(Disconnected):
@@ -190,7 +190,7 @@ def test_release_is_not_repeated_after_the_deadline() -> None:
 @pytest.mark.parametrize("expire", [2, 600])
 def test_release_ends_in_time_if_no_reply_arrives(expire: float) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=expire)
+    claim = acquired(port, "a", expire=expire)
     port.usual, port.patience = swallowed, 1e9
 
     with pytest.raises(Exception, match="no reply in time"):
@@ -203,7 +203,7 @@ def test_release_ends_in_time_if_no_reply_arrives(expire: float) -> None:
 @pytest.mark.parametrize("fate", [reply_lost, request_lost])
 def test_release_of_unknown_outcome_can_be_repeated(method: ReleaseMethod, fate: Any) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.faults = [fate] if method != "transaction" else [None, fate]
     port.usual = request_lost
     with pytest.raises(Disconnected):
@@ -219,7 +219,7 @@ def test_release_of_unknown_outcome_can_be_repeated(method: ReleaseMethod, fate:
 @pytest.mark.parametrize("fate", [reply_lost, request_lost])
 def test_lease_whose_release_failed_is_no_longer_live(fate: Any) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = fate
     with pytest.raises(Disconnected):
         run(release(port, claim, "script"))
@@ -233,9 +233,9 @@ def test_lease_whose_release_failed_is_no_longer_live(fate: Any) -> None:
 
 def test_release_of_an_expired_lease_does_not_touch_the_next_one() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=1)
+    claim = acquired(port, "a", expire=1)
     port.clock.advance(2)
-    successor = taken(port, "a", owner="another thread")
+    successor = acquired(port, "a", owner="another thread")
 
     with pytest.raises(LockLostError):
         run(release(port, claim, "script"))
@@ -246,7 +246,7 @@ def test_release_of_an_expired_lease_does_not_touch_the_next_one() -> None:
 
 def test_reported_loss_is_raised_again_whatever_the_release_finds() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
     with pytest.raises(LockLostError):
         run(extend(port, claim, 60))
@@ -261,7 +261,7 @@ def test_definite_error_is_raised_immediately_and_leaves_the_claim_open(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [raising(ResponseError("ERR no such thing"))]
 
     with pytest.raises(ResponseError, match="no such thing"):
@@ -274,7 +274,7 @@ def test_definite_error_is_raised_immediately_and_leaves_the_claim_open(
 @pytest.mark.parametrize("reply", [None, b"OK", 1, b"another:1", [], [b"another:1", b""]], ids=repr)
 def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [mismatched(reply)]
 
     run(release(port, claim, "script"))
@@ -287,7 +287,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
 @pytest.mark.parametrize("reply", [b"OK", b"", None, [], 7], ids=repr)
 def test_native_release_accepts_no_reply_but_0_and_1(reply: Any) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [mismatched(reply)]
 
     run(release(port, claim, "native"))
@@ -301,7 +301,7 @@ def test_native_release_accepts_no_reply_but_0_and_1(reply: Any) -> None:
 @every_method
 def test_several_keys_are_deleted(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
 
     run(release(port, claim, method))
 
@@ -311,7 +311,7 @@ def test_several_keys_are_deleted(method: ReleaseMethod) -> None:
 @pytest.mark.parametrize("method", ["script", "native"])
 def test_keys_of_several_slots_are_deleted(method: ReleaseMethod) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True, natives=["DELEX"]))
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
 
     run(release(port, claim, method))
 
@@ -325,7 +325,7 @@ def test_loss_of_one_key_is_reported_and_the_other_released(
     cluster: bool, lost: bytes, holder: str | None
 ) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     (kept,) = {FIRST, SECOND} - {lost}
     if holder is None:
         port.server.drop(lost)
@@ -343,7 +343,7 @@ def test_loss_of_one_key_is_reported_and_the_other_released(
 def test_holder_of_a_lost_key_is_reported_though_the_other_key_was_deleted_by_us() -> None:
     port = cluster_port()
     port.may_resend = True
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.server.put(FIRST, "another", 60)
     port.faults = [None, resent]
 
@@ -355,7 +355,7 @@ def test_holder_of_a_lost_key_is_reported_though_the_other_key_was_deleted_by_us
 
 def test_holder_of_a_lost_key_is_reported_though_the_first_key_is_gone() -> None:
     port = SimulatedPort(may_resend=True)
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.server.drop(b"sys:lock:a")
     port.server.put(b"sys:lock:b", "another", 60)
 
@@ -370,7 +370,7 @@ def test_failure_of_one_node_does_not_keep_the_keys_of_another() -> None:
         return (request_lost if FIRST in request.command else delivered)(request)
 
     port = cluster_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.usual = one_node_down
 
     with pytest.raises(Disconnected):

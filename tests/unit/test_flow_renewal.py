@@ -30,7 +30,7 @@ from support.faults import (
     swallowed,
     timed_out,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal import batch as flow_renew
@@ -67,12 +67,14 @@ def renewed(port: SimulatedPort, *claims: Claim, seconds: float = 10) -> list[Ou
 
 
 def held(port: SimulatedPort, count: int, expire: float = 10) -> list[Claim]:
-    return [taken(port, f"lock {number}", expire=expire, owner=number) for number in range(count)]
+    return [
+        acquired(port, f"lock {number}", expire=expire, owner=number) for number in range(count)
+    ]
 
 
 def test_lease_is_renewed_by_one_request() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.clock.advance(4)
 
     outcomes = renewed(port, claim)
@@ -110,7 +112,7 @@ def test_each_lease_is_renewed_for_its_own_time() -> None:
 def test_renewal_is_in_milliseconds_rounded_up() -> None:
     port = SimulatedPort()
     port.latency = 0
-    claim = taken(port, "a", expire=0.001)
+    claim = acquired(port, "a", expire=0.001)
 
     renewed(port, claim, seconds=0.0015)
 
@@ -129,7 +131,7 @@ def test_client_may_decode_replies() -> None:
 
 def test_holder_that_is_not_utf8_is_reported() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "\udcff", 60)
 
     assert renewed(port, claim) == [Refusal("\udcff")]
@@ -137,7 +139,7 @@ def test_holder_that_is_not_utf8_is_reported() -> None:
 
 def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
 
     outcomes = renewed(port, claim, seconds=30)
@@ -150,7 +152,7 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
 def test_script_that_is_sent_again_has_its_full_time_for_a_reply() -> None:
     """The first reply took most of the time, but shows that the server answers."""
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
     port.latency = 2.0  # of the 3 seconds that a renewal has here
 
@@ -159,7 +161,7 @@ def test_script_that_is_sent_again_has_its_full_time_for_a_reply() -> None:
 
 def test_silence_after_a_script_was_sent_again_ends_the_request_in_time() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
     port.latency, port.faults = 2.0, [delivered, swallowed]
     before = port.now()
@@ -176,7 +178,7 @@ def test_silence_after_a_script_was_sent_again_ends_the_request_in_time() -> Non
 @pytest.mark.parametrize("cluster", [False, True])
 def test_all_keys_of_a_lease_are_renewed(cluster: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    claim = taken(port, "a", "b", "c")
+    claim = acquired(port, "a", "b", "c")
 
     outcomes = renewed(port, claim, seconds=30)
 
@@ -188,7 +190,7 @@ def test_all_keys_of_a_lease_are_renewed(cluster: bool) -> None:
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_lease_is_lost_if_one_of_its_keys_is(cluster: bool, place: int) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    before, claim, after = taken(port, "x"), taken(port, "a", "b", "c"), taken(port, "y")
+    before, claim, after = acquired(port, "x"), acquired(port, "a", "b", "c"), acquired(port, "y")
     port.server.put(claim.keys[place], "another", 60)
 
     outcomes = renewed(port, before, claim, after)
@@ -199,7 +201,7 @@ def test_lease_is_lost_if_one_of_its_keys_is(cluster: bool, place: int) -> None:
 @pytest.mark.parametrize(("lost", "sick"), [(0, 1), (1, 0)])
 def test_lease_with_a_lost_and_an_unknown_key_is_lost(lost: int, sick: int) -> None:
     port = cluster_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     lost_key, sick_key = claim.keys[lost], claim.keys[sick]
     port.server.drop(lost_key)
     port.usual = lambda request: (request_lost if sick_key in request.command else resent)(request)
@@ -210,7 +212,7 @@ def test_lease_with_a_lost_and_an_unknown_key_is_lost(lost: int, sick: int) -> N
 @pytest.mark.parametrize("sick", [0, 1])
 def test_lease_with_a_renewed_and_an_unknown_key_is_unknown(sick: int) -> None:
     port = cluster_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     sick_key = claim.keys[sick]
     port.usual = lambda request: (request_lost if sick_key in request.command else resent)(request)
 
@@ -226,9 +228,9 @@ def test_lease_with_a_renewed_and_an_unknown_key_is_unknown(sick: int) -> None:
 @pytest.mark.parametrize("lost_first", [False, True])
 def test_two_leases_of_one_key_have_an_outcome_each(cluster: bool, lost_first: bool) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=cluster))
-    lost = taken(port, "a")
+    lost = acquired(port, "a")
     port.server.drop(lost.keys[0])
-    successor = taken(port, "a", owner="another thread")
+    successor = acquired(port, "a", owner="another thread")
     claims = [lost, successor] if lost_first else [successor, lost]
 
     outcomes = renewed(port, *claims, seconds=30)
@@ -312,7 +314,7 @@ def test_loss_in_a_later_script_belongs_to_the_right_lease() -> None:
 
 def test_keys_of_one_slot_share_a_request_in_a_cluster_and_others_do_not() -> None:
     port = cluster_port()
-    claims = [taken(port, name) for name in ("{x}1", "a", "{x}2", "b")]
+    claims = [acquired(port, name) for name in ("{x}1", "a", "{x}2", "b")]
     port.log.clear()
 
     outcomes = renewed(port, *claims, seconds=30)
@@ -355,7 +357,7 @@ def test_error_makes_the_outcome_unknown(error: Exception) -> None:
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, swallowed, timed_out, delayed(1)])
 def test_closed_connection_and_timeout_make_the_outcome_unknown(fate: Fate) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     deadline = claim.deadline
     port.usual = fate
 
@@ -369,7 +371,7 @@ def test_closed_connection_and_timeout_make_the_outcome_unknown(fate: Fate) -> N
 
 def test_request_is_not_waited_for_past_its_time() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.usual, port.patience = swallowed, math.inf
     before = port.now()
 
@@ -400,7 +402,7 @@ def test_reply_to_another_command_makes_the_outcome_unknown(reply: Any) -> None:
 
 def test_reply_to_an_earlier_renewal_is_rejected() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
     with pytest.raises(KeyboardInterrupt):
         renewed(port, claim)
@@ -428,7 +430,7 @@ def test_renewal_sent_twice_is_done_once() -> None:
 
 def test_late_copy_does_not_shorten_a_lease_that_was_extended_since() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [delayed(2)]
     renewed(port, claim, seconds=10)
     renewed(port, claim, seconds=60)
@@ -440,7 +442,7 @@ def test_late_copy_does_not_shorten_a_lease_that_was_extended_since() -> None:
 
 def test_late_copy_does_not_affect_the_next_holder() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [delayed(2)]
     renewed(port, claim, seconds=60)
     port.server.put(KEY, "the next", 5)
@@ -487,7 +489,7 @@ def test_outcome_of_each_lease_is_that_of_its_key(states: list[str], cluster: bo
 def test_requests_of_a_renewal_may_be_sent_until_the_lease_ends() -> None:
     """Also the one that follows as the server does not know the script."""
     port = SimulatedPort(SimulatedServer(Clock()))
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.loaded.clear()
     sent, send = [], port.send
 

@@ -12,7 +12,7 @@ import pytest
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 from redis.exceptions import ConnectionError as Disconnected
 from support.faults import Fate, delivered, raising, swallowed
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulation import Clock, SimulatedServer
 
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
@@ -30,18 +30,18 @@ def server() -> SimulatedServer:
 
 
 @pytest.fixture
-def process(server: SimulatedServer) -> Waiting:
-    return Waiting(server, 1)
+def process(server: SimulatedServer) -> SimulatedProcess:
+    return SimulatedProcess(server, 1)
 
 
 @pytest.fixture
-def holder(server: SimulatedServer) -> Taking:
-    holder = Waiting(server, 0).takes(expire=600)
+def holder(server: SimulatedServer) -> Acquisition:
+    holder = SimulatedProcess(server, 0).acquire(expire=600)
     server.clock.advance(0.01)
     return holder
 
 
-def once(process: Waiting, verb: str, fate: Fate) -> None:
+def once(process: SimulatedProcess, verb: str, fate: Fate) -> None:
     """Let the next request of a kind meet a fate."""
     fates = iter([fate])
 
@@ -52,7 +52,7 @@ def once(process: Waiting, verb: str, fate: Fate) -> None:
     process.port.usual = usual
 
 
-def refuse(process: Waiting, verb: str) -> None:
+def refuse(process: SimulatedProcess, verb: str) -> None:
     """Refuse every request of a kind from now on."""
 
     def usual(request: Any) -> Any:
@@ -63,28 +63,32 @@ def refuse(process: Waiting, verb: str) -> None:
     process.port.usual = usual
 
 
-def stick(process: Waiting, place: str) -> None:
+def stick(process: SimulatedProcess, place: str) -> None:
     """Let the next line get stuck there, or the next request of a kind."""
     if place in ("PUBLISH", "PUBSUB"):
         once(process, place, swallowed)
     else:
-        process.sticks_at = place
+        process.hangs_at = place
 
 
-def is_notified(process: Waiting) -> bool:
+def is_notified(process: SimulatedProcess) -> bool:
     return process.subscriber is not None and process.subscriber.is_open
 
 
 @pytest.mark.parametrize("free_after", [0.0, 1.0, 3.0, 6.0, 9.0])
 @pytest.mark.parametrize("place", [*OPENING, *OPEN])
 def test_waiter_gets_a_free_lock_wherever_its_listener_is_stuck(
-    server: SimulatedServer, process: Waiting, holder: Taking, place: str, free_after: float
+    server: SimulatedServer,
+    process: SimulatedProcess,
+    holder: Acquisition,
+    place: str,
+    free_after: float,
 ) -> None:
     stick(process, place)
-    waiter = process.takes(wait=600)
+    waiter = process.acquire(wait=600)
     server.clock.advance(0.1)
     if place in OPEN:
-        process.lines[-1].is_silent = True
+        process.subscriptions[-1].is_silent = True
     server.clock.advance(free_after)
 
     server.drop(holder.claim.keys[0])  # nobody is told of that
@@ -95,14 +99,14 @@ def test_waiter_gets_a_free_lock_wherever_its_listener_is_stuck(
 
 @pytest.mark.parametrize("place", [*OPENING, "PING"])
 def test_listener_that_was_stuck_hears_again_soon(
-    server: SimulatedServer, process: Waiting, holder: Taking, place: str
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition, place: str
 ) -> None:
     stick(process, place)
-    waiter = process.takes(wait=600)
+    waiter = process.acquire(wait=600)
     server.clock.advance(7)
     process.port.log.clear()
 
-    holder.ends()
+    holder.release()
     server.clock.advance(0.01)
 
     assert waiter.held
@@ -110,20 +114,20 @@ def test_listener_that_was_stuck_hears_again_soon(
 
 
 def test_waiters_that_come_later_do_not_join_a_listener_that_is_stuck(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     stick(process, "SUBSCRIBE")
-    process.takes(wait=1)
+    process.acquire(wait=1)
     server.clock.advance(4)
 
-    process.takes(wait=600)
+    process.acquire(wait=600)
     server.clock.advance(0.1)
 
     assert is_notified(process)
 
 
 def test_line_that_cannot_be_made_use_of_is_tried_more_and_more_rarely(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     def demoted(request: Any) -> Any:
         if request.command[0] == "PUBLISH":
@@ -131,42 +135,42 @@ def test_line_that_cannot_be_made_use_of_is_tried_more_and_more_rarely(
         return delivered(request)
 
     process.port.usual = demoted
-    process.takes(wait=600)
+    process.acquire(wait=600)
 
     server.clock.advance(10)
 
-    assert len(process.lines) < 50
+    assert len(process.subscriptions) < 50
 
 
 # Deafness
 
 
 def test_one_line_that_is_not_heard_makes_nobody_deaf(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     once(process, "PUBLISH", lambda request: 0)
-    process.takes(wait=600)
+    process.acquire(wait=600)
 
     server.clock.advance(0.1)
 
     assert is_notified(process)
-    assert len(process.lines) == 2
+    assert len(process.subscriptions) == 2
 
 
 def test_waiters_are_told_again_after_a_passing_failure(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     refuse(process, "PUBLISH")
-    early = process.takes(wait=600)
+    early = process.acquire(wait=600)
     server.clock.advance(1)
     process.port.usual = delivered
 
     server.clock.advance(5)
-    late = process.takes(wait=600)
+    late = process.acquire(wait=600)
     server.clock.advance(1)
     process.port.log.clear()
     told = is_notified(process)
-    holder.ends()
+    holder.release()
     server.clock.advance(0.01)
 
     assert told
@@ -180,8 +184,8 @@ def test_waiters_are_told_again_after_a_passing_failure(
 )
 def test_failure_on_this_side_makes_nobody_deaf(
     server: SimulatedServer,
-    process: Waiting,
-    holder: Taking,
+    process: SimulatedProcess,
+    holder: Acquisition,
     error: Exception,
     place: str,
     caplog: pytest.LogCaptureFixture,
@@ -193,7 +197,7 @@ def test_failure_on_this_side_makes_nobody_deaf(
             raising(error)(request) if request.command[0] == "PUBLISH" else delivered(request)
         )
     with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
-        waiter = process.takes(wait=600)
+        waiter = process.acquire(wait=600)
         server.clock.advance(1)
     process.fails_with = None
     process.port.usual = delivered
@@ -201,7 +205,7 @@ def test_failure_on_this_side_makes_nobody_deaf(
     server.clock.advance(1.5)
     told = is_notified(process)
     process.port.log.clear()
-    holder.ends()
+    holder.release()
     server.clock.advance(0.01)
 
     assert told
@@ -211,24 +215,24 @@ def test_failure_on_this_side_makes_nobody_deaf(
 
 
 def test_waiter_gets_a_free_lock_while_no_line_can_be_made(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     process.fails_with = RuntimeError("can't start new thread")
-    waiter = process.takes(wait=600)
+    waiter = process.acquire(wait=600)
     server.clock.advance(1)
 
-    holder.ends()
+    holder.release()
     server.clock.advance(1)
 
     assert waiter.held
 
 
 def test_refused_password_is_met_more_and_more_rarely(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     process.fails_with = AuthenticationError("invalid username-password pair")
     for _ in range(30):
-        process.takes(wait=1)
+        process.acquire(wait=1)
         server.clock.advance(1)
 
     assert process.tries < 6
@@ -236,17 +240,17 @@ def test_refused_password_is_met_more_and_more_rarely(
 
 def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(
     server: SimulatedServer,
-    process: Waiting,
-    holder: Taking,
+    process: SimulatedProcess,
+    holder: Acquisition,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     refuse(process, "PUBLISH")
     tries = []
     with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
         for _ in range(300):
-            process.takes(wait=1)
+            process.acquire(wait=1)
             server.clock.advance(1)
-            tries.append(len(process.lines))
+            tries.append(len(process.subscriptions))
 
     assert tries[3] == 1
     assert 2 <= tries[15] <= 3
@@ -256,12 +260,12 @@ def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(
 
 def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
     server: SimulatedServer,
-    process: Waiting,
-    holder: Taking,
+    process: SimulatedProcess,
+    holder: Acquisition,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     refuse_scripts(process, "recheck", "cancel")
-    waiters = [process.takes(wait=math.inf) for _ in range(2)]
+    waiters = [process.acquire(wait=math.inf) for _ in range(2)]
     server.clock.advance(0.1)
 
     with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
@@ -280,17 +284,17 @@ def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
 
 
 def test_refusal_to_hand_on_is_met_more_and_more_rarely(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     refuse_scripts(process, "recheck")
     for _ in range(30):
-        process.takes(wait=10)
+        process.acquire(wait=10)
         server.clock.advance(10)
 
     assert 4 <= process.port.verbs.count("recheck") <= 9
 
 
-def refuse_scripts(process: Waiting, *verbs: str) -> None:
+def refuse_scripts(process: SimulatedProcess, *verbs: str) -> None:
     """Refuse what some scripts contain."""
 
     def usual(request: Any) -> Any:
@@ -316,7 +320,7 @@ def test_deaf_listener_keeps_no_client_alive() -> None:
 
 def unavailable_state() -> tuple[ClientState[Any], Subscriber]:
     """What is known of a client on whose connections nothing can be heard."""
-    process = Waiting(SimulatedServer(Clock()))
+    process = SimulatedProcess(SimulatedServer(Clock()))
     lease_loop, port = process.lease_loop, process.port
     port.client = Client()
     client_state: ClientState[Any] = ClientState(port.client, None, lease_loop)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ReadOnlyError
 from support.faults import delivered, reply_lost, slow
-from support.simulated_queue import Waiting
+from support.simulated_queue import SimulatedProcess
 from support.simulated_server import Commands
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
@@ -33,7 +33,7 @@ def port() -> Any:
 @pytest.mark.parametrize("method", ["script", "native"])
 @pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"], ["{a}", "c"]])
 def test_lock_is_released_key_by_key(port: Any, method: ReleaseMethod, names: list[str]) -> None:
-    claim = taken(port, *names)
+    claim = acquired(port, *names)
     port.server.is_torn = True
 
     run(release(port, claim, method))
@@ -53,7 +53,7 @@ def test_release_that_fails_between_two_keys_is_no_loss(
         return reply_lost(request)
 
     port.may_resend = may_resend
-    claim = taken(port, "{a}", "{a}b")
+    claim = acquired(port, "{a}", "{a}b")
     port.server.is_torn, port.faults = True, [None, None, interrupted]
 
     run(release(port, claim, "script"))
@@ -67,7 +67,7 @@ def test_keys_released_by_a_failed_acquisition_are_released_again(port: Any) -> 
     later = next(one for one in names if slot_of(f"sys:lock:{one}".encode()) > slot_of(KEYS[0]))
     claim = new_claim("{a}", "{a}b", later)
     other = SimulatedPort(port.server)
-    held = taken(other, later)
+    held = acquired(other, later)
 
     def torn_afterwards(request: Any) -> Any:
         reply = delivered(request)
@@ -90,7 +90,7 @@ def test_keys_released_by_a_failed_acquisition_are_released_again(port: Any) -> 
 
 @pytest.mark.parametrize("holder", [None, "another"])
 def test_loss_is_reported(port: Any, holder: str | None) -> None:
-    claim = taken(port, "{a}", "{a}b")
+    claim = acquired(port, "{a}", "{a}b")
     port.server.drop(KEYS[0])
     if holder is not None:
         port.server.put(KEYS[0], holder, 60)
@@ -103,7 +103,7 @@ def test_loss_is_reported(port: Any, holder: str | None) -> None:
 
 
 def test_lock_is_held_for_min_hold(port: Any) -> None:
-    claim = taken(port, "{a}")
+    claim = acquired(port, "{a}")
     claim.held_until = port.now() + 5
     port.server.is_torn = True
 
@@ -124,7 +124,7 @@ def test_several_names_are_refused_and_leave_nothing(port: Any) -> None:
 
 
 def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> None:
-    held, lost = taken(port, "{a}", "{a}b"), taken(port, "{a}c")
+    held, lost = acquired(port, "{a}", "{a}b"), acquired(port, "{a}c")
     port.server.drop(lost.keys[0])
     port.server.is_torn = True
 
@@ -141,19 +141,19 @@ def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> No
 @pytest.mark.parametrize("wait", [2.0, 20.0])
 def test_waiter_rechecks_on_its_own(begins: float, wait: float) -> None:
     server = SimulatedServer(Clock(), cluster=True)
-    other, process = SimulatedPort(server), Waiting(server)
-    claim = taken(other, "a", expire=60)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    claim = acquired(other, "a", expire=60)
     server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
     server.clock.at(server.clock.now + 5, lambda: run(release(other, claim, "script")))
     server.clock.advance(0.0)
 
-    taking = process.takes("a", wait=wait, expire=10)
+    attempt = process.acquire("a", wait=wait, expire=10)
     server.clock.advance(12)
 
-    assert taking.error is None
-    assert taking.at is not None
-    assert taking.held is (wait == 20.0)
-    assert (server.value(b"sys:lock:a") == taking.claim.identifier) is taking.held
+    assert attempt.error is None
+    assert attempt.at is not None
+    assert attempt.held is (wait == 20.0)
+    assert (server.value(b"sys:lock:a") == attempt.claim.identifier) is attempt.held
 
 
 @pytest.mark.parametrize("expire", [0.5, 10])
@@ -162,10 +162,10 @@ def test_lock_acquired_without_the_queue_is_entered_immediately(
     begins: float, expire: float
 ) -> None:
     server = SimulatedServer(Clock(), cluster=True)
-    process, key = Waiting(server), b"sys:lock:a"
+    process, key = SimulatedProcess(server), b"sys:lock:a"
     server.put(key, "another program", 60)
     server.clock.at(server.clock.now + begins, lambda: setattr(server, "is_torn", True))
-    taking = process.takes("a", wait=20, expire=expire)
+    attempt = process.acquire("a", wait=20, expire=expire)
     server.clock.advance(3)
     server.drop(key)
 
@@ -173,12 +173,12 @@ def test_lock_acquired_without_the_queue_is_entered_immediately(
         server.clock.advance(0.005)
     server.clock.advance(0.02)
 
-    assert taking.held
-    assert taking.is_live
+    assert attempt.held
+    assert attempt.is_live
 
 
 def test_release_of_an_awaited_lock_does_not_wait(port: Any) -> None:
-    claim = taken(port, "{a}")
+    claim = acquired(port, "{a}")
     Commands(port.server).zadd(with_queue(claim.keys)[1], 1, "channel|waiter|2500")
     port.may_resend = False
     port.server.is_torn, began = True, port.now()
@@ -190,7 +190,7 @@ def test_release_of_an_awaited_lock_does_not_wait(port: Any) -> None:
 
 
 def test_lock_of_another_is_released_by_force(port: Any) -> None:
-    claim = taken(port, "{a}")
+    claim = acquired(port, "{a}")
     port.server.is_torn, began = True, port.now()
 
     assert run(force(port, claim.keys, claim.identifier))
@@ -201,12 +201,12 @@ def test_lock_of_another_is_released_by_force(port: Any) -> None:
 
 def test_lease_that_expired_while_leaving_a_queue_is_not_entered() -> None:
     server = SimulatedServer(Clock())
-    holder, process, key = SimulatedPort(server), Waiting(server), b"sys:lock:a"
-    taken(holder, "a", expire=60)
-    taking = process.takes("a", wait=20, expire=0.5)
+    holder, process, key = SimulatedPort(server), SimulatedProcess(server), b"sys:lock:a"
+    acquired(holder, "a", expire=60)
+    attempt = process.acquire("a", wait=20, expire=0.5)
     server.clock.advance(1)
     process.is_cut_off = True
-    process.lines[-1].cut()
+    process.subscriptions[-1].cut()
     server.clock.advance(1)
     fates = iter([slow(0.7)])
 
@@ -216,8 +216,8 @@ def test_lease_that_expired_while_leaving_a_queue_is_not_entered() -> None:
 
     process.port.usual = usual
     server.drop(key)
-    while not taking.held:
+    while not attempt.held:
         server.clock.advance(0.01)
 
-    assert taking.is_live
-    assert server.value(key) == taking.claim.identifier
+    assert attempt.is_live
+    assert server.value(key) == attempt.claim.identifier

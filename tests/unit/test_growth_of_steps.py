@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 from support.queue_world import EXTERNAL, World
-from support.simulated_queue import Taking
+from support.simulated_queue import Acquisition
 from support.simulation import new_claim
 from support.steps import Steps
 
@@ -42,35 +42,35 @@ def waiters_for_distinct_locks(count: int) -> Callable[[], object]:
     process = world.process()
     for number in range(count):
         world.server.run(("SET", b"sys:lock:%d" % number, EXTERNAL + "~", "PX", 60_000))
-        process.takes(name=str(number))
+        process.acquire(name=str(number))
 
-    return lambda: world.passes(6)
+    return lambda: world.advance(6)
 
 
 @grows
 def waiters_for_one_lock(count: int) -> Callable[[], object]:
     world = World()
     holder = world.holder()
-    takings = [holder.process.takes(wait=100) for _ in range(count)]
-    return lambda: hand_off(world, holder, takings)
+    attempts = [holder.process.acquire(wait=100) for _ in range(count)]
+    return lambda: hand_off(world, holder, attempts)
 
 
 @grows
 def cohort_waiters_for_one_lock(count: int) -> Callable[[], object]:
     world = World()
     holder = world.holder(way="cohort")
-    takings = [holder.process.takes(wait=100, way="cohort") for _ in range(count)]
-    return lambda: hand_off(world, holder, takings)
+    attempts = [holder.process.acquire(wait=100, way="cohort") for _ in range(count)]
+    return lambda: hand_off(world, holder, attempts)
 
 
-def hand_off(world: World, holder: Taking, takings: list[Taking]) -> None:
-    world.passes(0.01)
-    while takings:
-        holder.ends()
-        while not (held := [taking for taking in takings if taking.held]):
-            world.passes(0.001)
+def hand_off(world: World, holder: Acquisition, attempts: list[Acquisition]) -> None:
+    world.advance(0.01)
+    while attempts:
+        holder.release()
+        while not (held := [attempt for attempt in attempts if attempt.held]):
+            world.advance(0.001)
         holder = held[0]
-        takings.remove(holder)
+        attempts.remove(holder)
 
 
 @grows
@@ -83,11 +83,11 @@ def rechecks(count: int) -> Callable[[], object]:
     def work() -> None:
         for key in waiters:
             known.schedule(key, Refusal("a~", math.inf), 2.5)
-            world.passes(0.001)
+            world.advance(0.001)
             known.absorb()
             known.first_due()
         for _ in range(2 * count):
-            world.passes(2.5 / count)
+            world.advance(2.5 / count)
             for key, _ in known.due(world.clock.now, lambda key: waiters[key]):
                 known.end(key)
             known.first_due()

@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from support.simulation import SimulatedPort, new_claim, taken
+from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -36,7 +36,7 @@ def test_abandoned_claims_of_a_long_lease_are_forgotten_in_time() -> None:
     port = SimulatedPort()
 
     for number in range(5000):
-        taken(port, f"lock {number}", expire=86_400)
+        acquired(port, f"lock {number}", expire=86_400)
     gc.collect()
 
     assert len(port.held) <= LEAST
@@ -56,7 +56,7 @@ def test_unreferenced_claim_and_its_owner_are_not_kept_alive() -> None:
 
 def test_claim_of_a_key_is_found_while_it_lives() -> None:
     port = SimulatedPort()
-    claim = taken(port, "lock", expire=3600)
+    claim = acquired(port, "lock", expire=3600)
 
     assert port.held.find(claim.keys[0]) is claim
     assert port.held.find(b"another") is None
@@ -65,7 +65,7 @@ def test_claim_of_a_key_is_found_while_it_lives() -> None:
 def test_any_number_of_living_claims_is_kept() -> None:
     port = SimulatedPort()
 
-    living = [taken(port, f"lock {number}", expire=3600) for number in range(1000)]
+    living = [acquired(port, f"lock {number}", expire=3600) for number in range(1000)]
 
     assert dict(port.held) == {claim.keys[0]: claim for claim in living}
 
@@ -81,10 +81,10 @@ def test_searches_are_rarer_with_more_living_claims() -> None:
 
     port = SimulatedPort()
     port.held = Counting()
-    living = [taken(port, f"lock {number}", expire=3600) for number in range(4000)]
+    living = [acquired(port, f"lock {number}", expire=3600) for number in range(4000)]
 
     for _ in range(1000):
-        run(release(port, taken(port, "one more"), "script"))
+        run(release(port, acquired(port, "one more"), "script"))
 
     assert len(living) == 4000
     assert searches <= 7
@@ -92,9 +92,9 @@ def test_searches_are_rarer_with_more_living_claims() -> None:
 
 def test_forgetting_a_lost_claim_keeps_the_next_one() -> None:
     port = SimulatedPort()
-    lost = taken(port, "a", expire=1)
+    lost = acquired(port, "a", expire=1)
     port.clock.advance(2)
-    next_claim = taken(port, "a")
+    next_claim = acquired(port, "a")
 
     port.held.forget(lost)
     port.held.forget(lost)

@@ -9,7 +9,7 @@ from support.faults import (
     request_lost,
 )
 from support.releases import FIRST, KEY, SECOND, Limit, cluster_port, every_method, new_port
-from support.simulation import taken
+from support.simulation import acquired
 
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.release import release, release_keys
@@ -24,7 +24,7 @@ def test_lock_is_released_though_an_exception_interrupts_the_exchange(
     method: ReleaseMethod, reply_left: bool, error: BaseException
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [interrupted(error, reply_left=reply_left)]
 
     with pytest.raises(type(error)):
@@ -42,7 +42,7 @@ def test_exception_from_outside_at_the_end_of_a_block_is_raised(
     method: ReleaseMethod, failed: bool, error: BaseException
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [raising(error)]
 
     with pytest.raises(type(error)):
@@ -54,7 +54,7 @@ def test_exception_from_outside_at_the_end_of_a_block_is_raised(
 
 def test_exception_from_outside_is_raised_though_a_request_failed_before() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [request_lost, refused, raising(Limit())]
 
     with pytest.raises(Limit):
@@ -66,7 +66,7 @@ def test_exception_from_outside_is_raised_though_a_request_failed_before() -> No
 @pytest.mark.parametrize("place", [0, 1])
 def test_exception_from_outside_is_raised_by_a_release_of_several_names(place: int) -> None:
     port = cluster_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.faults = [reply_lost, None]
     port.faults[place] = raising(Limit())
 
@@ -79,7 +79,7 @@ def test_exception_from_outside_is_raised_by_a_release_of_several_names(place: i
 
 def test_exception_from_outside_is_not_mistaken_for_an_error_of_the_server() -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [raising(Limit("unknown command"))]
 
     with pytest.raises(Limit):
@@ -93,7 +93,7 @@ def test_release_interrupted_before_its_outcome_was_recorded_can_be_repeated(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     run(release_keys(port, claim, method, port.now() + 1))  # then an exception from outside
 
     run(release(port, claim, method))
@@ -106,7 +106,7 @@ def test_lock_is_released_though_an_exception_comes_before_the_request_is_sent(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [raising(KeyboardInterrupt())]
 
     with pytest.raises(KeyboardInterrupt):

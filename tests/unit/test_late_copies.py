@@ -41,18 +41,18 @@ def of_leases(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=20, way="poll", is_kept=True)
+        claim = await process.acquire("a", wait=20, way="poll", is_renewed=True)
         if claim is not None:
             await process.pause(1.3 * LEASE)
             await extend(process.port, claim, 2 * LEASE)
             await process.pause(0.4 * LEASE)
             await extend(process.port, claim, 0.5 * LEASE)
             await process.pause(0.2 * LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     for number in range(2):
         process = world.process()
-        process.does(hold(process, 0.3 * number))
+        process.start(hold(process, 0.3 * number))
 
 
 def of_fences(world: World) -> None:
@@ -62,17 +62,17 @@ def of_fences(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=20, fencing=True, replicas=after > 0)
+        claim = await process.acquire("a", wait=20, fencing=True, replicas=after > 0)
         if claim is not None:
             assert claim.fence is not None
             assert claim.fence > max(seen, default=0)
             seen.append(claim.fence)
             await process.pause(0.3 * LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     for number in range(3):
         process = world.process()
-        process.does(hold(process, 0.1 * number))
+        process.start(hold(process, 0.1 * number))
 
 
 def of_a_queue(world: World) -> None:
@@ -80,16 +80,16 @@ def of_a_queue(world: World) -> None:
 
     async def hold(process: Process, after: float, wait: float, expires: bool = False) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=wait, is_kept=not expires)
+        claim = await process.acquire("a", wait=wait, is_renewed=not expires)
         if claim is not None:
             await process.pause(0.4 * LEASE)
             if not expires:
-                await process.ends(claim)
+                await process.release(claim)
 
     for number in range(4):
         process = world.process()
-        process.does(hold(process, 0.1 * number, 0.2 if number == 1 else 25, number == 2))
-        process.does(hold(process, 0.1 * number + 0.05, 25))
+        process.start(hold(process, 0.1 * number, 0.2 if number == 1 else 25, number == 2))
+        process.start(hold(process, 0.1 * number + 0.05, 25))
 
 
 def of_cohorts(world: World) -> None:
@@ -97,14 +97,14 @@ def of_cohorts(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=25, way="cohort", is_kept=True)
+        claim = await process.acquire("a", wait=25, way="cohort", is_renewed=True)
         await process.pause(0.2 * LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     for _ in range(2):
         process = world.process()
         for number in range(3):
-            process.does(hold(process, 0.1 * number))
+            process.start(hold(process, 0.1 * number))
 
 
 def of_min_hold(world: World) -> None:
@@ -112,15 +112,15 @@ def of_min_hold(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=20)
+        claim = await process.acquire("a", wait=20)
         if claim is not None:
             claim.held_until = process.port.now() + 0.5 * LEASE
             await process.pause(0.1 * LEASE)
-        await process.ends(claim, "transaction" if after == 0.2 else "script")
+        await process.release(claim, "transaction" if after == 0.2 else "script")
 
     for number in range(3):
         process = world.process()
-        process.does(hold(process, 0.1 * number))
+        process.start(hold(process, 0.1 * number))
 
 
 def of_drop_ins(world: World) -> None:
@@ -135,7 +135,7 @@ def of_drop_ins(world: World) -> None:
             process.port, redispy_lock.AcquireRequest(claim, 25.0, 0.1, token, endless)
         ):
             return
-        process.believes(claim, is_kept=not endless and token is None)
+        process.assume_held(claim, is_renewed=not endless and token is None)
         await process.pause(0.1)
         if not endless:
             await move_end(process, claim)
@@ -152,7 +152,7 @@ def of_drop_ins(world: World) -> None:
         [(None, True), (None, False), ("T", False), ("U", True), (None, True)]
     ):
         process = world.process()
-        process.does(hold(process, 0.05 * number, token, endless))
+        process.start(hold(process, 0.05 * number, token, endless))
 
 
 def of_close_ends(world: World) -> None:
@@ -163,7 +163,7 @@ def of_close_ends(world: World) -> None:
         assert await redispy_lock.acquire(
             process.port, redispy_lock.AcquireRequest(claim, 5.0, 0.1, None, False)
         )
-        process.believes(claim)
+        process.assume_held(claim)
         for nearer in (0.017, 0.0, 0.012, 0.0, 0.02, 0.0):
             await redispy_adjust.adjust(process.port, claim, lambda left, to=SHORT - nearer: to)  # type: ignore[misc]
             await process.pause(0.002)
@@ -171,7 +171,7 @@ def of_close_ends(world: World) -> None:
         await redispy_lock.release(process.port, claim)
 
     process = world.process()
-    process.does(hold(process))
+    process.start(hold(process))
 
 
 def of_functions(world: World) -> None:
@@ -183,7 +183,7 @@ def of_functions(world: World) -> None:
         claim.unique = True
         if not await acquire_lock(process.port, claim, 20, 0.5):
             return
-        process.believes(claim)
+        process.assume_held(claim)
         await process.pause(0.5 * LEASE)
         assert await extend_lock(process.port, claim)
         await process.pause(0.5 * LEASE)
@@ -191,7 +191,7 @@ def of_functions(world: World) -> None:
 
     for number, method in enumerate(("script", "transaction", "native")):
         process = world.process()
-        process.does(hold(process, 0.1 * number, method))
+        process.start(hold(process, 0.1 * number, method))
 
 
 def of_several_names(world: World) -> None:
@@ -199,15 +199,15 @@ def of_several_names(world: World) -> None:
 
     async def hold(process: Process, after: float, *names: str) -> None:
         await process.pause(after)
-        claim = await process.takes(*names, wait=20, delta=0.5, is_kept=True)
+        claim = await process.acquire(*names, wait=20, delta=0.5, is_renewed=True)
         if claim is not None:
             await process.pause(0.6 * LEASE)
             await extend(process.port, claim, LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     for number, names in enumerate([("a", "b"), ("b", "c"), ("a", "c"), ("a", "b", "c")]):
         process = world.process()
-        process.does(hold(process, 0.1 * number, *names))
+        process.start(hold(process, 0.1 * number, *names))
 
 
 def of_force(world: World) -> None:
@@ -217,10 +217,10 @@ def of_force(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=20, is_kept=True)
+        claim = await process.acquire("a", wait=20, is_renewed=True)
         if claim is not None:
             await process.pause(0.4 * LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     async def force_release(process: Process, after: float) -> None:
         await process.pause(after)
@@ -228,10 +228,10 @@ def of_force(world: World) -> None:
 
     for number in range(3):
         process = world.process()
-        process.does(hold(process, 0.1 * number))
+        process.start(hold(process, 0.1 * number))
     for share in (0.3, 0.6):
         process = world.process()
-        process.does(force_release(process, share * LEASE))
+        process.start(force_release(process, share * LEASE))
 
 
 def of_moving_slots(world: World) -> None:
@@ -241,15 +241,15 @@ def of_moving_slots(world: World) -> None:
 
     async def hold(process: Process, after: float, *names: str) -> None:
         await process.pause(after)
-        claim = await process.takes(*names, wait=20, delta=0.5, is_kept=True)
+        claim = await process.acquire(*names, wait=20, delta=0.5, is_renewed=True)
         if claim is not None:
             await process.pause(0.6 * LEASE)
             await extend(process.port, claim, LEASE)
-        await process.ends(claim)
+        await process.release(claim)
 
     for number, names in enumerate([("{a}", "{a}b"), ("{a}",), ("{a}",), ("{a}", "{a}b")]):
         process = world.process()
-        process.does(hold(process, 0.1 * number, *names))
+        process.start(hold(process, 0.1 * number, *names))
 
 
 SCENARIOS: tuple[Scenario, ...] = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from model.scripts import Scripts
-from support.simulated_queue import Taking, Waiting
+from support.simulated_queue import Acquisition, SimulatedProcess
 from support.simulated_server import Clock, SimulatedServer
 
 from redis_lock_decorators._rules.keys import with_queue
@@ -35,19 +35,19 @@ def server() -> Server:
     return Server()
 
 
-def holder(server: Server, **options: Any) -> Taking:
-    taking = Waiting(server, 100).takes(**options)
+def holder(server: Server, **options: Any) -> Acquisition:
+    attempt = SimulatedProcess(server, 100).acquire(**options)
     server.clock.advance(0.01)
-    assert taking.held
-    return taking
+    assert attempt.held
+    return attempt
 
 
-def waiting(server: Server, number: int, **options: Any) -> Taking:
+def waiting(server: Server, number: int, **options: Any) -> Acquisition:
     """A queued waiter of another process."""
-    taking = Waiting(server, number).takes(wait=60, **options)
+    attempt = SimulatedProcess(server, number).acquire(wait=60, **options)
     server.clock.advance(0.05)
-    assert taking.claim.queue_entry in server.members(QUEUE)
-    return taking
+    assert attempt.claim.queue_entry in server.members(QUEUE)
+    return attempt
 
 
 def dead(server: Server, count: int, first: int = 1, processes: int = 7) -> None:
@@ -64,31 +64,31 @@ def test_waiters_behind_many_dead_enter_in_order_without_delay(
     dead(server, MANY, processes=processes)
     waiters = [waiting(server, number) for number in range(3)]
 
-    held.ends()
+    held.release()
     server.clock.advance(0.5)
     first, second, third = waiters
 
     assert (first.held, second.held, third.held) == (True, False, False)
     assert max(server.removed) <= Scripts.most + 1
-    first.ends()
+    first.release()
     server.clock.advance(0.1)
     assert (second.held, third.held) == (True, False)
 
 
 def test_process_that_released_to_many_dead_is_not_suspected(server: Server) -> None:
     held = holder(server, expire=60)
-    process = Waiting(server, 0)
-    first = process.takes(wait=60)
+    process = SimulatedProcess(server, 0)
+    first = process.acquire(wait=60)
     server.clock.advance(0.05)
-    held.ends()
+    held.release()
     server.clock.advance(0.1)
     assert first.held
     dead(server, MANY, first=100)
-    second = process.takes(wait=60)
+    second = process.acquire(wait=60)
     server.clock.advance(0.05)
     third = waiting(server, 1)
 
-    first.ends()
+    first.release()
     server.clock.advance(0.5)
 
     assert (second.held, third.held) == (True, False)
@@ -100,7 +100,7 @@ def test_waiter_between_many_dead_finds_its_turn(server: Server) -> None:
     waiter = waiting(server, 0)
     dead(server, MANY, first=MANY + 100)
 
-    held.ends()
+    held.release()
     server.clock.advance(0.5)
 
     assert waiter.held
@@ -113,7 +113,7 @@ def test_waiter_between_very_many_dead_finds_its_turn(server: Server) -> None:
     waiter = waiting(server, 0)
     dead(server, MANY, first=3 * Scripts.most_unreached + 100)
 
-    held.ends()
+    held.release()
     server.clock.advance(5)
 
     assert waiter.held
@@ -125,13 +125,13 @@ def test_newcomers_do_not_keep_the_lock_from_a_waiter(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, MANY)
     waiter = waiting(server, 0)
-    waiter.process.lease_loop.stand_still(60)  # its rechecks are late
-    waiter.process.lines[-1].is_silent = True
+    waiter.process.lease_loop.freeze(60)  # its rechecks are late
+    waiter.process.subscriptions[-1].is_silent = True
 
     for number in range(1, 2 * MANY // Scripts.most):
-        held.ends()
+        held.release()
         server.clock.advance(0.001)
-        held = Waiting(server, number).takes(wait=0.0)
+        held = SimulatedProcess(server, number).acquire(wait=0.0)
         server.clock.advance(0.01)
         if not held.held:
             break
@@ -143,13 +143,13 @@ def test_many_dead_without_a_live_waiter_leave_no_keys(server: Server) -> None:
     held = holder(server, expire=60)
     dead(server, MANY)
 
-    held.ends()
+    held.release()
     server.clock.advance(0.1)
     for number in range(2 * MANY // Scripts.most):
-        taking = Waiting(server, number).takes(wait=0.0)
+        attempt = SimulatedProcess(server, number).acquire(wait=0.0)
         server.clock.advance(0.01)
-        assert taking.held
-        taking.ends()
+        assert attempt.held
+        attempt.release()
         server.clock.advance(0.01)
 
     assert [server.value(KEY), server.members(QUEUE), server.members(STATES)] == [None, {}, {}]
@@ -159,7 +159,7 @@ def test_records_of_waiters_expire_before_all_dead_are_removed(server: Server) -
     held = holder(server, expire=60)
     dead(server, 2 * Scripts.most_unreached)
 
-    held.ends()
+    held.release()
     server.clock.advance(0.1)
 
     assert server.members(QUEUE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.faults import Request, delivered, reply_lost, request_lost
 from support.late_copies import LEASE, World
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.force_release import force
@@ -63,7 +63,7 @@ class Others:
 
 def scene(method: str = "script") -> tuple[SimulatedPort, Any]:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     claim.has_queued = method != "script"
     return port, claim
 
@@ -109,7 +109,7 @@ def test_release_after_the_last_waiter_released_is_no_loss(may_resend: bool) -> 
     others.wait(1)
     run(release(SimulatedPort(port.server), claim, "script"))  # this release is recorded
     others.take_turns("none")
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.faults = [with_delayed_reply(reply_lost, lambda: port.server.put(KEY, "newcomer", 60))]
 
     run(release(port, claim, "script"))
@@ -137,7 +137,7 @@ def test_release_under_min_hold_is_no_loss_after_a_hand_off(count: int) -> None:
 
 def test_release_of_several_names_is_no_loss_after_their_hand_offs() -> None:
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True))
-    claim = taken(port, "a", "b", expire=60)
+    claim = acquired(port, "a", "b", expire=60)
     waiters = [Others(port.server, key) for key in (FIRST, SECOND)]
     for others in waiters:
         others.wait(3)
@@ -234,7 +234,7 @@ def test_records_expire_and_are_short_for_clients_that_never_repeat() -> None:
 
     others.take_turns("none")
     while port.now() < ends + 5:
-        run(release(port, taken(port, "a"), "script"))
+        run(release(port, acquired(port, "a"), "script"))
         port.clock.advance(3)
         assert port.server.left(RELEASED) <= max(0, ends - port.now() + 0.01)
 
@@ -270,13 +270,13 @@ def test_late_copies_recognise_their_own_releases() -> None:
 
     async def hold(process: Any, after: float) -> None:
         await process.pause(after)
-        claim = await process.takes("a", wait=60)
+        claim = await process.acquire("a", wait=60)
         await process.pause(0.01)
-        await process.ends(claim)
+        await process.release(claim)
 
     for number in range(20):
         process = world.process()
-        process.does(hold(process, 0.001 * number))
+        process.start(hold(process, 0.001 * number))
     world.run()
 
     assert world.violations == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import delivered, request_lost, swallowed
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators.errors import LockLostError
@@ -14,7 +14,7 @@ from redis_lock_decorators.errors import LockLostError
 
 def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
 
 def refuse_renewals(port: SimulatedPort) -> None:
@@ -26,8 +26,8 @@ def refuse_renewals(port: SimulatedPort) -> None:
     port.usual = usual
 
 
-def lost_reason(lease: Kept) -> str:
-    ((_, reason),) = lease.told
+def lost_reason(lease: HeldLease) -> str:
+    ((_, reason),) = lease.notifications
     return reason
 
 
@@ -40,7 +40,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_loss_in_an_outage_names_its_duration_and_the_last_error() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = request_lost
 
     port.clock.advance(20)
@@ -52,7 +52,7 @@ def test_loss_in_an_outage_names_its_duration_and_the_last_error() -> None:
 
 def test_loss_while_a_renewal_hangs_names_the_missing_reply() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = swallowed
 
     port.clock.advance(20)
@@ -62,9 +62,9 @@ def test_loss_while_a_renewal_hangs_names_the_missing_reply() -> None:
 
 def test_loss_in_a_suspended_process_says_that_nothing_was_sent() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(1)
-    lease_loop.stand_still(20)
+    lease_loop.freeze(20)
 
     port.clock.advance(21)
 
@@ -77,9 +77,9 @@ def test_loss_of_a_lease_without_renewal_does_not_mention_renewal(
     options: dict[str, Any],
 ) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10, **options)
+    lease = HeldLease(port, "a", expire=10, **options)
     port.clock.advance(9)
-    lease_loop.stand_still(20)
+    lease_loop.freeze(20)
 
     port.clock.advance(21)
 
@@ -88,12 +88,12 @@ def test_loss_of_a_lease_without_renewal_does_not_mention_renewal(
 
 def test_loss_after_a_successful_renewal_names_no_earlier_failure() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = request_lost
     port.clock.advance(5)
     port.usual = delivered
     port.clock.advance(3)
-    lease_loop.stand_still(20)
+    lease_loop.freeze(20)
 
     port.clock.advance(21)
 
@@ -108,7 +108,7 @@ def test_outage_and_its_end_are_logged_once_for_all_leases(
 ) -> None:
     caplog.set_level(logging.INFO)
     _, port = new_lease_loop()
-    leases = [Kept(port, f"lock {number}", expire=10) for number in range(50)]
+    leases = [HeldLease(port, f"lock {number}", expire=10) for number in range(50)]
     port.usual = request_lost
     port.clock.advance(5)
     port.usual = delivered
@@ -123,7 +123,7 @@ def test_outage_and_its_end_are_logged_once_for_all_leases(
 
 def test_each_outage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     for _ in range(3):
         port.usual = request_lost
         port.clock.advance(5)
@@ -138,7 +138,7 @@ def test_outage_ends_with_its_last_lease(caplog: pytest.LogCaptureFixture) -> No
     _, port = new_lease_loop()
     for name in ("a", "b"):
         port.usual = delivered
-        lease = Kept(port, name, expire=10)
+        lease = HeldLease(port, name, expire=10)
         port.usual = request_lost
         port.clock.advance(20)
         assert lease.watch.outage is None
@@ -149,11 +149,11 @@ def test_outage_ends_with_its_last_lease(caplog: pytest.LogCaptureFixture) -> No
 def test_refused_renewals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
 
     port.clock.advance(20)
 
-    assert [len(lease.told) for lease in leases] == [1, 1, 1]
+    assert [len(lease.notifications) for lease in leases] == [1, 1, 1]
     assert levels(caplog) == ["WARNING"]
     assert "refuses to renew lock" in caplog.text
 
@@ -162,7 +162,7 @@ def test_connection_closed_while_idle_is_no_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.faults = [request_lost]
 
     port.clock.advance(60)

@@ -15,7 +15,7 @@ from support.faults import (
     resent,
 )
 from support.releases import KEY, cluster_port, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
@@ -83,7 +83,7 @@ def test_lock_deleted_without_a_reply_is_granted_to_the_next_waiter(
     method: ReleaseMethod, may_resend: bool
 ) -> None:
     port = new_port(may_resend=may_resend)
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     fate = resent if may_resend and method == "native" else reply_lost
     port.faults = [fate] if method == "native" else [None, fate]
 
@@ -105,7 +105,7 @@ def test_deleted_lock_is_granted_though_the_request_for_that_fails_at_first(
         return delivered(request)
 
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     queue = with_queue((KEY,))[1]
     place = f"a-channel|{claim.identifier}x|2500"
     port.server._stored[queue] = ({place: 1}, math.inf)
@@ -128,7 +128,7 @@ def test_release_does_not_wait_for_a_server_that_disappears_before_the_grant(
         return delivered(request)
 
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.server._stored[with_queue((KEY,))[1]] = ({f"x|{claim.identifier}x|2500": 1}, math.inf)
     port.faults = [with_waiters] if method == "native" else [None, with_waiters]
 
@@ -142,7 +142,7 @@ def test_release_does_not_wait_for_a_server_that_disappears_before_the_grant(
 
 def test_transaction_under_min_hold_is_done_once() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     claim.held_until = port.now() + 5
     port.faults = [None, reply_lost]
 
@@ -158,7 +158,7 @@ def test_waiters_are_notified_of_min_hold_though_the_reply_to_its_transaction_is
 ) -> None:
     heard: list[str] = []
     port = new_port(may_resend=may_resend)
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     claim.held_until = port.now() + 5
     port.server._stored[with_queue((KEY,))[1]] = ({"a-channel|waiter|2500": 1}, math.inf)
     port.server.subscribers["a-channel"] = [heard.append]
@@ -180,7 +180,7 @@ def test_min_hold_that_ends_later_than_needed_is_no_loss(
         return reply_lost(request)
 
     port = new_port() if method == "transaction" else cluster_port()
-    claim = taken(port, *names, expire=60)
+    claim = acquired(port, *names, expire=60)
     claim.held_until = port.now() + 2
     port.faults = [slow] if method == "script" else [None, slow]
 
@@ -198,7 +198,7 @@ def test_transaction_is_repeated_if_the_key_changed() -> None:
         return delivered(request)
 
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [None, extended_by_another_thread]
 
     run(release(port, claim, "transaction"))
@@ -213,7 +213,7 @@ def test_transaction_does_not_delete_a_key_that_another_client_acquired_in_betwe
         return delivered(request)
 
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [None, taken_by_another]
 
     with pytest.raises(LockLostError):
@@ -228,7 +228,7 @@ def test_transaction_that_never_succeeds_ends() -> None:
         return delivered(request)
 
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.latency, port.usual = 0.1, changed
 
     with pytest.raises(LockNotOwnedError, match="changes faster"):
@@ -239,7 +239,7 @@ def test_transaction_that_never_succeeds_ends() -> None:
 
 def test_cluster_has_no_transactions() -> None:
     port = cluster_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     with pytest.raises(ConfigurationError, match="method='script'"):
         run(release(port, claim, "transaction"))
@@ -252,7 +252,7 @@ def test_cluster_has_no_transactions() -> None:
 
 def test_native_release_uses_the_command_that_the_server_has() -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELEX"]))
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     run(release(port, claim, "native"))
 

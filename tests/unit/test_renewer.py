@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
 
 
 def renewals(port: SimulatedPort) -> list[float]:
@@ -36,7 +36,7 @@ def test_granted_lock_gets_its_whole_lease_soon() -> None:
     claim.since, claim.entered = port.now() - 0.4, port.now()
     claim.set_term(claim.since, 2.5)
     port.server.put(claim.keys[0], claim.identifier, 2.1)
-    lease = Kept(port, claim=claim, expire=10)
+    lease = HeldLease(port, claim=claim, expire=10)
     first = port.now()
 
     port.clock.advance(0.2)
@@ -71,13 +71,13 @@ def test_lease_that_was_handed_off_is_checked_in_time(
 def test_connection_to_a_far_server_is_opened_before_the_first_renewal() -> None:
     _, port = new_lease_loop()
     port.latency = 0.5
-    taken = port.now()
-    lease = Kept(port, "a", expire=10)
+    acquired_at = port.now()
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(1)
 
     (prepared,) = [sent for sent in port.log if sent.command[0] == "EVAL" and sent.command[2] == 0]
 
-    assert prepared.at < taken + 2
+    assert prepared.at < acquired_at + 2
     port.clock.advance(9)
     assert lease.is_live()
 
@@ -88,7 +88,7 @@ def test_no_connection_is_opened_early_unless_needed(
 ) -> None:
     _, port = new_lease_loop()
     port.latency = latency
-    Kept(port, "a", expire=10, **options)
+    HeldLease(port, "a", expire=10, **options)
     port.clock.advance(1)
 
     assert not [sent for sent in port.log if sent.command[2] == 0]
@@ -96,7 +96,7 @@ def test_no_connection_is_opened_early_unless_needed(
 
 def test_lease_is_renewed_every_third_of_it_for_hours() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=30)
+    lease = HeldLease(port, "a", expire=30)
     before = port.now()
 
     for _ in range(3 * 3600):
@@ -106,7 +106,7 @@ def test_lease_is_renewed_every_third_of_it_for_hours() -> None:
 
     gaps = [later - at for at, later in itertools.pairwise([before, *renewals(port)])]
     assert all(10 - 1.3 <= gap <= 10.01 for gap in gaps)
-    assert lease.told == []
+    assert lease.notifications == []
 
 
 @given(expire=st.floats(min_value=0.1, max_value=10_000), phase=st.floats(0, 1))
@@ -114,8 +114,8 @@ def test_lease_of_any_length_is_renewed_while_a_half_of_it_is_left(
     expire: float, phase: float
 ) -> None:
     lease_loop = SimulatedLoop(Clock(), phase=phase)
-    port = keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
-    lease = Kept(port, "a", expire=expire)
+    port = renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+    lease = HeldLease(port, "a", expire=expire)
     before = lease.claim.since
 
     port.clock.advance(expire * 5)
@@ -129,7 +129,7 @@ def test_lease_of_any_length_is_renewed_while_a_half_of_it_is_left(
 def test_leases_that_are_due_together_are_renewed_by_one_request() -> None:
     _, port = new_lease_loop()
     port.latency = 0
-    leases = [Kept(port, f"lock {number}", expire=30) for number in range(300)]
+    leases = [HeldLease(port, f"lock {number}", expire=30) for number in range(300)]
 
     port.clock.advance(15)
 
@@ -141,7 +141,7 @@ def test_leases_acquired_at_different_times_are_renewed_together_later() -> None
     _, port = new_lease_loop()
     leases = []
     for number in range(100):
-        leases.append(Kept(port, f"lock {number}", expire=60))
+        leases.append(HeldLease(port, f"lock {number}", expire=60))
         port.clock.advance(0.02)
 
     port.clock.advance(HOUR)
@@ -153,7 +153,7 @@ def test_leases_acquired_at_different_times_are_renewed_together_later() -> None
 def test_leases_of_different_length_that_are_due_together_share_a_request() -> None:
     _, port = new_lease_loop()
     port.latency = 0
-    short, long = Kept(port, "a", expire=24), Kept(port, "b", expire=48)
+    short, long = HeldLease(port, "a", expire=24), HeldLease(port, "b", expire=48)
 
     port.clock.advance(HOUR)
 
@@ -165,7 +165,7 @@ def test_leases_of_different_length_that_are_due_together_share_a_request() -> N
 
 def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a")
+    lease = HeldLease(port, "a")
     port.server.loaded.clear()
 
     port.clock.advance(60)
@@ -176,7 +176,7 @@ def test_scripts_forgotten_by_the_server_are_sent_again() -> None:
 
 def test_lease_of_several_slots_is_renewed() -> None:
     _, port = new_lease_loop(cluster=True)
-    lease = Kept(port, "a", "b")
+    lease = HeldLease(port, "a", "b")
 
     port.clock.advance(60)
 
@@ -186,11 +186,11 @@ def test_lease_of_several_slots_is_renewed() -> None:
 
 def test_wake_up_is_moved_to_an_earlier_due_time() -> None:
     lease_loop, port = new_lease_loop()
-    long = Kept(port, "a", expire=150)
+    long = HeldLease(port, "a", expire=150)
     port.clock.advance(7)
     rang_at = lease_loop.wakes_at
 
-    short = Kept(port, "b", expire=1)
+    short = HeldLease(port, "b", expire=1)
     port.clock.advance(60)
 
     assert rang_at > port.now() - 60 + 35
@@ -203,14 +203,14 @@ def test_lease_added_while_others_are_checked_is_renewed(
 ) -> None:
     _, port = new_lease_loop()
     port.latency = 0
-    leases = [Kept(port, "a", expire=300)]
+    leases = [HeldLease(port, "a", expire=300)]
 
     next_look = TrackedLease.next_check
 
     def hand_in(watch: TrackedLease) -> tuple[float, float]:
         """Another thread adds a lease meanwhile."""
         if len(leases) == 1 and port.now() > 1000:
-            leases.append(Kept(port, "b", expire=1))
+            leases.append(HeldLease(port, "b", expire=1))
         return next_look(watch)
 
     monkeypatch.setattr(TrackedLease, "next_check", hand_in)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.faults import (
     paused,
 )
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._flow.claim_state import RELEASING
@@ -27,7 +27,7 @@ SOON = 0.05
 
 def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
 
 
 def renewals(port: SimulatedPort) -> list[float]:
@@ -35,25 +35,25 @@ def renewals(port: SimulatedPort) -> list[float]:
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
-def assert_reported_once_at_its_deadline(lease: Kept) -> None:
-    ((at, _),) = lease.told
+def assert_reported_once_at_its_deadline(lease: HeldLease) -> None:
+    ((at, _),) = lease.notifications
     assert abs(at - lease.claim.deadline) <= SOON
 
 
 # The end
 
 
-def release_keys(lease: Kept) -> None:
+def release_keys(lease: HeldLease) -> None:
     lease.port.renewer.remove(lease.watch)
     run(release(lease.port, lease.claim, "script"))
 
 
-def release_in_vain(lease: Kept) -> None:
+def release_in_vain(lease: HeldLease) -> None:
     lease.port.renewer.remove(lease.watch)
     lease.claim.state = RELEASING
 
 
-def report_lost(lease: Kept) -> None:
+def report_lost(lease: HeldLease) -> None:
     lease.claim.lost_reason = "reported by a release"
 
 
@@ -61,7 +61,7 @@ def report_lost(lease: Kept) -> None:
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=30)
+    lease = HeldLease(port, "a", expire=30)
     port.clock.advance(after)
 
     end(lease)
@@ -70,14 +70,14 @@ def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
 
     assert len(renewals(port)) == before
     assert port.server.value(lease.key) is None
-    assert lease.told == []
+    assert lease.notifications == []
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, "a", expire=30)]
+    leases = [HeldLease(port, "a", expire=30)]
     key = leases[0].key
     port.clock.advance(after)
 
@@ -94,10 +94,10 @@ def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_no_longer_renewed_is_reported_lost_at_its_deadline(after: float) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=30)
+    lease = HeldLease(port, "a", expire=30)
     port.clock.advance(after)
 
-    lease.last_no_longer()
+    lease.stop_renewal()
     before = len(renewals(port))
     port.clock.advance(31)
 
@@ -108,7 +108,7 @@ def test_lease_that_is_no_longer_renewed_is_reported_lost_at_its_deadline(after:
 
 def test_lease_released_during_its_renewal_remains_released() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.faults = [paused(1)]
     while not renewals(port):
         port.clock.advance(0.1)
@@ -117,14 +117,16 @@ def test_lease_released_during_its_renewal_remains_released() -> None:
     port.clock.advance(60)
 
     assert port.server.value(lease.key) is None
-    assert lease.told == []
+    assert lease.notifications == []
     assert len(renewals(port)) == 1
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
 
 
 def test_loop_has_no_wake_up_after_the_last_lease() -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, name, expire=expire) for name, expire in [("a", 10), ("b", 60), ("c", 1)]]
+    leases = [
+        HeldLease(port, name, expire=expire) for name, expire in [("a", 10), ("b", 60), ("c", 1)]
+    ]
     port.clock.advance(100)
 
     for lease in leases:
@@ -136,11 +138,11 @@ def test_loop_has_no_wake_up_after_the_last_lease() -> None:
 
 def test_renewer_renews_again_after_it_was_idle() -> None:
     lease_loop, port = new_lease_loop()
-    release_keys(Kept(port, "a"))
+    release_keys(HeldLease(port, "a"))
     port.clock.advance(60)
     idle = lease_loop.wakes_at
 
-    lease = Kept(port, "a")
+    lease = HeldLease(port, "a")
     port.clock.advance(60)
 
     assert idle == math.inf
@@ -150,7 +152,7 @@ def test_renewer_renews_again_after_it_was_idle() -> None:
 def test_lease_released_immediately_is_not_checked() -> None:
     lease_loop, port = new_lease_loop()
 
-    lease = Kept(port, "a")
+    lease = HeldLease(port, "a")
     lease_loop.renewer.remove(lease.watch)
 
     assert len(lease_loop.renewer) == 0
@@ -158,7 +160,7 @@ def test_lease_released_immediately_is_not_checked() -> None:
 
 def test_lease_without_renewal_is_reported_lost_at_its_deadline() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10, auto_renew=False)
+    lease = HeldLease(port, "a", expire=10, auto_renew=False)
 
     port.clock.advance(60)
 
@@ -178,12 +180,12 @@ def test_lease_is_renewed_until_its_max_hold_and_no_longer(
     lease_loop, port = new_lease_loop()
     max_hold = expire * thirds / 3
     port.latency = min(latency, max_hold / 20)
-    lease = Kept(port, "a", expire=expire, max_hold=max_hold)
+    lease = HeldLease(port, "a", expire=expire, max_hold=max_hold)
     first, last = lease.claim.since + max_hold, lease.claim.entered + max_hold
 
     port.clock.advance(max_hold + 1)
 
-    ((at, why),) = lease.told
+    ((at, why),) = lease.notifications
     assert first - 0.01 * min(expire, max_hold) - 0.02 <= at <= last
     assert lease.claim.deadline <= last
     assert "max_hold" in why
@@ -193,7 +195,7 @@ def test_lease_is_renewed_until_its_max_hold_and_no_longer(
 
 def test_renewal_that_starts_late_does_not_exceed_max_hold() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10, max_hold=16)
+    lease = HeldLease(port, "a", expire=10, max_hold=16)
     lease_loop.lag = 2  # the event loop is busy with something else
 
     port.clock.advance(60)
@@ -207,7 +209,7 @@ def test_renewal_that_starts_late_does_not_exceed_max_hold() -> None:
 
 def test_extended_lease_is_confirmed_after_each_third_of_its_expire() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(1)
     run(extend(port, lease.claim, 100))
     extended, deadline = port.now(), lease.claim.deadline
@@ -220,7 +222,7 @@ def test_extended_lease_is_confirmed_after_each_third_of_its_expire() -> None:
     assert lease.claim.deadline == deadline
     port.clock.advance(HOUR)
     assert lease.is_live()
-    assert lease.told == []
+    assert lease.notifications == []
 
 
 def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
@@ -237,18 +239,18 @@ def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
 
 def test_extended_lease_without_renewal_is_reported_lost_at_its_new_deadline() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10, auto_renew=False)
+    lease = HeldLease(port, "a", expire=10, auto_renew=False)
     run(extend(port, lease.claim, 100))
 
     port.clock.advance(HOUR)
 
-    assert lease.told[0][0] > 1090
+    assert lease.notifications[0][0] > 1090
     assert_reported_once_at_its_deadline(lease)
 
 
 def test_extension_while_a_renewal_is_under_way_is_not_undone() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.faults = [paused(1)]
     while not renewals(port):
         port.clock.advance(0.1)
@@ -262,7 +264,7 @@ def test_extension_while_a_renewal_is_under_way_is_not_undone() -> None:
 
 def test_no_second_renewal_is_sent_while_one_hangs_though_the_lease_was_extended() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.faults = [paused(15)]
     port.clock.advance(4)
     run(extend(port, lease.claim, 10))
@@ -275,11 +277,11 @@ def test_no_second_renewal_is_sent_while_one_hangs_though_the_lease_was_extended
 
 def test_lease_shortened_by_its_holder_is_renewed_in_time() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=60)
+    lease = HeldLease(port, "a", expire=60)
     run(adjust(port, lease.claim, lambda left: 3))
     port.renewer.add(lease.watch)
 
     port.clock.advance(60)
 
-    assert lease.told == []
+    assert lease.notifications == []
     assert lease.is_live()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 from support.faults import delivered, paused, request_lost
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer
@@ -20,7 +20,7 @@ ERRORS = [RuntimeError("can't start new thread"), asyncio.CancelledError(), Base
 log = logging.getLogger("redis_lock_decorators")
 
 
-class Failing(Kept):
+class Failing(HeldLease):
     """A lease whose loss cannot be reported at first."""
 
     error: BaseException = RuntimeError()
@@ -35,7 +35,7 @@ class Failing(Kept):
 
 def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
 
 def failing(port: SimulatedPort, name: str, error: BaseException, **options: Any) -> Failing:
@@ -82,11 +82,11 @@ def refuse_renewals(port: SimulatedPort) -> None:
 def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
 
     port.clock.advance(20)
 
-    ((_, why),) = lease.told
+    ((_, why),) = lease.notifications
     assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
     assert "allow the renewal" in str(LockLostError("a", why=why))
 
@@ -94,7 +94,7 @@ def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:
 def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:
     _, port = new_lease_loop()
     refuse_renewals(port)
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(8)
     port.usual = delivered
     port.clock.advance(20)
@@ -102,7 +102,7 @@ def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:
 
     port.clock.advance(20)
 
-    ((_, why),) = lease.told
+    ((_, why),) = lease.notifications
     assert "refused" not in why
     assert "no answer" in why
 
@@ -116,16 +116,16 @@ def test_others_are_renewed_though_reporting_a_loss_fails_in_their_batch(
     error: BaseException, place: int
 ) -> None:
     _, port = new_lease_loop()
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     leases[place] = failing(port, f"failing {place}", error, expire=10)
     port.server.drop(leases[place].key)
 
     port.clock.advance(HOUR)
-    later = Kept(port, "later", expire=10)
+    later = HeldLease(port, "later", expire=10)
     port.clock.advance(HOUR)
 
     lost = leases.pop(place)
-    assert len(lost.told) == 2
+    assert len(lost.notifications) == 2
     assert all(lease.is_live() for lease in [*leases, later])
 
 
@@ -135,13 +135,13 @@ def test_others_are_renewed_though_reporting_a_loss_fails_at_its_deadline(
 ) -> None:
     lease_loop, port = new_lease_loop()
     ends = [failing(port, name, error, expire=10, auto_renew=False) for name in "abc"]
-    lease = Kept(port, "d", expire=10)
+    lease = HeldLease(port, "d", expire=10)
 
     port.clock.advance(HOUR)
-    later = Kept(port, "later", expire=1)
+    later = HeldLease(port, "later", expire=1)
     port.clock.advance(60)
 
-    assert [len(end.told) for end in ends] == [2, 2, 2]
+    assert [len(end.notifications) for end in ends] == [2, 2, 2]
     assert lease.is_live()
     assert later.is_live()
     assert len(lease_loop.renewer) == 2
@@ -154,7 +154,7 @@ def test_loss_that_can_never_be_reported_is_given_up() -> None:
 
     port.clock.advance(HOUR)
 
-    assert len(end.told) == MOST_NOTIFY_ATTEMPTS
+    assert len(end.notifications) == MOST_NOTIFY_ATTEMPTS
     assert len(lease_loop.renewer) == 0
 
 
@@ -162,20 +162,20 @@ def test_loss_that_can_never_be_reported_is_given_up() -> None:
 def test_others_are_renewed_though_logging_fails() -> None:
     _, port = new_lease_loop()
     lost = failing(port, "lost", RuntimeError(), expire=10)
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     port.server.drop(lost.key)
     port.clock.advance(5)
 
     port.faults = [request_lost] * 3
     port.clock.advance(HOUR)
 
-    assert len(lost.told) == 2
+    assert len(lost.notifications) == 2
     assert all(lease.is_live() for lease in leases)
 
 
 def test_lease_whose_check_fails_is_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     _, port = new_lease_loop()
-    lease, other = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
+    lease, other = HeldLease(port, "a", expire=10), HeldLease(port, "b", expire=10)
     next_check, asked = TrackedLease.next_check, 0
 
     def fail_twice(watch: TrackedLease) -> tuple[float, float]:
@@ -230,7 +230,7 @@ def test_next_tick_continues_where_one_was_interrupted(
     error: BaseException, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, port = new_lease_loop()
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     monkeypatch.setattr(Renewer, "_check", interrupting(error, at))
 
     with pytest.raises(type(error)):
@@ -238,7 +238,7 @@ def test_next_tick_continues_where_one_was_interrupted(
     port.clock.advance(HOUR)
 
     assert all(lease.is_live() for lease in leases)
-    assert all(lease.told == [] for lease in leases)
+    assert all(lease.notifications == [] for lease in leases)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
@@ -247,13 +247,13 @@ def test_only_an_interruption_ends_a_tick(
 ) -> None:
     _, port = new_lease_loop()
     end = failing(port, "a", error, expire=3, auto_renew=False)
-    leases = [Kept(port, name, expire=3) for name in "bcd"]
+    leases = [HeldLease(port, name, expire=3) for name in "bcd"]
 
     with pytest.raises(type(error)):
         port.clock.advance(5)
     port.clock.advance(HOUR)
 
-    assert len(end.told) == 2
+    assert len(end.notifications) == 2
     assert all(lease.is_live() for lease in leases)
 
 
@@ -264,7 +264,7 @@ def test_only_an_interruption_ends_a_tick(
 @pytest.mark.parametrize("times", [1, 5])
 def test_cancelled_renewal_is_started_again(steps: int, times: int) -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     lease_loop.lag = 0.01
     port.latency = 0.5
 
@@ -277,12 +277,12 @@ def test_cancelled_renewal_is_started_again(steps: int, times: int) -> None:
     port.clock.advance(HOUR)
 
     assert all(lease.is_live() for lease in leases)
-    assert all(lease.told == [] for lease in leases)
+    assert all(lease.notifications == [] for lease in leases)
 
 
 def test_work_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     start, failures = lease_loop.start, [RuntimeError("no"), RuntimeError("no")]
 
     def fail_at_first(work: Any, ended: Any = None) -> Any:
@@ -300,7 +300,7 @@ def test_work_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPa
 
 def test_loss_has_the_reason_why_no_renewal_could_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
 
     def fail(port: Any) -> Any:
         raise RuntimeError("Working outside of application context.")
@@ -308,7 +308,7 @@ def test_loss_has_the_reason_why_no_renewal_could_be_sent(monkeypatch: pytest.Mo
     monkeypatch.setattr(lease_loop, "port", fail)
     port.clock.advance(20)
 
-    ((_, why),) = lease.told
+    ((_, why),) = lease.notifications
     assert "RuntimeError: Working outside of application context." in why
 
 
@@ -316,7 +316,11 @@ def test_lease_is_renewed_once_its_client_is_available_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lease_loop, port = new_lease_loop()
-    lease, usual, failures = Kept(port, "a", expire=10), lease_loop.port, [RuntimeError("no")] * 3
+    lease, usual, failures = (
+        HeldLease(port, "a", expire=10),
+        lease_loop.port,
+        [RuntimeError("no")] * 3,
+    )
 
     def fail_at_first(port: Any) -> Any:
         if failures:
@@ -332,7 +336,7 @@ def test_lease_is_renewed_once_its_client_is_available_again(
 
 def test_loss_is_reported_in_time_though_every_renewal_is_cancelled() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = paused(HOUR)
 
     for _ in range(2000):
@@ -340,7 +344,7 @@ def test_loss_is_reported_in_time_though_every_renewal_is_cancelled() -> None:
         for work in lease_loop.works[:1]:
             work.cancel()
 
-    ((at, _),) = lease.told
+    ((at, _),) = lease.notifications
     assert abs(at - lease.claim.deadline) <= 0.05
     assert 5 < len(renewals(port)) < 40
 
@@ -350,14 +354,14 @@ def test_loss_is_reported_in_time_though_every_renewal_is_cancelled() -> None:
 
 def test_max_hold_counts_from_the_entry_of_a_waiter() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=1, max_hold=1)
-    claim = taken(port, "b", expire=1)
+    lease = HeldLease(port, "a", expire=1, max_hold=1)
+    claim = acquired(port, "b", expire=1)
     claim.entered = claim.since + 0.4  # the lock was granted before its waiter knew
-    waiter = Kept(port, claim=claim, expire=1, max_hold=1)
+    waiter = HeldLease(port, claim=claim, expire=1, max_hold=1)
 
     port.clock.advance(5)
 
-    ((ends, _),) = lease.told
-    ((at, why),) = waiter.told
+    ((ends, _),) = lease.notifications
+    ((at, why),) = waiter.notifications
     assert at - claim.entered == pytest.approx(ends - lease.claim.since, abs=0.05)
     assert "max_hold" in why

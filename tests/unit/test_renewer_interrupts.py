@@ -14,7 +14,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._flow.renewal import renewed_lease, renewer, schedule
@@ -68,10 +68,10 @@ class Scene:
     def __init__(self) -> None:
         self.lease_loop = SimulatedLoop(Clock())
         server = SimulatedServer(self.lease_loop.clock)
-        self.port: SimulatedPort = keeping_port(self.lease_loop, server=server)
-        self.renewed = [Kept(self.port, name, expire=3) for name in "abcd"]
-        self.lost = [Kept(self.port, "lost", expire=3)]
-        self.lost += [Kept(self.port, "ended", expire=3, auto_renew=False)]
+        self.port: SimulatedPort = renewing_port(self.lease_loop, server=server)
+        self.renewed = [HeldLease(self.port, name, expire=3) for name in "abcd"]
+        self.lost = [HeldLease(self.port, "lost", expire=3)]
+        self.lost += [HeldLease(self.port, "ended", expire=3, auto_renew=False)]
         self.port.server.drop(self.lost[0].key)
 
     def run(self, interruption: LineInterrupted) -> None:
@@ -108,8 +108,8 @@ def test_leases_are_renewed_and_losses_reported_whichever_line_is_interrupted(
             break
         count += bool(interruption.where)
         assert all(lease.is_live() for lease in scene.renewed), interruption.where
-        assert all(lease.told == [] for lease in scene.renewed), interruption.where
-        assert all(1 <= len(lease.told) <= 2 for lease in scene.lost), interruption.where
+        assert all(lease.notifications == [] for lease in scene.renewed), interruption.where
+        assert all(1 <= len(lease.notifications) <= 2 for lease in scene.lost), interruption.where
     assert count > 40
 
 

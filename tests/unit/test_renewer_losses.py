@@ -15,7 +15,7 @@ from support.faults import (
     slow,
     swallowed,
 )
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._rules.keys import slot_of
@@ -27,7 +27,7 @@ SOON = 0.05
 
 def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
 
 
 def renewals(port: SimulatedPort) -> list[float]:
@@ -35,8 +35,8 @@ def renewals(port: SimulatedPort) -> list[float]:
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
-def assert_reported_once_at_its_deadline(lease: Kept) -> None:
-    ((at, _),) = lease.told
+def assert_reported_once_at_its_deadline(lease: HeldLease) -> None:
+    ((at, _),) = lease.notifications
     assert abs(at - lease.claim.deadline) <= SOON
 
 
@@ -46,7 +46,7 @@ def assert_reported_once_at_its_deadline(lease: Kept) -> None:
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, swallowed, raising(OSError("no"))])
 def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(3)
 
     port.usual = fate
@@ -55,13 +55,13 @@ def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> N
     port.clock.advance(HOUR)
 
     assert lease.is_live()
-    assert lease.told == []
+    assert lease.notifications == []
 
 
 @pytest.mark.parametrize("fate", [request_lost, swallowed, raising(OSError("no"))])
 def test_loss_by_an_outage_is_reported_once_at_the_deadline(fate: Fate) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     deadline = lease.claim.deadline
     port.usual = fate
 
@@ -70,13 +70,13 @@ def test_loss_by_an_outage_is_reported_once_at_the_deadline(fate: Fate) -> None:
     assert lease.claim.deadline == deadline
     assert_reported_once_at_its_deadline(lease)
     assert lease.claim.is_lost(port.now())
-    assert "time ran out" in lease.told[0][1]
+    assert "time ran out" in lease.notifications[0][1]
     assert lease_loop.wakes_at == math.inf
 
 
 def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = request_lost
 
     port.clock.advance(20)
@@ -91,7 +91,7 @@ def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -
 
 def test_pauses_start_again_after_a_success() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.faults = [request_lost] * 5
     port.clock.advance(6)
     port.faults = [None, request_lost, request_lost]
@@ -107,21 +107,21 @@ def test_pauses_start_again_after_a_success() -> None:
 
 def test_loss_is_reported_in_time_while_a_renewal_hangs() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = paused(HOUR)  # the reply arrives very late
 
     port.clock.advance(60)
-    told = list(lease.told)
+    told = list(lease.notifications)
     port.clock.advance(2 * HOUR)
 
     assert len(renewals(port)) == 1
     assert_reported_once_at_its_deadline(lease)
-    assert lease.told == told
+    assert lease.notifications == told
 
 
 def test_renewal_answered_after_the_deadline_does_not_undo_the_loss() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     deadline = lease.claim.deadline
     port.faults = [paused(8)]
 
@@ -130,42 +130,42 @@ def test_renewal_answered_after_the_deadline_does_not_undo_the_loss() -> None:
     assert port.server.left(lease.key) > 0, "it was renewed there"
     assert lease.claim.deadline == deadline
     assert lease.claim.is_lost(port.now())
-    assert len(lease.told) == 1
+    assert len(lease.notifications) == 1
     assert len(lease_loop.renewer) == 0
 
 
 def test_renewal_in_time_that_is_read_too_late_is_a_loss() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     deadline = lease.claim.deadline
     while not renewals(port):
         port.clock.advance(0.0005)
 
-    lease_loop.stand_still(9)
+    lease_loop.freeze(9)
     port.clock.advance(9.5)
 
     assert port.server.value(lease.key) is not None
     assert lease.claim.deadline == deadline
-    assert len(lease.told) == 1
+    assert len(lease.notifications) == 1
 
 
 def test_stopped_process_reports_the_loss_as_soon_as_it_continues() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
 
-    lease_loop.stand_still(100)
+    lease_loop.freeze(100)
     port.clock.advance(99)
-    reported_before = list(lease.told)
+    reported_before = list(lease.notifications)
     port.clock.advance(2)
 
     assert reported_before == []
-    assert len(lease.told) == 1
+    assert len(lease.notifications) == 1
     assert renewals(port) == []
 
 
 def test_slow_renewal_counts_from_its_send_time() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.usual = slow(2)
 
     port.clock.advance(5.5)
@@ -176,8 +176,8 @@ def test_slow_renewal_counts_from_its_send_time() -> None:
 
 def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
     lease_loop, sick = new_lease_loop()
-    sound = keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
-    leases = [Kept(port, "a", expire=10) for port in (sick, sound)]
+    sound = renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+    leases = [HeldLease(port, "a", expire=10) for port in (sick, sound)]
     sick.usual = swallowed
     before = lease_loop.now()
 
@@ -186,13 +186,13 @@ def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
     gaps = [later - at for at, later in itertools.pairwise([before, *renewals(sound)])]
     assert max(gaps) < 3.4
     assert_reported_once_at_its_deadline(leases[0])
-    assert "time ran out" in leases[0].told[0][1], "the other server was not asked"
+    assert "time ran out" in leases[0].notifications[0][1], "the other server was not asked"
     assert leases[1].is_live()
 
 
 def test_failing_node_of_a_cluster_does_not_affect_leases_on_others() -> None:
     _, port = new_lease_loop(cluster=True)
-    sick, sound = Kept(port, "a", expire=10), Kept(port, "b", expire=10)
+    sick, sound = HeldLease(port, "a", expire=10), HeldLease(port, "b", expire=10)
     assert slot_of(sick.key) != slot_of(sound.key)
     port.usual = lambda request: (swallowed if sick.key in request.command else delivered)(request)
 
@@ -201,7 +201,7 @@ def test_failing_node_of_a_cluster_does_not_affect_leases_on_others() -> None:
         assert sound.is_live()
 
     assert_reported_once_at_its_deadline(sick)
-    assert sound.told == []
+    assert sound.notifications == []
 
 
 # Loss
@@ -212,14 +212,14 @@ def test_failing_node_of_a_cluster_does_not_affect_leases_on_others() -> None:
 )
 def test_lost_key_is_reported_with_its_holder(holder: str | None, why: str) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.server.drop(lease.key)
     if holder is not None:
         port.server.put(lease.key, holder, 60)
 
     port.clock.advance(3.4)
 
-    ((_, told),) = lease.told
+    ((_, told),) = lease.notifications
     assert why in told
     assert not lease.is_live()
     assert port.held == {}
@@ -228,7 +228,7 @@ def test_lost_key_is_reported_with_its_holder(holder: str | None, why: str) -> N
 
 def test_key_of_another_holder_is_unchanged() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.server.put(lease.key, "another", 60)
 
     port.clock.advance(59)
@@ -240,18 +240,18 @@ def test_key_of_another_holder_is_unchanged() -> None:
 
 def test_lost_lease_does_not_affect_the_others_of_its_request() -> None:
     _, port = new_lease_loop()
-    leases = [Kept(port, name, expire=10) for name in "abc"]
+    leases = [HeldLease(port, name, expire=10) for name in "abc"]
     port.server.drop(leases[1].key)
 
     port.clock.advance(HOUR)
 
-    assert [len(lease.told) for lease in leases] == [0, 1, 0]
+    assert [len(lease.notifications) for lease in leases] == [0, 1, 0]
     assert [lease.is_live() for lease in leases] == [True, False, True]
 
 
 def test_lost_lease_is_not_acquired_again() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.server.drop(lease.key)
 
     port.clock.advance(HOUR)

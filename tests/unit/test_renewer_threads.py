@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from support.simulated_loop import Kept, SimulatedLoop, keeping_port
+from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 from redis_lock_decorators._flow.release import release
@@ -18,10 +18,10 @@ DAY, YEAR = 86_400.0, 365 * 86_400.0
 
 def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
     lease_loop = SimulatedLoop(Clock())
-    return lease_loop, keeping_port(lease_loop, server=SimulatedServer(lease_loop.clock))
+    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
 
-def release_keys(lease: Kept) -> None:
+def release_keys(lease: HeldLease) -> None:
     lease.port.renewer.remove(lease.watch)
     run(release(lease.port, lease.claim, "script"))
 
@@ -29,10 +29,10 @@ def release_keys(lease: Kept) -> None:
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_released_leases_are_forgotten_while_another_is_renewed(expire: float) -> None:
     lease_loop, port = new_lease_loop()
-    short = Kept(port, "short", expire=0.3)
+    short = HeldLease(port, "short", expire=0.3)
 
     for number in range(2000):
-        lease = Kept(port, f"lock {number}", expire=expire)
+        lease = HeldLease(port, f"lock {number}", expire=expire)
         port.clock.advance(0.05)
         release_keys(lease)
         assert len(lease_loop.renewer) < 20
@@ -43,7 +43,9 @@ def test_released_leases_are_forgotten_while_another_is_renewed(expire: float) -
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_many_leases_released_together_are_forgotten_without_another_lease(expire: float) -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, f"lock {number}", expire=expire) for number in range(3 * MOST_REMOVED)]
+    leases = [
+        HeldLease(port, f"lock {number}", expire=expire) for number in range(3 * MOST_REMOVED)
+    ]
     port.clock.advance(1)
 
     for lease in leases:
@@ -56,7 +58,7 @@ def test_many_leases_released_together_are_forgotten_without_another_lease(expir
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
 def test_loop_does_not_wake_up_for_a_minute_after_the_last_lease(expire: float) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=expire)
+    lease = HeldLease(port, "a", expire=expire)
     port.clock.advance(1)
     release_keys(lease)
 
@@ -68,7 +70,7 @@ def test_loop_does_not_wake_up_for_a_minute_after_the_last_lease(expire: float) 
 
 def test_garbage_collected_lease_of_a_year_is_forgotten_in_a_minute() -> None:
     lease_loop, port = new_lease_loop()
-    leases = [Kept(port, f"lock {number}", expire=YEAR) for number in range(100)]
+    leases = [HeldLease(port, f"lock {number}", expire=YEAR) for number in range(100)]
     port.clock.advance(1000)
 
     leases.clear()
@@ -81,7 +83,10 @@ def test_garbage_collected_lease_of_a_year_is_forgotten_in_a_minute() -> None:
 
 def test_lease_of_a_year_is_renewed_and_reported_lost_in_time() -> None:
     _, port = new_lease_loop()
-    lease, other = Kept(port, "a", expire=3 * DAY), Kept(port, "b", expire=DAY, auto_renew=False)
+    lease, other = (
+        HeldLease(port, "a", expire=3 * DAY),
+        HeldLease(port, "b", expire=DAY, auto_renew=False),
+    )
 
     port.clock.advance(0.9 * DAY)
     before = [sent.at for sent in port.log if sent.verb == "renew"]
@@ -90,13 +95,13 @@ def test_lease_of_a_year_is_renewed_and_reported_lost_in_time() -> None:
     assert before == []
     assert len([sent.at for sent in port.log if sent.verb == "renew"]) == 3
     assert lease.is_live()
-    ((told, _),) = other.told
+    ((told, _),) = other.notifications
     assert abs(told - other.claim.deadline) < 0.05
 
 
 def test_lease_removed_during_its_renewal_leaves_nothing() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     while not lease_loop.works and port.now() < 1010:
         port.clock.advance(0.0005)
 
@@ -109,7 +114,7 @@ def test_lease_removed_during_its_renewal_leaves_nothing() -> None:
 
 def test_lease_removed_just_after_it_was_unscheduled_needs_a_tick() -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(1)
     watch = lease.watch
 
@@ -132,7 +137,7 @@ def test_lease_removed_just_after_it_was_unscheduled_needs_a_tick() -> None:
 @pytest.mark.parametrize("after", [0, 1])
 def test_lease_added_again_after_it_was_removed_is_renewed(after: float) -> None:
     lease_loop, port = new_lease_loop()
-    lease = Kept(port, "a", expire=10)
+    lease = HeldLease(port, "a", expire=10)
     port.clock.advance(after)
 
     lease_loop.renewer.remove(lease.watch)
@@ -144,7 +149,7 @@ def test_lease_added_again_after_it_was_removed_is_renewed(after: float) -> None
 
 def test_lease_added_twice_and_removed_is_not_on_the_wheel() -> None:
     lease_loop, port = new_lease_loop()
-    short, lease = Kept(port, "short", expire=0.3), Kept(port, "a", expire=DAY)
+    short, lease = HeldLease(port, "short", expire=0.3), HeldLease(port, "a", expire=DAY)
     port.clock.advance(1)
 
     lease_loop.renewer.add(lease.watch)
@@ -175,7 +180,7 @@ def test_locks_acquired_and_released_in_turn_rarely_reach_the_event_loop(
     monkeypatch.setattr(lease_loop.renewer, "tick", counting_tick)
 
     for _ in range(5000):
-        release_keys(Kept(port, "a", expire=expire))
+        release_keys(HeldLease(port, "a", expire=expire))
         port.clock.advance(0.0018)
 
     assert port.now() == pytest.approx(1010, abs=0.5)

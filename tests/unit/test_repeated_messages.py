@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.faults import Request, delivered, request_lost
-from support.simulated_queue import QueuePort, Taking, Waiting
+from support.simulated_queue import Acquisition, QueuePort, SimulatedProcess
 from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.claim import claim_on
@@ -50,22 +50,22 @@ def spy(server: SimulatedServer) -> Spy:
 
 
 @pytest.fixture
-def process(server: SimulatedServer) -> Waiting:
+def process(server: SimulatedServer) -> SimulatedProcess:
     """A process that stays subscribed, as it waits for another lock too."""
-    process = Waiting(server, 1)
+    process = SimulatedProcess(server, 1)
     server.put(b"sys:lock:other", "held", 1000)
-    process.takes("other", wait=900)
+    process.acquire("other", wait=900)
     server.clock.advance(0.05)
     return process
 
 
-def handed_over(server: SimulatedServer, process: Waiting, **options: Any) -> Taking:
+def handed_over(server: SimulatedServer, process: SimulatedProcess, **options: Any) -> Acquisition:
     """A holder that was notified of its grant by a message."""
-    holder = Waiting(server, 0).takes()
+    holder = SimulatedProcess(server, 0).acquire()
     server.clock.advance(0.01)
-    waiter = process.takes(**options)
+    waiter = process.acquire(**options)
     server.clock.advance(0.05)
-    holder.ends()
+    holder.release()
     server.clock.advance(0.05)
     assert waiter.held
     return waiter
@@ -76,7 +76,7 @@ def handed_over(server: SimulatedServer, process: Waiting, **options: Any) -> Ta
     [("script", 0.0), ("native", 0.0), ("transaction", 0.0), ("script", 2.0), ("transaction", 2.0)],
 )
 def test_repeated_message_does_not_affect_a_release_in_progress(
-    server: SimulatedServer, process: Waiting, spy: Spy, method: Any, rest: float
+    server: SimulatedServer, process: SimulatedProcess, spy: Spy, method: Any, rest: float
 ) -> None:
     waiter = handed_over(server, process)
     requests: list[str] = []
@@ -104,15 +104,15 @@ def test_repeated_message_does_not_affect_a_release_in_progress(
 
 @pytest.mark.parametrize("after", [0.04, 1.0])
 def test_lock_whose_end_was_moved_after_its_deadline_is_not_released(
-    server: SimulatedServer, process: Waiting, spy: Spy, after: float
+    server: SimulatedServer, process: SimulatedProcess, spy: Spy, after: float
 ) -> None:
-    holder = Waiting(server, 0).takes()
+    holder = SimulatedProcess(server, 0).acquire()
     server.clock.advance(0.01)
     queueing: Any = QueuePort(process)
     request = AcquireRequest(claim_on(KEY, 10.0), 60.0, 0.1, None, False)
     process.lease_loop.start(works(acquire(queueing, request)))
     server.clock.advance(0.05)
-    holder.ends()
+    holder.release()
     server.clock.advance(0.05)
     if after > 0.1:  # another object has the same token, and moved the end
         server.put(KEY, request.claim.identifier, 30)
@@ -133,7 +133,7 @@ async def works(acquiring: Any) -> None:
 
 
 def test_redispy_lock_acquired_again_after_a_loss_is_known_as_held(
-    server: SimulatedServer, process: Waiting, monkeypatch: pytest.MonkeyPatch
+    server: SimulatedServer, process: SimulatedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[bool] = []
     enter = QueueEntries.enter
@@ -151,14 +151,14 @@ def test_redispy_lock_acquired_again_after_a_loss_is_known_as_held(
             server.put(KEY, "another", 2)
         return delivered(request)
 
-    holder = Waiting(server, 0).takes()
+    holder = SimulatedProcess(server, 0).acquire()
     server.clock.advance(0.01)
     process.port.usual = acquired_by_another
     queueing: Any = QueuePort(process)
     request = AcquireRequest(claim_on(KEY, 10.0), 60.0, 0.1, "T", False)
     process.lease_loop.start(works(acquire(queueing, request)))
     server.clock.advance(0.05)
-    holder.ends()
+    holder.release()
     server.clock.advance(5)
 
     assert ended == [False, False]

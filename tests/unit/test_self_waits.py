@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.faults import Fate, Request, delivered
-from support.simulation import SimulatedPort, new_claim, taken
+from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -62,7 +62,7 @@ class Handler:
 @pytest.mark.parametrize("moment", [before, after])
 def test_handler_during_a_release_never_waits(moment: Any) -> None:
     port = SimulatedPort()
-    mine, handler = taken(port, "a", owner="me"), Handler(port)
+    mine, handler = acquired(port, "a", owner="me"), Handler(port)
     port.faults = [moment(handler)]
 
     run(release(port, mine, "script"))
@@ -96,7 +96,7 @@ def test_handler_during_an_acquisition_never_waits(moment: Any) -> None:
 
 def test_handler_that_tries_once_is_only_refused() -> None:
     port = SimulatedPort()
-    mine, handler = taken(port, "a", owner="me"), Handler(port, wait=0)
+    mine, handler = acquired(port, "a", owner="me"), Handler(port, wait=0)
     port.faults = [before(handler)]
 
     run(release(port, mine, "script"))
@@ -107,7 +107,7 @@ def test_handler_that_tries_once_is_only_refused() -> None:
 
 def test_handler_during_a_request_of_another_lock_waits() -> None:
     port = SimulatedPort()
-    mine, theirs = taken(port, "b", owner="me"), taken(port, "a", owner="you")
+    mine, theirs = acquired(port, "b", owner="me"), acquired(port, "a", owner="you")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
     handler = Handler(port)
     port.faults = [before(handler)]
@@ -120,7 +120,7 @@ def test_handler_during_a_request_of_another_lock_waits() -> None:
 
 def test_handler_during_a_wait_for_another_holder_waits_too() -> None:
     port = SimulatedPort()
-    theirs, claim = taken(port, "a", owner="you"), new_claim("a", owner="me")
+    theirs, claim = acquired(port, "a", owner="you"), new_claim("a", owner="me")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
     handler = Handler(port)
     port.faults = [after(handler)]
@@ -133,7 +133,7 @@ def test_handler_during_a_wait_for_another_holder_waits_too() -> None:
 def test_lock_whose_holder_the_waiting_would_block_is_refused() -> None:
     port = SimulatedPort()
     port.runs_tasks = True
-    held, claim = taken(port, "a", owner="this thread"), outside("a", owner="this thread")
+    held, claim = acquired(port, "a", owner="this thread"), outside("a", owner="this thread")
 
     with pytest.raises(LockError, match="another task of this event loop") as caught:
         run(acquire(port, claim, math.inf, 0.1))
@@ -146,7 +146,7 @@ def test_lock_whose_holder_the_waiting_would_block_is_refused() -> None:
 def test_lock_of_another_thread_is_waited_for_on_an_event_loop() -> None:
     port = SimulatedPort()
     port.runs_tasks = True
-    theirs, claim = taken(port, "a", owner="another"), outside("a", owner="this thread")
+    theirs, claim = acquired(port, "a", owner="another"), outside("a", owner="this thread")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
 
     assert run(acquire(port, claim, 10, 0.1)) is None
@@ -154,7 +154,7 @@ def test_lock_of_another_thread_is_waited_for_on_an_event_loop() -> None:
 
 def test_lock_of_this_thread_is_waited_for_without_an_event_loop() -> None:
     port = SimulatedPort()
-    theirs, claim = taken(port, "a", owner="this thread"), outside("a", owner="this thread")
+    theirs, claim = acquired(port, "a", owner="this thread"), outside("a", owner="this thread")
     port.clock.at(1003, lambda: run(release(port, theirs, "script")))
 
     assert run(acquire(port, claim, 10, 0.1)) is None

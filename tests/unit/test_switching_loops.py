@@ -106,7 +106,7 @@ def as_thread(lease_loop: BackgroundLoop, work: Callable[[], object]) -> Callabl
     return lambda: loop_thread.be(work)
 
 
-class Waiting:
+class SubscriberWithWaiter:
     """A subscriber with a waiter."""
 
     is_open = False
@@ -164,7 +164,7 @@ def lease_is_added_while_the_last_tick_finds_none(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def waiter_joins_while_the_thread_ends(switcher: Switcher) -> Scene:
-    lease_loop, waiting = BackgroundLoop(), Waiting()
+    lease_loop, waiting = BackgroundLoop(), SubscriberWithWaiter()
     lease_loop.wake_at(lease_loop.now())
 
     def join() -> None:
@@ -228,7 +228,7 @@ def thread_dies_while_a_lease_is_added(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
-    lease_loop, waiting = BackgroundLoop(), Waiting()
+    lease_loop, waiting = BackgroundLoop(), SubscriberWithWaiter()
     previous = loop_thread_of(lease_loop)
     lease_loop.wanted.add(waiting)
     lease_loop.retire(previous)

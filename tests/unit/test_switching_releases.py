@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from support.simulation import SimulatedPort, taken
+from support.simulation import SimulatedPort, acquired
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
@@ -34,7 +34,7 @@ def release_once(port: SimulatedPort, claim: Claim) -> None:
 @RELEASE.add
 def two_threads_release_one_claim(switcher: Switcher) -> Scene:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     return Scene(
         lambda: release_once(port, claim),
         lambda: release_once(port, claim),
@@ -45,7 +45,7 @@ def two_threads_release_one_claim(switcher: Switcher) -> Scene:
 @RELEASE.add
 def one_thread_extends_what_another_releases(switcher: Switcher) -> Scene:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
 
     def extend_once() -> None:
         with suppress(LockNotOwnedError):

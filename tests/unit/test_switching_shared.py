@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.simulation import SimulatedPort, new_claim, taken
+from support.simulation import SimulatedPort, acquired, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
@@ -244,7 +244,7 @@ def new_waiter(name: str = "a") -> CohortWaiter:
 
 def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, list[CohortWaiter]]:
     port, cohort = SimulatedPort(), Cohort()
-    holder = taken(port, "a")
+    holder = acquired(port, "a")
     holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
     waiters = [new_waiter() for _ in range(waiting)]
     for one in waiters:

@@ -17,7 +17,7 @@ from support.faults import (
     swallowed,
 )
 from support.releases import FIRST, KEY, SECOND, cluster_port
-from support.simulation import SimulatedPort, new_claim, taken
+from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
@@ -28,7 +28,7 @@ from redis_lock_decorators.errors import LockLostError
 
 def test_outage_raises_the_error_of_the_client() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = request_lost
 
     with pytest.raises(Disconnected, match="the request was lost"):
@@ -39,7 +39,7 @@ def test_outage_raises_the_error_of_the_client() -> None:
 
 def test_extension_ends_in_time_if_no_reply_arrives() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual, port.patience = swallowed, math.inf
 
     with pytest.raises(Exception, match="no reply in time"):
@@ -51,7 +51,7 @@ def test_extension_ends_in_time_if_no_reply_arrives() -> None:
 @pytest.mark.parametrize("fate", [reply_lost, request_lost])
 def test_deadline_is_unchanged_after_an_extension_of_unknown_outcome(fate: Any) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = fate
     deadline = claim.deadline
 
@@ -69,7 +69,7 @@ def test_deadline_is_unchanged_after_an_extension_of_unknown_outcome(fate: Any) 
 )
 def test_shorter_extension_of_unknown_outcome_keeps_the_lease_in_the_server(fate: Any) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = fate
 
     with pytest.raises((Disconnected, KeyboardInterrupt)):
@@ -85,7 +85,7 @@ def test_shorter_extension_of_some_slots_keeps_the_lease_in_the_server(lost: byt
         return (request_lost if lost in request.command else resent)(request)
 
     port = cluster_port()
-    claim = taken(port, "a", "b", expire=60)
+    claim = acquired(port, "a", "b", expire=60)
     port.usual = one_node_down
 
     with pytest.raises(Disconnected):
@@ -98,7 +98,7 @@ def test_shorter_extension_of_some_slots_keeps_the_lease_in_the_server(lost: byt
 
 def test_definite_error_is_raised_immediately_and_the_lease_remains() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [raising(NoPermissionError("this user has no permissions"))]
 
     with pytest.raises(NoPermissionError):
@@ -111,7 +111,7 @@ def test_definite_error_is_raised_immediately_and_the_lease_remains() -> None:
 @pytest.mark.parametrize("reply", [None, b"OK", 1, b"another:1", [], [b"another:1", b""]], ids=repr)
 def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.put(KEY, "another", 60)
     port.faults = [mismatched(reply)]
 
@@ -124,7 +124,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
 
 def test_reply_to_an_earlier_extension_is_rejected() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
     with pytest.raises(KeyboardInterrupt):
         run(extend(port, claim, 10))
@@ -154,7 +154,7 @@ def test_acquisition_that_arrives_late_does_not_shorten_the_lease() -> None:
 
 def test_extension_that_arrives_late_does_not_shorten_the_lease() -> None:
     port = SimulatedPort()
-    claim = taken(port, "a", expire=5)
+    claim = acquired(port, "a", expire=5)
     port.faults = [delayed(1)]
     run(extend(port, claim, 5))
     run(extend(port, claim, 60))

@@ -24,7 +24,7 @@ from support.faults import (
     unsent,
 )
 from support.releases import FIRST, KEY, SECOND, cluster_port, every_method, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, taken
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
 
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
@@ -49,7 +49,7 @@ NOT_RUN = [
 @pytest.mark.parametrize("fate", [reply_lost, request_lost])
 def test_release_is_repeated_after_a_lost_message(method: ReleaseMethod, fate: Any) -> None:
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [fate] if method != "transaction" else [None, fate]
 
     run(release(port, claim, method))
@@ -61,7 +61,7 @@ def test_release_is_repeated_after_a_lost_message(method: ReleaseMethod, fate: A
 @every_method
 def test_deletion_that_the_client_repeated_is_no_loss(method: ReleaseMethod) -> None:
     port = new_port(may_resend=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [resent] if method != "transaction" else [None, reply_lost]
 
     run(release(port, claim, method))
@@ -82,7 +82,7 @@ def test_lock_of_another_client_after_a_release_without_a_reply_may_be_a_loss(
         return request_lost(request)
 
     port = new_port(may_resend=may_resend)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     fate = no_reply_and_lock_taken
     port.faults = [fate] if method != "transaction" else [None, fate]
 
@@ -109,7 +109,7 @@ def test_request_that_was_not_sent_does_not_explain_a_missing_key(
     method: ReleaseMethod, fate: Any, holder: str | None
 ) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     if holder is None:
         port.server.drop(KEY)
     else:
@@ -126,7 +126,7 @@ def test_request_that_was_not_sent_does_not_explain_a_missing_key(
 @every_method
 def test_only_requests_that_were_sent_explain_a_missing_key(method: ReleaseMethod) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = refused
     for _ in range(2):
         with pytest.raises(Disconnected, match="refused"):
@@ -143,7 +143,7 @@ def test_one_request_that_was_sent_explains_a_missing_key_whatever_follows(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     fates: list[Any] = [reply_lost, refused, refused]
     port.faults = fates if method != "transaction" else [None, *fates]
 
@@ -155,7 +155,7 @@ def test_one_request_that_was_sent_explains_a_missing_key_whatever_follows(
 
 def test_unknown_outcome_is_raised_rather_than_a_refused_connection() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.faults, port.usual = [request_lost], refused
 
     with pytest.raises(Disconnected, match="the request was lost"):
@@ -164,7 +164,7 @@ def test_unknown_outcome_is_raised_rather_than_a_refused_connection() -> None:
 
 def test_refused_release_does_not_explain_a_missing_key() -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.usual = raising(NoPermissionError("this user has no permissions"))
     with pytest.raises(NoPermissionError):
         run(release(port, claim, "script"))
@@ -182,7 +182,7 @@ def test_server_without_the_script_did_not_run_the_release_before() -> None:
         return request_lost(request)
 
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [restarted]
 
     with pytest.raises(LockLostError, match="gone"):
@@ -200,7 +200,7 @@ def test_answer_that_the_request_was_not_run_does_not_explain_a_missing_key(
         return raising(answer)(request)
 
     port = new_port(may_resend=may_resend)
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     fate = answered_by_a_server_that_lost_the_lock
     port.faults = [fate] if method != "transaction" else [None, fate]
 
@@ -216,7 +216,7 @@ def test_native_release_whose_second_command_is_not_run_is_no_loss(answer: Excep
         return request.port.received(replies)
 
     port = new_port()
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [second_is_not_run]
 
     run(release(port, claim, "native"))
@@ -238,7 +238,7 @@ def test_release_without_reply_and_record_does_not_explain_a_missing_key(
         return request_lost(request)
 
     port = new_port(may_resend=True)
-    claim = taken(port, *names)
+    claim = acquired(port, *names)
     port.faults = [lost_with_the_master]
 
     with pytest.raises(LockLostError, match="gone"):
@@ -252,11 +252,11 @@ def test_client_that_repeats_requests_reports_a_key_that_others_deleted(
     method: ReleaseMethod, names: list[str], is_taken: bool
 ) -> None:
     port = new_port(may_resend=True)
-    claim = taken(port, *names)
+    claim = acquired(port, *names)
     port.server.drop(KEY)
     if is_taken:
         other = SimulatedPort(port.server)
-        run(release(other, taken(other, "a"), "script"))
+        run(release(other, acquired(other, "a"), "script"))
 
     with pytest.raises(LockLostError, match="gone"):
         run(release(port, claim, method))
@@ -266,12 +266,12 @@ def test_client_that_repeats_requests_checks_each_slot_on_its_own() -> None:
     port = cluster_port()
     port.may_resend = True
     port.usual = resent
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
 
     run(release(port, claim, "script"))
 
     port.usual = delivered
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.server.drop(SECOND)
     with pytest.raises(LockLostError, match="gone"):
         run(release(port, claim, "script"))
@@ -285,7 +285,7 @@ def test_repeated_release_after_min_hold_is_no_loss(seconds: float) -> None:
         return delivered(request)
 
     port = new_port(may_resend=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     claim.held_until = port.now() + seconds
     port.faults = [again_when_it_is_over]
 
@@ -297,7 +297,7 @@ def test_repeated_release_after_min_hold_is_no_loss(seconds: float) -> None:
 def test_record_of_a_release_expires_and_is_made_only_for_clients_that_repeat() -> None:
     port, plain = new_port(may_resend=True), new_port()
     for one in (port, plain):
-        run(release(one, taken(one, "a"), "script"))
+        run(release(one, acquired(one, "a"), "script"))
 
     *_, released = with_notes((KEY,))
     assert 0 < port.server.left(released) <= 30
@@ -307,7 +307,7 @@ def test_record_of_a_release_expires_and_is_made_only_for_clients_that_repeat() 
 @every_method
 def test_reply_to_another_command_is_no_sign_of_a_loss(method: ReleaseMethod) -> None:
     port = new_port(may_resend=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.faults = [mismatched(b"OK")]
 
     run(release(port, claim, method))
@@ -323,7 +323,7 @@ def test_missing_key_is_not_reported_as_lost_if_scripts_are_forbidden(method: An
         return delivered(request)
 
     port = new_port(may_resend=True)
-    claim = taken(port, "a")
+    claim = acquired(port, "a")
     port.server.drop(KEY)
     port.usual = without_scripts
 
@@ -337,7 +337,7 @@ def test_missing_key_is_not_reported_as_lost_if_scripts_are_forbidden(method: An
 
 def test_released_part_is_not_sent_again_when_another_part_is_repeated() -> None:
     port = cluster_port()
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.faults = [None, refused]
 
     run(release(port, claim, "script"))
@@ -358,7 +358,7 @@ def test_part_for_which_no_request_was_lost_is_reported_as_lost(
         return reply_lost(request)
 
     port = SimulatedPort(SimulatedServer(Clock(), cluster=True, natives=["DELIFEQ"]))
-    claim = taken(port, "a", "b")
+    claim = acquired(port, "a", "b")
     port.server.drop(lost)
     port.usual = cut_off_from_the_other
 
