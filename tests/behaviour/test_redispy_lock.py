@@ -513,7 +513,7 @@ async def test_persisted_lock_cannot_be_extended(front, client, name, make):
     assert await do(lock.acquire())
     client.persist(name)
 
-    with pytest.raises(LockError, match="no end"):
+    with pytest.raises(LockError, match="no expiry"):
         await do(lock.extend(10))
 
     await do(lock.release())
