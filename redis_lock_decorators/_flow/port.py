@@ -115,7 +115,10 @@ class Port(Protocol):
         """Whether waiting here would block an event loop of this thread with all its tasks."""
 
     async def drop_idle_connections(self) -> None:
-        """Drop idle connections, as one of them returned the reply to another command."""
+        """Drop idle connections.
+
+        One of them returned the reply to another command, or may lead to another server.
+        """
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
         """Complete ``work()`` even if the caller is cancelled; its errors are logged.

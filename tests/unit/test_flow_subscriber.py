@@ -145,6 +145,22 @@ def test_line_that_cannot_be_made_use_of_is_tried_more_and_more_rarely(
 # Deafness
 
 
+def test_check_of_a_subscription_leaves_a_connection_to_a_demoted_server(
+    server: SimulatedServer, process: Waiting, holder: Taking
+) -> None:
+    def counts_none_over_an_old_connection(request: Any) -> Any:
+        is_old = request.command[0] == "PUBLISH" and process.port.idle_drops == 0
+        return 0 if is_old else delivered(request)
+
+    process.port.usual = counts_none_over_an_old_connection
+    process.takes(wait=600)
+
+    server.clock.advance(1)
+
+    assert is_notified(process)
+    assert process.port.idle_drops == 1
+
+
 def test_one_line_that_is_not_heard_makes_nobody_deaf(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:

@@ -16,9 +16,20 @@ async def refuse_unreceived(port: Port, channel: str, until: float) -> None:
     In a cluster it is only checked that publishing is allowed: the message may be published by
     another node than the subscribed one.
 
+    Behind one address an older connection may lead to another server than the subscription, such as
+    a demoted master, and keep doing so. The next check uses a new connection.
+
     Raises:
         NotReceived: the server counts no subscriber of the channel.
     """
+    try:
+        await _refuse_unreceived(port, channel, until)
+    except NotReceived:
+        await port.drop_idle_connections()
+        raise
+
+
+async def _refuse_unreceived(port: Port, channel: str, until: float) -> None:
     name = channel.encode()
     receivers = await port.send("PUBLISH", name, "hello", until=until)
     if port.slotted:
