@@ -227,7 +227,7 @@ def test_extended_lease_is_confirmed_after_each_third_of_its_expire() -> None:
 
 def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
     _, port = new_lease_loop()
-    lease = Kept(port, "a", expire=3)
+    lease = HeldLease(port, "a", expire=3)
     run(extend(port, lease.claim, 40))
     port.clock.advance(20)
 
