@@ -25,6 +25,7 @@ from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.background.helper_threads import losses, releases
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
+from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.exits import LeaseExit, has_begun
@@ -74,11 +75,16 @@ class Lease(LeaseBase):
             LockLostError: the lease had ended before.
             redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
         """
-        self._untrack()
-        self._apply_min_hold()
-        if is_waiting_refused():  # a finalizer on the renewer's thread: waiting delays all renewals
-            return releases.call(self._release_and_log)
-        return self._release()
+        try:
+            self._untrack()
+            self._apply_min_hold()
+            if is_waiting_refused():  # a finalizer on the renewer's thread: it must not wait
+                return releases.call(self._release_and_log)
+            return self._release()
+        except BaseException as error:
+            if not is_outcome(error):  # complete the release, as at the end of a block
+                abandon(self)
+            raise
 
     def _release(self) -> None:
         try:

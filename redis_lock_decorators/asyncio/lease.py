@@ -21,6 +21,7 @@ from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loops import caller_loop
 from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
+from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
@@ -73,6 +74,10 @@ class Lease(LeaseBase):
             unreleased.append((asyncio.get_running_loop(), self._undo))
             release_soon()
             raise
+        except BaseException as error:
+            if not is_outcome(error):  # complete the release, as at the end of a block
+                await abandon(self)
+            raise
         finally:
             self._notify_lost()
 
@@ -115,9 +120,12 @@ class Lease(LeaseBase):
 
     async def _undo(self) -> None:
         """Release what may still be held, even if the claim is marked as released."""
-        self._leave(None)
-        self._untrack()
-        await undo(self._port, self._claim)
+        try:
+            self._leave(None)
+            self._untrack()
+            await undo(self._port, self._claim)
+        finally:
+            self._notify_lost()
 
     async def _release_in_background(self) -> None:
         """Release in a separate task, as a coroutine that is being closed cannot await."""
