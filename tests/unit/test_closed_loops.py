@@ -1,66 +1,91 @@
-"""Event made that come and go in several threads, while one forgets those that are closed."""
+"""Entries of closed event loops are removed while other threads add and remove entries."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._shared.settings import Settings
 
-
-class Loop:
-    """A closed loop; while it is asked whether it is, another thread does something."""
-
-    def __init__(self, known: dict[Any, Any], meanwhile: Any) -> None:
-        self._known = known
-        self._meanwhile = meanwhile
-        known[self] = None
-
-    def is_closed(self) -> bool:
-        self._meanwhile(self._known, self)
-        return True
+Loops = dict[Any, Any]
 
 
-def comes(known: dict[Any, Any], loop: Loop) -> None:
-    known[object.__new__(Open)] = None
+class OpenLoop:
+    """The event loop of another thread."""
 
-
-def forgets(known: dict[Any, Any], loop: Loop) -> None:
-    known.pop(loop, None)
-
-
-class Open:
     def is_closed(self) -> bool:
         return False
 
 
-@pytest.mark.parametrize("meanwhile", [comes, forgets])
-def test_a_loop_is_known_though_others_come_and_go(monkeypatch, meanwhile):
-    known: dict[Any, Any] = {}
-    monkeypatch.setattr(loops._loops, "loops", known)
-    made = [Loop(known, meanwhile) for _ in range(2)]
+class ClosedLoop:
+    """A closed event loop; another thread changes the entries while it is checked."""
 
-    async def main() -> bool:
-        return loops.caller_loop() is known[asyncio.get_running_loop()]
+    def __init__(self, known: Loops, meanwhile: Callable[[Loops, Any], object]) -> None:
+        self.known, self.meanwhile = known, meanwhile
 
-    assert asyncio.run(main())
-    assert not any(loop in known for loop in made)
+    def is_closed(self) -> bool:
+        self.meanwhile(self.known, self)
+        return True
 
 
-@pytest.mark.parametrize("meanwhile", [comes, forgets])
-def test_the_clients_of_a_loop_are_known_though_others_come_and_go(monkeypatch, meanwhile):
-    monkeypatch.setattr(loops._loops, "loops", {})
+def open_another(known: Loops, loop: Any) -> None:
+    """A third thread uses a lock on its event loop for the first time."""
+    known[OpenLoop()] = None
+
+
+def close_another(known: Loops, loop: Any) -> None:
+    """A third thread has used a lock on an event loop, and closed that."""
+    known[ClosedLoop(known, lambda *_: None)] = None
+
+
+def remove(known: Loops, loop: Any) -> None:
+    """A third thread removes the closed loop."""
+    known.pop(loop, None)
+
+
+CHANGES = pytest.mark.parametrize("meanwhile", [open_another, close_another, remove])
+
+
+@CHANGES
+def test_lease_loops_of_closed_loops_are_removed(
+    monkeypatch: pytest.MonkeyPatch, meanwhile: Any
+) -> None:
+    monkeypatch.setattr(loops, "_loops", loops._Loops())
+    known: Loops = loops._loops.loops  # type: ignore[assignment]
+    closed = [ClosedLoop(known, meanwhile) for _ in range(3)]
+    known.update(dict.fromkeys(closed))
+
+    async def test() -> None:
+        assert loops.caller_loop() is loops.caller_loop()
+        assert known[asyncio.get_running_loop()] is loops.caller_loop()
+
+    asyncio.run(test())
+
+    assert not any(loop in known for loop in closed)
+
+
+@CHANGES
+def test_clients_of_closed_loops_are_removed(meanwhile: Any) -> None:
     settings = Settings()
-    made = [Loop(settings._by_loop, meanwhile) for _ in range(2)]
+    known: Loops = settings._by_loop  # type: ignore[assignment]
+    closed = [ClosedLoop(known, meanwhile) for _ in range(3)]
+    known.update(dict.fromkeys(closed))
 
-    async def main() -> None:
+    async def test() -> None:
         from redis.asyncio import Redis
 
-        settings.async_port(Redis(), None)
+        client = Redis()
+        assert settings.async_port(client, None).client is client
+        assert asyncio.get_running_loop() in known
 
-    asyncio.run(main())
+    asyncio.run(test())
 
-    assert not any(loop in settings._by_loop for loop in made)
+    assert not any(loop in known for loop in closed)

@@ -1,50 +1,42 @@
-"""Threads for what the background must not wait for."""
+"""Helper threads make calls in order, however long a call takes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from support.lease_loops import until
 from support.leftovers import PATIENCE, own_threads
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._io.background import helper_threads as crews
+from redis_lock_decorators._io.background import helper_threads as module
 from redis_lock_decorators._io.background.helper_threads import HelperThreads
-
-
-def waits_for(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(PATIENCE * 200)):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not happen")
 
 
 @pytest.fixture
 def helper_threads() -> Iterator[HelperThreads]:
     helper_threads = HelperThreads("test", 3)
     yield helper_threads
-    waits_for(lambda: not any("test" in name for name in own_threads()))
+    until(lambda: not any("test" in name for name in own_threads()))
 
 
 def full(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_calls_are_made_though_others_take_for_ever(helper_threads: HelperThreads) -> None:
-    hang, told = threading.Event(), threading.Event()
+def test_calls_are_made_while_others_hang(helper_threads: HelperThreads) -> None:
+    hang, called = threading.Event(), threading.Event()
 
     helper_threads.call(hang.wait)
     helper_threads.call(hang.wait)
-    helper_threads.call(told.set)
+    helper_threads.call(called.set)
 
-    assert told.wait(PATIENCE)
+    assert called.wait(PATIENCE)
     hang.set()
 
 
-def test_there_are_only_so_many_threads(helper_threads: HelperThreads) -> None:
+def test_number_of_threads_is_limited(helper_threads: HelperThreads) -> None:
     hang, begun = threading.Event(), threading.Semaphore(0)
 
     def call() -> None:
@@ -63,7 +55,7 @@ def test_there_are_only_so_many_threads(helper_threads: HelperThreads) -> None:
         assert begun.acquire(timeout=PATIENCE)
 
 
-def test_one_thread_keeps_their_order() -> None:
+def test_single_thread_makes_calls_in_order() -> None:
     helper_threads, made, done = HelperThreads("test", 1), [], threading.Event()
 
     for number in range(100):
@@ -75,7 +67,7 @@ def test_one_thread_keeps_their_order() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError])
-def test_what_no_thread_can_be_started_for_is_not_lost(
+def test_call_without_a_thread_is_made_later(
     helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     first, second = threading.Event(), threading.Event()
@@ -95,7 +87,7 @@ def test_what_no_thread_can_be_started_for_is_not_lost(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_call_that_ends_its_thread_ends_no_other(helper_threads: HelperThreads) -> None:
+def test_call_that_ends_its_thread_does_not_stop_the_others(helper_threads: HelperThreads) -> None:
     alone, done, hang = HelperThreads("test", 1), threading.Event(), threading.Event()
 
     def end() -> None:
@@ -109,7 +101,7 @@ def test_call_that_ends_its_thread_ends_no_other(helper_threads: HelperThreads) 
     assert done.wait(PATIENCE)
 
 
-def test_child_makes_its_own_calls_alone(
+def test_forked_child_does_not_make_calls_of_its_parent(
     helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -124,29 +116,29 @@ def test_child_makes_its_own_calls_alone(
         assert len(helper_threads) == 0
         helper_threads.call(done.set)
         assert done.wait(PATIENCE)
-        waits_for(lambda: not any("test" in name for name in own_threads()))
+        until(lambda: not any("test" in name for name in own_threads()))
 
     assert made == []
 
 
-def test_threads_that_ended_with_their_hub_are_no_others(
+def test_threads_that_ended_with_their_hub_are_not_counted(
     helper_threads: HelperThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A greenlet that waits is gone with its native thread, and says nothing."""
-    here, hang = threading.local(), threading.Event()
-    monkeypatch.setattr(crews, "hub", lambda: getattr(here, "hub", "main"))
+    """A waiting greenlet ends with its native thread, without any notice."""
+    current, hang = threading.local(), threading.Event()
+    monkeypatch.setattr(module, "hub", lambda: getattr(current, "hub", "main"))
 
     def job() -> None:
-        here.hub = "that of a job"
+        current.hub = "of a job"
         for _ in range(3):
             helper_threads.call(lambda: hang.wait(PATIENCE))
 
     thread = threading.Thread(target=job)
     thread.start()
     thread.join()
-    told = threading.Event()
-    helper_threads.call(told.set)
+    called = threading.Event()
+    helper_threads.call(called.set)
 
-    assert told.wait(PATIENCE)
+    assert called.wait(PATIENCE)
     assert not helper_threads.is_stuck()
     hang.set()

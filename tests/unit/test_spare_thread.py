@@ -1,4 +1,4 @@
-"""A thread that is there before it is needed."""
+"""A spare thread makes calls when no thread can be started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def spare(request: pytest.FixtureRequest) -> Iterator[SpareThread]:
     spare.end()
 
 
-def test_calls_are_made_one_after_the_other(spare: SpareThread) -> None:
+def test_call_during_another_is_queued_or_refused(spare: SpareThread) -> None:
     begun, hang, done = threading.Event(), threading.Event(), threading.Event()
 
     assert spare.call(lambda: (begun.set(), hang.wait(PATIENCE)))
@@ -31,9 +31,7 @@ def test_calls_are_made_one_after_the_other(spare: SpareThread) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit])
-def test_call_that_fails_keeps_none_from_being_made(
-    spare: SpareThread, error: type[BaseException]
-) -> None:
+def test_thread_survives_a_call_that_fails(spare: SpareThread, error: type[BaseException]) -> None:
     failed, done = threading.Event(), threading.Event()
 
     def fail() -> None:
@@ -48,7 +46,7 @@ def test_call_that_fails_keeps_none_from_being_made(
     assert done.wait(PATIENCE)
 
 
-def test_thread_ends_after_the_calls_that_came() -> None:
+def test_thread_ends_after_its_queued_calls() -> None:
     spare, threads = SpareThread("test spare", queues=True), []
     spare.begin()
 
@@ -62,7 +60,7 @@ def test_thread_ends_after_the_calls_that_came() -> None:
     assert len(threads) == 1
 
 
-def test_calls_are_refused_where_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_refused_until_the_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
