@@ -1,4 +1,4 @@
-"""What is no client, or one of the other world, is told where it is given, with the cure."""
+"""Objects that are no clients, or of the wrong kind, are refused when they are given."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def asynchronous() -> Any:
     return asyncio.RedisLock
 
 
-def told(words: str, work: Callable[[], Any]) -> None:
+def refused(words: str, work: Callable[[], Any]) -> None:
     with pytest.raises(ConfigurationError, match=words) as caught:
         work()
     assert "secret" not in str(caught.value)
@@ -38,30 +38,30 @@ def told(words: str, work: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("wrong", ["redis://:secret@localhost", 42, object(), b"x"])
 @pytest.mark.parametrize("kind", [RedisLock, asynchronous(), redis_lock, Locks().lock])
-def test_what_is_no_client_is_told_at_once(kind: Any, wrong: Any) -> None:
-    told("is no Redis client: .*give one, as in redis", lambda: kind("x", client=wrong))
-    told("is no Redis client: .*give one, as in redis", lambda: Lock(wrong, "x"))
-    told("is no Redis client: .*give one, as in redis", lambda: acquire_lock(wrong, "x"))
+def test_object_that_is_no_client_is_refused(kind: Any, wrong: Any) -> None:
+    refused("is no Redis client: .*give one, as in redis", lambda: kind("x", client=wrong))
+    refused("is no Redis client: .*give one, as in redis", lambda: Lock(wrong, "x"))
+    refused("is no Redis client: .*give one, as in redis", lambda: acquire_lock(wrong, "x"))
 
 
 @pytest.mark.parametrize("wrong", [redis.Redis, aredis.Redis, redis.cluster.RedisCluster])
 @pytest.mark.parametrize("kind", [RedisLock, asynchronous(), redis_lock, Locks().lock])
-def test_a_class_is_told_at_once(kind: Any, wrong: Any) -> None:
-    told(f"{wrong.__name__} is a class: make a client of it", lambda: kind("x", client=wrong))
-    told(f"{wrong.__name__} is a class", lambda: Lock(wrong, "x"))
-    told(f"{wrong.__name__} is a class", lambda: acquire_lock(wrong, "x"))
+def test_class_of_clients_is_refused(kind: Any, wrong: Any) -> None:
+    refused(f"{wrong.__name__} is a class: make a client of it", lambda: kind("x", client=wrong))
+    refused(f"{wrong.__name__} is a class", lambda: Lock(wrong, "x"))
+    refused(f"{wrong.__name__} is a class", lambda: acquire_lock(wrong, "x"))
     lock = RedisLock("x", get_redis_connection=lambda: wrong)
-    told(f"{wrong.__name__} is a class", lock.acquire)
+    refused(f"{wrong.__name__} is a class", lock.acquire)
 
 
-def test_a_sentinel_is_told_with_its_cure() -> None:
+def test_sentinel_is_refused() -> None:
     sentinel = redis.sentinel.Sentinel([("localhost", 1)])
 
-    told("master_for", lambda: RedisLock("x", client=sentinel))
-    told("master_for", lambda: acquire_lock(sentinel, "x"))
+    refused("master_for", lambda: RedisLock("x", client=sentinel))
+    refused("master_for", lambda: acquire_lock(sentinel, "x"))
 
 
-def test_a_client_of_the_other_world_is_told_at_once() -> None:
+def test_client_of_the_wrong_kind_is_refused() -> None:
     for work in (
         lambda: RedisLock("x", client=ASYNC),
         lambda: Locks().lock("x", client=ASYNC),
@@ -70,17 +70,17 @@ def test_a_client_of_the_other_world_is_told_at_once() -> None:
         lambda: Lock(ASYNC, "x"),
         lambda: acquire_lock(ASYNC, "x"),
     ):
-        told("asyncio client, but this code needs a blocking one: .*asyncio", work)
+        refused("asyncio client, but this code needs a blocking one: .*asyncio", work)
     for work in (
         lambda: asynchronous()("x", client=BLOCKING),
         lambda: Locks().async_lock("x", client=BLOCKING),
         lambda: redis_lock("x", client=BLOCKING)(later),
     ):
-        told("blocking client, but this code needs an asyncio one: .*redis.asyncio", work)
+        refused("blocking client, but this code needs an asyncio one: .*redis.asyncio", work)
 
 
 @pytest.mark.parametrize("client", [BLOCKING, ASYNC, redis.Redis])
-def test_a_client_in_the_place_of_a_name_is_told(client: Any) -> None:
+def test_client_in_place_of_a_name_is_refused(client: Any) -> None:
     for work in (
         lambda: RedisLock(client, "x"),
         lambda: RedisLock("x", client),
@@ -91,10 +91,10 @@ def test_a_client_in_the_place_of_a_name_is_told(client: Any) -> None:
         lambda: redis_lock("x", client),
         lambda: redis_lock(client),
     ):
-        told("where a lock's name belongs: .*client=client", work)
+        refused("where a lock's name belongs: .*client=client", work)
 
 
-def test_an_extension_that_has_no_client_yet_is_checked_at_its_use() -> None:
+def test_extension_without_a_client_is_checked_when_used() -> None:
     class Extension:
         client: Any = None
 
@@ -104,26 +104,26 @@ def test_an_extension_that_has_no_client_yet_is_checked_at_its_use() -> None:
     extension = Extension()
     lock, decorated = RedisLock("x", client=extension), redis_lock("x", client=extension)(plain)
 
-    told("no Redis client", lock.acquire)
-    told("no Redis client", lambda: decorated(1))
+    refused("no Redis client", lock.acquire)
+    refused("no Redis client", lambda: decorated(1))
     extension.client = ASYNC
-    told("asyncio client", lock.acquire)
+    refused("asyncio client", lock.acquire)
 
 
-def test_an_async_factory_is_told_with_its_cure() -> None:
+def test_async_factory_is_refused() -> None:
     async def connect() -> Any:
         return ASYNC
 
-    told("give a plain one", RedisLock("x", get_redis_connection=connect).acquire)
+    refused("give a plain one", RedisLock("x", get_redis_connection=connect).acquire)
 
 
 def returning(execute: Any) -> Any:
-    """A tracer's plain function, which returns what the method gives."""
+    """A tracer's plain function, which returns the result of the method."""
     return lambda *args, **options: execute(*args, **options)
 
 
 class Wrapper:
-    """A client in a user's own clothes: its pool tells its world."""
+    """A program's wrapper of a client, whose pool shows the kind of the client."""
 
     def __init__(self, client: Any) -> None:
         self.connection_pool = client.connection_pool
@@ -132,8 +132,8 @@ class Wrapper:
     def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
 
-def dressed(client: Any) -> list[Any]:
-    """Clients whose ``execute_command`` is no coroutine function, though it may give awaitables."""
+def wrapped(client: Any) -> list[Any]:
+    """Clients whose ``execute_command`` is a plain function, which may return awaitables."""
     kind = type(client)
     overriding = type("Overriding", (kind,), {"execute_command": returning(kind.execute_command)})
     traced = functools.wraps(kind.execute_command)(returning(kind.execute_command))
@@ -143,37 +143,37 @@ def dressed(client: Any) -> list[Any]:
     return [overriding(), tracing(), patched, Wrapper(client)]
 
 
-@pytest.mark.parametrize("client", dressed(ASYNC))
-def test_an_asyncio_client_may_have_a_plain_function_return_the_awaitable(client: Any) -> None:
+@pytest.mark.parametrize("client", wrapped(ASYNC))
+def test_asyncio_client_with_a_plain_execute_command_is_known(client: Any) -> None:
     asynchronous()("x", client=client)
     redis_lock("x", client=client)(later)
     Locks(client=client)
     refuse_unfit(client, awaited=True)
-    told("asyncio client, but this", lambda: RedisLock("x", client=client))
-    told("asyncio client, but this", lambda: refuse_unfit(client, awaited=False))
+    refused("asyncio client, but this", lambda: RedisLock("x", client=client))
+    refused("asyncio client, but this", lambda: refuse_unfit(client, awaited=False))
 
 
-@pytest.mark.parametrize("client", dressed(BLOCKING))
-def test_a_blocking_client_with_a_function_of_its_own_is_known(client: Any) -> None:
+@pytest.mark.parametrize("client", wrapped(BLOCKING))
+def test_blocking_client_with_a_replaced_method_is_known(client: Any) -> None:
     RedisLock("x", client=client)
     refuse_unfit(client, awaited=False)
-    told("blocking client, but this", lambda: asynchronous()("x", client=client))
-    told("blocking client, but this", lambda: refuse_unfit(client, awaited=True))
+    refused("blocking client, but this", lambda: asynchronous()("x", client=client))
+    refused("blocking client, but this", lambda: refuse_unfit(client, awaited=True))
 
 
-def test_a_method_that_a_tracer_replaced_in_the_library_is_seen_through(
+def test_asyncio_class_patched_by_a_tracer_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Client(aredis.Redis):  # type: ignore[name-defined,misc]
-        """Made now, for the answer about a class is kept."""
+        """A new class, as results are cached by class."""
 
     monkeypatch.setattr(aredis.Redis, "execute_command", returning(aredis.Redis.execute_command))
 
     asynchronous()("x", client=Client())
-    told("asyncio client, but this", lambda: RedisLock("x", client=Client()))
+    refused("asyncio client, but this", lambda: RedisLock("x", client=Client()))
 
 
-def test_a_wrapper_that_has_no_pool_yet_is_checked_at_its_use() -> None:
+def test_wrapper_without_a_pool_is_checked_when_used() -> None:
     class Later:
         client: Any = None
 
@@ -188,4 +188,4 @@ def test_a_wrapper_that_has_no_pool_yet_is_checked_at_its_use() -> None:
     lock = RedisLock("x", client=wrapper)
 
     wrapper.client = ASYNC
-    told("asyncio client", lock.acquire)
+    refused("asyncio client", lock.acquire)

@@ -22,7 +22,7 @@ from redis_lock_decorators._io.client_errors import (
 )
 from redis_lock_decorators.errors import LockError
 
-#: What servers reply, as they write it.
+#: Error replies of servers.
 UNKNOWN_REPLIES = [
     "TRYAGAIN Multiple keys request during rehashing of slot",
     "CLUSTERDOWN The cluster is down",
@@ -53,12 +53,12 @@ DEFINITE_REPLIES = [
     "ERR value is not an integer or out of range",
     "BUSYKEY Target key name already exists.",
 ]
-#: As Redis 6.2 and 7.0 wrap them when a call inside of a script fails.
+#: The same, as Redis 6.2 and 7.0 report them for a failed call inside a script.
 IN_SCRIPT = "ERR Error running script (call to f_0): @user_script:12: @user_script: 12: -{}"
 
 
 def parsed(reply: str) -> Exception:
-    """The exception that the client makes of an error reply."""
+    """The client's exception for an error reply."""
     try:
         from redis._parsers import base
     except ImportError:  # before redis-py 5
@@ -83,55 +83,55 @@ def first_word(text: str) -> str:
 
 
 @pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
-def test_reply_that_may_be_another_in_a_moment_is_unknown(reply: str) -> None:
+def test_reply_of_a_transient_state_is_unknown(reply: str) -> None:
     assert is_unknown(parsed(reply))
 
 
 @pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
-def test_reply_that_the_client_has_no_class_for_is_told_by_its_text(reply: str) -> None:
+def test_reply_without_a_class_is_classified_by_its_text(reply: str) -> None:
     assert is_unknown(client.ResponseError(reply))
 
 
 @pytest.mark.parametrize("reply", UNKNOWN_REPLIES[2:5], ids=first_word)
-def test_reply_from_inside_of_a_script_is_told_by_its_text(reply: str) -> None:
+def test_reply_of_a_script_is_classified_by_its_text(reply: str) -> None:
     assert is_unknown(client.ResponseError(IN_SCRIPT.format(reply)))
 
 
 @pytest.mark.parametrize("reply", DEFINITE_REPLIES, ids=first_word)
-def test_reply_that_will_stay_the_same_is_definite(reply: str) -> None:
+def test_reply_of_a_lasting_state_is_definite(reply: str) -> None:
     assert not is_unknown(parsed(reply))
     assert not is_unknown(client.ResponseError(reply))
 
 
-def test_word_in_the_middle_of_a_reply_means_nothing() -> None:
+def test_word_in_the_middle_of_a_reply_is_ignored() -> None:
     assert not is_unknown(client.ResponseError("ERR the user BUSY is not LOADING"))
 
 
 @pytest.mark.parametrize(
     "reply", [*UNKNOWN_REPLIES[:4], *UNKNOWN_REPLIES[5:], *DEFINITE_REPLIES], ids=first_word
 )
-def test_error_reply_leaves_the_connection_in_order(reply: str) -> None:
+def test_error_reply_leaves_the_connection_usable(reply: str) -> None:
     assert is_reply(client.ResponseError(reply))
 
 
 @pytest.mark.parametrize("reply", UNKNOWN_REPLIES, ids=first_word)
-def test_reply_to_a_command_of_a_pipeline_is_told_by_its_text(reply: str) -> None:
-    told = "Command # 1 (DEL OOM) of pipeline caused error: "
+def test_reply_in_a_pipeline_is_classified_by_its_text(reply: str) -> None:
+    prefix = "Command # 1 (DEL OOM) of pipeline caused error: "
 
-    assert is_unknown(client.ResponseError(told + reply))
-    assert is_unknown(client.ResponseError(f"{told}{(reply,)}"))
+    assert is_unknown(client.ResponseError(prefix + reply))
+    assert is_unknown(client.ResponseError(f"{prefix}{(reply,)}"))
 
 
 @pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[2:5], *UNKNOWN_REPLIES[-3:]], ids=first_word)
-def test_server_that_is_no_master_is_to_be_left(reply: str) -> None:
+def test_connection_to_a_replica_is_dropped(reply: str) -> None:
     assert is_elsewhere(parsed(reply))
     assert not keeps_connection(client.ResponseError(reply))
 
 
-# Keys that are watched
+# Watched keys
 
 
-def test_key_that_changed_is_no_failure() -> None:
+def test_changed_watched_key_is_no_failure() -> None:
     error = client.WatchError("Watched variable changed.")
 
     assert is_change(error)
@@ -145,7 +145,7 @@ def test_key_that_changed_is_no_failure() -> None:
         "A TimeoutError occurred while watching one or more keys",
     ],
 )
-def test_connection_that_broke_while_it_watched_is_an_unknown_outcome(sentence: str) -> None:
+def test_connection_broken_while_watching_is_unknown(sentence: str) -> None:
     error = client.WatchError(sentence)
 
     found = meant(redis.Redis(), error)
@@ -156,7 +156,7 @@ def test_connection_that_broke_while_it_watched_is_an_unknown_outcome(sentence: 
     assert found.__cause__ is error
 
 
-def test_other_errors_of_a_pipeline_are_what_they_are() -> None:
+def test_other_errors_of_a_pipeline_are_not_translated() -> None:
     error = client.ResponseError("ERR wrong")
 
     assert meant(redis.Redis(), error) is error
@@ -176,12 +176,12 @@ def test_other_errors_of_a_pipeline_are_what_they_are() -> None:
     ],
     ids=str,
 )
-def test_broken_connection_is_an_unknown_outcome(error: Exception) -> None:
+def test_broken_connection_is_unknown(error: Exception) -> None:
     assert is_unknown(error)
     assert not is_reply(error)
 
 
-def test_reply_that_cannot_be_read_is_an_unknown_outcome() -> None:
+def test_unreadable_reply_is_unknown() -> None:
     assert is_unknown(client.InvalidResponse("Protocol Error: b'HTTP/1.1 400'"))
 
 
@@ -192,7 +192,7 @@ def test_reply_that_cannot_be_read_is_an_unknown_outcome() -> None:
         *("MasterDownError", "SlotNotCoveredError", "ClusterError"),
     ],
 )
-def test_passing_error_of_a_newer_client_is_unknown(name: str) -> None:
+def test_transient_error_of_a_newer_client_is_unknown(name: str) -> None:
     if not hasattr(client, name):
         pytest.skip("this client does not have it")
 
@@ -206,7 +206,7 @@ def test_passing_error_of_a_newer_client_is_unknown(name: str) -> None:
         "All slots are not covered after query all startup_nodes. 5 of 16384 covered...",
     ],
 )
-def test_cluster_that_cannot_be_reached_is_an_unknown_outcome(sentence: str) -> None:
+def test_unreachable_cluster_is_unknown(sentence: str) -> None:
     if not hasattr(client, "RedisClusterException"):
         pytest.skip("this client does not have it")
 
@@ -243,7 +243,7 @@ def test_definite_errors_of_related_clients_are_known(home: str, name: str) -> N
     assert not is_unknown(getattr(exceptions, name)("3999 127.0.0.1:6381"))
 
 
-# What is not the client's
+# Exceptions of the program
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_definite_errors_of_related_clients_are_known(home: str, name: str) -> N
     ],
     ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
 )
-def test_error_of_a_users_signal_handler_is_not_the_clients(error: Exception) -> None:
+def test_error_of_a_signal_handler_is_not_the_clients(error: Exception) -> None:
     assert not is_unknown(error)
     assert not is_reply(error)
 
@@ -293,7 +293,7 @@ def test_exception_from_outside_is_no_outcome_of_a_request(
 @pytest.mark.parametrize(
     "sentence", ["BUSY", "LOADING the report", "READONLY", "NOSCRIPT", "unknown command"]
 )
-def test_words_of_a_users_error_are_not_the_servers(sentence: str) -> None:
+def test_text_of_a_programs_error_is_ignored(sentence: str) -> None:
     assert not is_unknown(ValueError(sentence))
     assert lacks(ValueError(sentence)) == ""
 
@@ -303,7 +303,7 @@ def test_error_of_a_program_is_definite(error: Exception) -> None:
     assert not is_unknown(error)
 
 
-def test_users_error_that_is_also_the_clients_is_the_clients() -> None:
+def test_subclass_of_a_client_error_is_the_clients() -> None:
     assert is_unknown(made("Gone", client.ConnectionError, module="myapp"))
 
 
@@ -312,7 +312,7 @@ def test_interrupt_is_no_reply(error: BaseException) -> None:
     assert not is_reply(error)
 
 
-# What the server lacks
+# Missing features of the server
 
 NO_EXEC = "discarded because of: NOPERM User u has no permissions to run the 'exec' command"
 
@@ -339,38 +339,38 @@ NO_EXEC = "discarded because of: NOPERM User u has no permissions to run the 'ex
         (client.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), "memory"),
     ],
 )
-def test_what_the_server_lacks_is_told(error: Any, missing: str) -> None:
+def test_missing_feature_of_the_server_is_named(error: Any, missing: str) -> None:
     assert lacks(error) == missing
 
 
-def test_command_that_the_cluster_client_does_not_know_is_lacking() -> None:
+def test_command_unknown_to_the_cluster_client_is_missing() -> None:
     error = client.RedisError("DELIFEQ command doesn't exist in Redis commands")
 
     assert lacks(error) == "command"
 
 
 @pytest.mark.parametrize("reply", [*UNKNOWN_REPLIES[1:], DEFINITE_REPLIES[0]], ids=first_word)
-def test_other_replies_tell_of_nothing_lacking(reply: str) -> None:
+def test_other_replies_name_nothing_missing(reply: str) -> None:
     assert lacks(parsed(reply)) == ""
 
 
 @pytest.mark.parametrize(("sentence", "missing"), [("TTL exhausted.", "keys"), ("another", "")])
-def test_cluster_client_that_was_sent_to_and_fro_tells_of_keys(sentence: str, missing: str) -> None:
+def test_cluster_client_that_gives_up_reports_missing_keys(sentence: str, missing: str) -> None:
     if not hasattr(client, "ClusterError"):
         pytest.skip("this client does not have it")
     assert lacks(client.ClusterError(sentence)) == missing
 
 
-def test_keys_of_a_slot_that_is_moving_are_lacking() -> None:
+def test_keys_of_a_migrating_slot_are_missing() -> None:
     assert lacks(parsed(UNKNOWN_REPLIES[0])) == "keys"
     assert lacks(client.ResponseError(UNKNOWN_REPLIES[0])) == "keys"
 
 
-# What a connection is good for after a reply
+# Whether a connection is used after a reply
 
 
 @pytest.mark.parametrize("reply", UNKNOWN_REPLIES[2:5], ids=first_word)
-def test_server_that_is_no_master_now_is_asked_over_another_connection(reply: str) -> None:
+def test_replica_is_asked_over_another_connection(reply: str) -> None:
     assert not keeps_connection(parsed(reply))
     assert not keeps_connection(client.ResponseError(reply))
     assert not keeps_connection(client.ResponseError(IN_SCRIPT.format(reply)))
@@ -381,11 +381,11 @@ def test_server_that_is_no_master_now_is_asked_over_another_connection(reply: st
     [None, b"OK", [1], client.ResponseError("ERR x"), client.NoScriptError("No matching script.")],
     ids=str,
 )
-def test_other_replies_leave_the_connection_in_use(reply: Any) -> None:
+def test_other_replies_keep_the_connection(reply: Any) -> None:
     assert keeps_connection(reply)
 
 
-def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
+def test_request_counts_as_sent_unless_marked() -> None:
     error = client.ConnectionError("refused")
     assert was_sent(error)
 
@@ -395,7 +395,7 @@ def test_request_counts_as_sent_unless_it_is_known_that_it_was_not() -> None:
 
 
 def used_while_closed(library: Any) -> Exception:
-    """What a library raises whose connection another task has closed meanwhile."""
+    """The error of a library whose connection another task has closed meanwhile."""
     used = library.Connection()
     used._parser.on_disconnect()
     try:
@@ -406,13 +406,13 @@ def used_while_closed(library: Any) -> Exception:
 
 
 class BrokenHook:
-    """The credentials of a program, which raise an error of its own."""
+    """A credential provider of the program, with a bug."""
 
     def get_credentials(self) -> Any:
         return None.token  # type: ignore[attr-defined]
 
 
-def test_a_connection_that_somebody_closed_meanwhile_is_an_unknown_outcome() -> None:
+def test_connection_closed_by_another_task_is_unknown() -> None:
     library = pytest.importorskip("redis.asyncio")
     error = used_while_closed(library)
 
@@ -422,7 +422,7 @@ def test_a_connection_that_somebody_closed_meanwhile_is_an_unknown_outcome() -> 
     assert meant(library.Redis(), error).__cause__ is error
 
 
-def test_the_same_error_of_a_hook_is_the_hooks() -> None:
+def test_attribute_error_of_a_hook_is_not_the_clients() -> None:
     with pytest.raises(AttributeError) as caught:
         BrokenHook().get_credentials()
 

@@ -1,4 +1,4 @@
-"""The user's factory may itself use locks, and be interrupted by what does: nobody hangs."""
+"""A factory that uses locks, or is interrupted by code that does, does not hang."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project() -> ClientSource[PrivatePool]:
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
-    """What the work returns; fails if it never does."""
+    """Return the result of work on another thread; fail if it hangs."""
     results: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run() -> None:
@@ -56,7 +56,7 @@ def in_thread(work: Callable[[], Any]) -> Any:
     return result
 
 
-def test_what_interrupts_a_factory_on_its_thread_may_use_its_client(
+def test_code_that_interrupts_a_factory_can_use_its_client(
     project: ClientSource[PrivatePool],
 ) -> None:
     made: list[Any] = []
@@ -65,7 +65,7 @@ def test_what_interrupts_a_factory_on_its_thread_may_use_its_client(
     def factory() -> Any:
         made.append(redis.Redis())
         mine = made[-1]
-        if len(made) == 1:  # as a signal handler or a finaliser, at any line
+        if len(made) == 1:  # as a signal handler or a finalizer, at any line
             seen.append(project.client(factory))
         return mine
 
@@ -74,7 +74,7 @@ def test_what_interrupts_a_factory_on_its_thread_may_use_its_client(
     assert len(made) == 2
 
 
-def test_a_factory_that_uses_its_own_lock_is_told(project: ClientSource[PrivatePool]) -> None:
+def test_factory_that_uses_its_own_lock_is_refused(project: ClientSource[PrivatePool]) -> None:
     class Factory:
         def __call__(self) -> Any:
             return project.client(self)
@@ -88,7 +88,7 @@ def test_a_factory_that_uses_its_own_lock_is_told(project: ClientSource[PrivateP
                 in_thread(lambda one=one: project.client(one))  # type: ignore[misc]
 
 
-def test_a_factory_may_use_a_lock_of_another(project: ClientSource[PrivatePool]) -> None:
+def test_factory_can_use_a_lock_of_another(project: ClientSource[PrivatePool]) -> None:
     def settings() -> Any:
         return redis.Redis(db=1)
 
@@ -99,7 +99,7 @@ def test_a_factory_may_use_a_lock_of_another(project: ClientSource[PrivatePool])
     assert in_thread(lambda: project.client(main)) is project.client(main)
 
 
-def test_a_slow_factory_keeps_no_other_from_being_called(
+def test_slow_factory_does_not_delay_others(
     project: ClientSource[PrivatePool],
 ) -> None:
     begun, goes_on = threading.Event(), threading.Event()
@@ -119,7 +119,7 @@ def test_a_slow_factory_keeps_no_other_from_being_called(
         thread.join()
 
 
-def test_a_factory_that_waits_for_a_thread_that_needs_it_does_not_wait_for_ever(
+def test_factory_and_thread_that_wait_for_each_other_go_on(
     project: ClientSource[PrivatePool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_sources, "PATIENCE", 0.0, raising=False)
@@ -135,11 +135,11 @@ def test_a_factory_that_waits_for_a_thread_that_needs_it_does_not_wait_for_ever(
     assert in_thread(lambda: project.client(factory)) is made[1]
 
 
-# What a factory made goes with it
+# A client lives as long as its factory
 
 
 class Maker:
-    """Something whose parts are factories; no two of them are told apart by what they equal."""
+    """An object whose attributes are factories; all its instances are equal."""
 
     def __call__(self) -> Any:
         return redis.Redis()
@@ -165,7 +165,7 @@ KINDS: dict[str, Callable[[], Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
-def test_client_goes_with_its_factory(
+def test_client_is_removed_with_its_factory(
     project: ClientSource[PrivatePool], make: Callable[[], Callable[[], Any]]
 ) -> None:
     def use() -> list[Any]:
@@ -195,7 +195,7 @@ def test_bound_method_has_one_client_while_its_object_lives(
     assert project.client(other.client) is not client
 
 
-def test_factory_that_cannot_be_referred_to_weakly_keeps_its_client(
+def test_factory_without_weak_references_keeps_its_client(
     project: ClientSource[PrivatePool],
 ) -> None:
     class Rigid:
@@ -209,11 +209,11 @@ def test_factory_that_cannot_be_referred_to_weakly_keeps_its_client(
     assert project.client(factory) is project.client(factory)
 
 
-def test_factory_in_the_memory_of_another_has_a_client_of_its_own() -> None:
+def test_factory_with_a_reused_id_has_a_separate_client() -> None:
     clients: PerFactory[str] = PerFactory()
 
     def gone() -> None:
-        """A factory whose end nobody was told of yet."""
+        """A collected factory whose weak reference was not called yet."""
 
     def factory() -> None:
         pass
@@ -226,7 +226,7 @@ def test_factory_in_the_memory_of_another_has_a_client_of_its_own() -> None:
     assert clients.get(factory) == "its own"
 
 
-def test_projects_share_what_is_known_of_a_client_and_its_connections() -> None:
+def test_projects_share_the_state_of_a_client() -> None:
     lease_loop: Any = NoLoop()
     client = redis.Redis()
 
@@ -235,7 +235,7 @@ def test_projects_share_what_is_known_of_a_client_and_its_connections() -> None:
     assert one.client_state(client) is other.client_state(client)
 
 
-def test_clients_that_are_equal_are_told_apart() -> None:
+def test_equal_clients_have_separate_states() -> None:
     known: PerClient[str] = PerClient()
     one, other = Equal(), Equal()
 
@@ -245,7 +245,7 @@ def test_clients_that_are_equal_are_told_apart() -> None:
     assert (known.get(one), known.setdefault(one, "again")) == ("one", "one")
 
 
-def test_what_is_known_of_a_client_goes_with_it() -> None:
+def test_state_is_removed_with_its_client() -> None:
     known: PerClient[str] = PerClient()
     client = Equal()
     known.setdefault(client, "value")
@@ -255,7 +255,7 @@ def test_what_is_known_of_a_client_goes_with_it() -> None:
     assert len(known) == 0
 
 
-def test_client_that_cannot_be_referred_to_weakly_or_hashed_is_known() -> None:
+def test_client_without_weak_references_or_hash_has_a_state() -> None:
     known: PerClient[str] = PerClient()
     client: Any = []
 
