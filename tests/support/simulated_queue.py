@@ -121,7 +121,7 @@ class QueueSubscription:
 
     Attributes:
         is_silent: it is half open: no data is transferred any more, without an error.
-        sticks_at: the command whose sending never ends, or "close", which takes a minute.
+        hangs_at: the command whose sending never ends, or "close", which takes a minute.
     """
 
     def __init__(self, process: SimulatedProcess) -> None:
@@ -255,12 +255,12 @@ class SimulatedProcess:
 
     Attributes:
         port: the port of its requests, with its log, faults and latency.
-        lines: its subscriptions, the newest last.
+        subscriptions: its subscriptions, the newest last.
         cohorts: its cohorts.
         is_cut_off: it cannot open connections for subscriptions.
         fails_with: the error raised when it opens one.
         tries: how often it tried to open one.
-        sticks_at: where the next one gets stuck: see ``QueueSubscription``, or "connect".
+        hangs_at: where the next one hangs: see ``QueueSubscription``, or "connect".
     """
 
     def __init__(self, server: SimulatedServer, number: int = 0) -> None:

@@ -191,8 +191,8 @@ def test_extended_lease_is_handed_off_if_it_lasts_no_longer_than_expire(
     holder, (next_member, _) = held_with(world, expire=10)
     run(extend(holder.process.port, holder.claim, seconds))
 
-    holder.ends()
-    world.passes(SOON)
+    holder.release()
+    world.advance(SOON)
 
     assert world.inside() is next_member
     assert next_member.claim.deadline <= world.clock.now + 10

@@ -33,7 +33,7 @@ def test_transaction_does_not_believe_a_replica(found: bytes | None) -> None:
         return request.port.received(found)
 
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.faults = [stale, raising(ReadOnlyError("You can't write against a read only replica."))]
 
     run(release(port, claim, "transaction"))
@@ -48,7 +48,7 @@ def test_transaction_that_finds_no_lock_of_ours_changes_nothing(
     holder: str | None, fate: Any
 ) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.server.drop(KEY)
     if holder is not None:
         port.server.put(KEY, holder, 30)
@@ -64,7 +64,7 @@ def test_transaction_that_finds_no_lock_of_ours_changes_nothing(
 @pytest.mark.parametrize("lacking", ["OOM command not allowed", "NOPERM no permissions"])
 def test_transaction_needs_no_write_to_report_a_loss(lacking: str) -> None:
     port = new_port()
-    claim = taken(port, "a", expire=60)
+    claim = acquired(port, "a", expire=60)
     port.server.put(KEY, "another", 30)
     port.faults = [None, raising(ResponseError(lacking))]
 

@@ -234,7 +234,7 @@ def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
     port.server.put(lease.key, "another")
     port.clock.advance(1.1)
 
-    assert len(lease.told) == 1
+    assert len(lease.notifications) == 1
 
 
 def test_extended_lease_without_renewal_is_reported_lost_at_its_new_deadline() -> None:
