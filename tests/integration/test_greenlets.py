@@ -60,7 +60,12 @@ def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_pr
     assert [fact for fact in found if fact.startswith(("failed", "lost"))] == []
     assert (found["overlaps"], found["left"]) == (0, 0)
     assert min(found[fact] for fact in ("queue", "cohort", "kept", "loops")) > 4, found
-    assert found["told in the block"] == found["told at the end"] == found["on_lost"] > 1
+    assert (
+        found["losses noticed in the block"]
+        == found["losses raised at the end"]
+        == found["on_lost"]
+        > 1
+    )
 
 
 @pytest.mark.timeout(SECONDS + 90)
@@ -70,7 +75,7 @@ def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail,
         pytest.skip(f"{library} is not installed")
 
     assert client_state_of("support.native_jobs", library, str(frail.port)) == {
-        "told": ["lost"],
+        "reported as lost": ["lost"],
         "renewed": True,
         "waited and renewed": True,
         "renewed meanwhile": True,
@@ -107,4 +112,4 @@ def test_lease_is_kept_though_greenlets_come_before_its_first_renewal(frail):
 
     found = client_state_of("support.late_green", str(frail.port))
 
-    assert found == {"renewed": True, "told": ["lost"], "renewed anew": True}
+    assert found == {"renewed": True, "reported as lost": ["lost"], "renewed anew": True}

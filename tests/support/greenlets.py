@@ -96,9 +96,9 @@ class Program:
                 with self.lock(name, expire=1.5) as lease:
                     self.other.delete(lease.key)
                     self.pause(2)
-                    self.counts["told in the block"] += lease.lost
+                    self.counts["losses noticed in the block"] += lease.lost
             except LockLostError:
-                self.counts["told at the end"] += 1
+                self.counts["losses raised at the end"] += 1
 
     def loops(self) -> None:
         """Run event loops meanwhile."""

@@ -34,8 +34,8 @@ from support.leftovers import PATIENCE
 OURS = "redis_lock_decorators"
 #: This many more of a kind are no growth: pooled connections, deferred clean-up.
 SLACK = 20
-#: Concurrent uses.
-BESIDE = 10
+#: The number of concurrent uses.
+CONCURRENT = 10
 #: The expire of a lock that is released, and of one that is not, in seconds.
 LONG, SHORT = 3.0, 0.3
 
@@ -429,12 +429,12 @@ async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict
     return found
 
 
-async def _uses(use: Use, ways: tuple[Way, ...], count: int) -> None:
+async def _repeat(use: Use, ways: tuple[Way, ...], count: int) -> None:
     """Use each operation ``count`` times in each way, some concurrently, each with a new lock."""
     for way, (name, operation) in itertools.product(ways, OPERATIONS.items()):
-        for first in range(0, count, BESIDE):
-            beside = range(first, min(count, first + BESIDE))
-            own = [replace(use, name=f"{use.name}:{next(_numbers)}") for _ in beside]
+        for first in range(0, count, CONCURRENT):
+            numbers = range(first, min(count, first + CONCURRENT))
+            own = [replace(use, name=f"{use.name}:{next(_numbers)}") for _ in numbers]
             found = await use.front.elsewhere(*[partial(way, operation, one) for one in own])
             failures = [one for one in found if one is not None]
             assert failures == [], f"{name}, {way.__name__}: {failures}"
@@ -451,11 +451,11 @@ async def assert_nothing_is_left(
     use = Use(front, front.client(server), server, direct, f"growth:{front.name}")
     with no_records():
         # After this everything that is created once, such as connections and threads, exists.
-        await _uses(use, ways, BESIDE)
+        await _repeat(use, ways, CONCURRENT)
         await front.sleep(2.0)
         before = standing(direct)
 
-        await _uses(use, ways, count)
+        await _repeat(use, ways, count)
 
         found = await settled(front, before, direct)
     uses = count * len(OPERATIONS) * len(ways)

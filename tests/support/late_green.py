@@ -16,10 +16,10 @@ def main(port: int) -> None:
 
     from redis_lock_decorators import RedisLock
 
-    told: list[str] = []
+    losses: list[str] = []
 
     def on_lost(lease: Any, why: str) -> None:
-        told.append(lease.lock_name)
+        losses.append(lease.lock_name)
 
     options: Any = {"client": redis.Redis(port=port), "expire": 1.5, "on_lost": on_lost}
     kept, lost = (RedisLock(name, **options).acquire() for name in ("kept", "lost"))
@@ -31,7 +31,7 @@ def main(port: int) -> None:
     found: dict[str, Any] = {"renewed": not kept.lost}
     redis.Redis(port=port).delete(lost.key)
     time.sleep(1.5)
-    found["told"] = told
+    found["reported as lost"] = losses
     kept.release()
     with RedisLock("new", **options) as lease:
         time.sleep(2.5)

@@ -88,8 +88,7 @@ def lasting(client: Any, pattern: str) -> list[bytes]:
 def is_note(client: Any, key: bytes) -> bool:
     """Whether this is such a record, which expires by itself within a minute (decision 0038).
 
-    Records of waiters stay for that long where the lease of a lock has expired, for nobody is there
-    to delete them.
+    Records of waiters remain for that time after the lease of a lock has expired.
     """
     if not key.endswith((b"~:released", b"~:waiters")):
         return False

@@ -36,10 +36,10 @@ def main(library: str, port: int) -> None:
 
     # A client's sockets belong to the hub that opened them: each job has its own client.
     ours, other = redis.Redis(port=port), redis.Redis(port=port)
-    found: dict[str, Any] = {"told": []}
+    found: dict[str, Any] = {"reported as lost": []}
 
     def on_lost(lease: Any, why: str) -> None:
-        found["told"].append(lease.lock_name)
+        found["reported as lost"].append(lease.lock_name)
 
     def first() -> None:
         with RedisLock("first", client=redis.Redis(port=port), expire=1.5):

@@ -134,7 +134,7 @@ class Switcher:
         assert isinstance(actor, _Actor)
         other = self.other(actor)
         if other.is_over or other.is_waiting:
-            raise Stuck("a thread waits for ever")
+            raise Stuck("a thread waits endlessly")
         actor.is_waiting = True
         try:
             self.hand_over(actor)

@@ -28,17 +28,17 @@ def world() -> World:
 
 
 class Suspended:
-    """A waiter whose thread runs other code until ``goes_on``."""
+    """A waiter whose thread runs other code between ``suspend`` and ``resume``."""
 
     def __init__(self, world: World, process: SimulatedProcess, **options: Any) -> None:
         self.attempt = Acquisition(process, "a", PATIENCE, way="cohort", **options)
         self._work = process.lease_loop.works[-1]
         world.advance(SOON)
 
-    def stops(self) -> None:
+    def suspend(self) -> None:
         self._work._is_over = True
 
-    def goes_on(self) -> None:
+    def resume(self) -> None:
         self._work._is_over = False
         self._work.step()
 
@@ -46,7 +46,7 @@ class Suspended:
 def of_owner(
     world: World, process: SimulatedProcess, owner: object, wait: float = PATIENCE
 ) -> Acquisition:
-    """A waiter on the thread of another one."""
+    """A waiter of the given owner, for instance on the thread of another waiter."""
     attempt = Acquisition(process, "a", wait, way="cohort")
     attempt.claim.owner = owner
     world.advance(SOON)
@@ -61,7 +61,7 @@ def test_signal_handler_does_not_wait_for_the_waiter_it_interrupts(
     if not leads:
         other = world.acquire(process)
     suspended = Suspended(world, process)
-    suspended.stops()
+    suspended.suspend()
     handler = of_owner(world, process, suspended.attempt.claim.owner)
     later = world.acquire(process)
     world.advance(1)
@@ -78,7 +78,7 @@ def test_signal_handler_does_not_wait_for_the_waiter_it_interrupts(
     world.advance(0.5)
     assert later.held
     later.release()
-    suspended.goes_on()
+    suspended.resume()
     world.advance(1)
     assert suspended.attempt.held
     suspended.attempt.release()
@@ -92,7 +92,7 @@ def test_waiter_without_progress_is_skipped(world: World, leads: bool) -> None:
     leader = world.acquire(process, wait=1) if not leads else None
     suspended = Suspended(world, process)
     others = world.crowd(process, 2)
-    suspended.stops()
+    suspended.suspend()
     world.advance(2)
     assert leader is None or leader.at is not None
 
@@ -106,7 +106,7 @@ def test_waiter_without_progress_is_skipped(world: World, leads: bool) -> None:
     assert others[1].held
     others[1].release()
     world.advance(0.5)
-    suspended.goes_on()
+    suspended.resume()
     world.advance(2)
     assert suspended.attempt.held
     suspended.attempt.release()

@@ -1,4 +1,4 @@
-"""Listeners that get stuck or fail: waiters look by themselves, and are told again soon."""
+"""Subscribers that hang or fail: waiters recheck on their own and are soon notified again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.simulation import Clock, SimulatedServer
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._io.client_state import ClientState
 
-#: Where a line can get stuck while it is opened, and while it is open.
+#: Commands at which a subscription can hang while it is opened, and while it is open.
 OPENING = ["connect", "INFO", "SUBSCRIBE", "PUBLISH", "PUBSUB"]
 OPEN = ["PING", "close"]
 REFUSED = NoPermissionError("no permissions")
@@ -42,7 +42,7 @@ def holder(server: SimulatedServer) -> Acquisition:
 
 
 def once(process: SimulatedProcess, verb: str, fate: Fate) -> None:
-    """Let the next request of a kind meet a fate."""
+    """Apply a fate to the next request with this command."""
     fates = iter([fate])
 
     def usual(request: Any) -> Any:
@@ -53,7 +53,7 @@ def once(process: SimulatedProcess, verb: str, fate: Fate) -> None:
 
 
 def refuse(process: SimulatedProcess, verb: str) -> None:
-    """Refuse every request of a kind from now on."""
+    """Refuse every request with this command."""
 
     def usual(request: Any) -> Any:
         if request.command[0] == verb:
@@ -63,12 +63,12 @@ def refuse(process: SimulatedProcess, verb: str) -> None:
     process.port.usual = usual
 
 
-def stick(process: SimulatedProcess, place: str) -> None:
-    """Let the next line get stuck there, or the next request of a kind."""
-    if place in ("PUBLISH", "PUBSUB"):
-        once(process, place, swallowed)
+def hang_at(process: SimulatedProcess, step: str) -> None:
+    """Let the next subscription hang at ``step``, or the next request with this command."""
+    if step in ("PUBLISH", "PUBSUB"):
+        once(process, step, swallowed)
     else:
-        process.hangs_at = place
+        process.hangs_at = step
 
 
 def is_notified(process: SimulatedProcess) -> bool:
@@ -77,31 +77,31 @@ def is_notified(process: SimulatedProcess) -> bool:
 
 @pytest.mark.parametrize("free_after", [0.0, 1.0, 3.0, 6.0, 9.0])
 @pytest.mark.parametrize("place", [*OPENING, *OPEN])
-def test_waiter_gets_a_free_lock_wherever_its_listener_is_stuck(
+def test_waiter_acquires_a_free_lock_though_its_subscriber_hangs(
     server: SimulatedServer,
     process: SimulatedProcess,
     holder: Acquisition,
     place: str,
     free_after: float,
 ) -> None:
-    stick(process, place)
+    hang_at(process, place)
     waiter = process.acquire(wait=600)
     server.clock.advance(0.1)
     if place in OPEN:
         process.subscriptions[-1].is_silent = True
     server.clock.advance(free_after)
 
-    server.drop(holder.claim.keys[0])  # nobody is told of that
+    server.drop(holder.claim.keys[0])  # without any notification
     server.clock.advance(3)
 
     assert waiter.held
 
 
 @pytest.mark.parametrize("place", [*OPENING, "PING"])
-def test_listener_that_was_stuck_hears_again_soon(
+def test_subscriber_that_hung_soon_receives_messages_again(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition, place: str
 ) -> None:
-    stick(process, place)
+    hang_at(process, place)
     waiter = process.acquire(wait=600)
     server.clock.advance(7)
     process.port.log.clear()
@@ -110,13 +110,13 @@ def test_listener_that_was_stuck_hears_again_soon(
     server.clock.advance(0.01)
 
     assert waiter.held
-    assert "acquire" not in process.port.verbs, "it was not told"
+    assert "acquire" not in process.port.verbs, "it was not notified"
 
 
-def test_waiters_that_come_later_do_not_join_a_listener_that_is_stuck(
+def test_later_waiters_do_not_join_a_subscriber_that_hangs(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
-    stick(process, "SUBSCRIBE")
+    hang_at(process, "SUBSCRIBE")
     process.acquire(wait=1)
     server.clock.advance(4)
 
@@ -126,7 +126,7 @@ def test_waiters_that_come_later_do_not_join_a_listener_that_is_stuck(
     assert is_notified(process)
 
 
-def test_line_that_cannot_be_made_use_of_is_tried_more_and_more_rarely(
+def test_unusable_subscription_is_opened_at_growing_intervals(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     def demoted(request: Any) -> Any:
@@ -142,18 +142,18 @@ def test_line_that_cannot_be_made_use_of_is_tried_more_and_more_rarely(
     assert len(process.subscriptions) < 50
 
 
-# Deafness
+# Unavailable subscriptions
 
 
 def test_check_of_a_subscription_leaves_a_connection_to_a_demoted_server(
-    server: SimulatedServer, process: Waiting, holder: Taking
+    server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     def counts_none_over_an_old_connection(request: Any) -> Any:
         is_old = request.command[0] == "PUBLISH" and process.port.idle_drops == 0
         return 0 if is_old else delivered(request)
 
     process.port.usual = counts_none_over_an_old_connection
-    process.takes(wait=600)
+    process.acquire(wait=600)
 
     server.clock.advance(1)
 
@@ -161,7 +161,7 @@ def test_check_of_a_subscription_leaves_a_connection_to_a_demoted_server(
     assert process.port.idle_drops == 1
 
 
-def test_one_line_that_is_not_heard_makes_nobody_deaf(
+def test_one_unreachable_subscription_does_not_end_subscribing(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     once(process, "PUBLISH", lambda request: 0)
@@ -173,7 +173,7 @@ def test_one_line_that_is_not_heard_makes_nobody_deaf(
     assert len(process.subscriptions) == 2
 
 
-def test_waiters_are_told_again_after_a_passing_failure(
+def test_waiters_are_notified_again_after_a_temporary_failure(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     refuse(process, "PUBLISH")
@@ -185,11 +185,11 @@ def test_waiters_are_told_again_after_a_passing_failure(
     late = process.acquire(wait=600)
     server.clock.advance(1)
     process.port.log.clear()
-    told = is_notified(process)
+    was_notified = is_notified(process)
     holder.release()
     server.clock.advance(0.01)
 
-    assert told
+    assert was_notified
     assert [early.held, late.held].count(True) == 1
     assert "acquire" not in process.port.verbs
 
@@ -198,7 +198,7 @@ def test_waiters_are_told_again_after_a_passing_failure(
 @pytest.mark.parametrize(
     "error", [RuntimeError("can't start new thread"), MemoryError(), OSError(24, "too many files")]
 )
-def test_failure_on_this_side_makes_nobody_deaf(
+def test_local_failure_does_not_end_subscribing(
     server: SimulatedServer,
     process: SimulatedProcess,
     holder: Acquisition,
@@ -219,18 +219,18 @@ def test_failure_on_this_side_makes_nobody_deaf(
     process.port.usual = delivered
 
     server.clock.advance(1.5)
-    told = is_notified(process)
+    was_notified = is_notified(process)
     process.port.log.clear()
     holder.release()
     server.clock.advance(0.01)
 
-    assert told
+    assert was_notified
     assert waiter.held
-    assert "acquire" not in process.port.verbs, "it was not told"
+    assert "acquire" not in process.port.verbs, "it was not notified"
     assert len(caplog.records) == 1
 
 
-def test_waiter_gets_a_free_lock_while_no_line_can_be_made(
+def test_waiter_acquires_a_free_lock_without_a_subscription(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     process.fails_with = RuntimeError("can't start new thread")
@@ -243,7 +243,7 @@ def test_waiter_gets_a_free_lock_while_no_line_can_be_made(
     assert waiter.held
 
 
-def test_refused_password_is_met_more_and_more_rarely(
+def test_refused_password_is_tried_at_growing_intervals(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     process.fails_with = AuthenticationError("invalid username-password pair")
@@ -254,7 +254,7 @@ def test_refused_password_is_met_more_and_more_rarely(
     assert process.tries < 6
 
 
-def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(
+def test_permanent_refusal_is_rarely_repeated_and_logged_once(
     server: SimulatedServer,
     process: SimulatedProcess,
     holder: Acquisition,
@@ -274,7 +274,7 @@ def test_lasting_refusal_is_met_more_and_more_rarely_and_told_once(
     assert len(caplog.records) == 1
 
 
-def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
+def test_waiters_poll_without_the_right_to_hand_off_locks(
     server: SimulatedServer,
     process: SimulatedProcess,
     holder: Acquisition,
@@ -285,7 +285,7 @@ def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
     server.clock.advance(0.1)
 
     with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
-        server.drop(holder.claim.keys[0])  # nobody is told of that
+        server.drop(holder.claim.keys[0])  # without any notification
         server.clock.advance(3)
         first = [waiter for waiter in waiters if waiter.held]
         first[0].claim.deadline = -math.inf
@@ -299,7 +299,7 @@ def test_waiters_look_for_a_lock_that_they_may_not_have_handed_on(
     assert "no permission to hand off locks" in caplog.text
 
 
-def test_refusal_to_hand_on_is_met_more_and_more_rarely(
+def test_refused_hand_off_is_tried_at_growing_intervals(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     refuse_scripts(process, "recheck")
@@ -311,7 +311,7 @@ def test_refusal_to_hand_on_is_met_more_and_more_rarely(
 
 
 def refuse_scripts(process: SimulatedProcess, *verbs: str) -> None:
-    """Refuse what some scripts contain."""
+    """Refuse commands inside the given scripts."""
 
     def usual(request: Any) -> Any:
         if process.port.verbs[-1] in verbs:
@@ -321,7 +321,7 @@ def refuse_scripts(process: SimulatedProcess, *verbs: str) -> None:
     process.port.usual = usual
 
 
-def test_deaf_listener_keeps_no_client_alive() -> None:
+def test_unavailable_subscriber_keeps_no_client_alive() -> None:
     client_state, subscriber = unavailable_state()
     client = subscriber._port.client
     kept = weakref.ref(client)
@@ -335,7 +335,7 @@ def test_deaf_listener_keeps_no_client_alive() -> None:
 
 
 def unavailable_state() -> tuple[ClientState[Any], Subscriber]:
-    """What is known of a client on whose connections nothing can be heard."""
+    """The state of a client whose subscriber is unavailable, and that subscriber."""
     process = SimulatedProcess(SimulatedServer(Clock()))
     lease_loop, port = process.lease_loop, process.port
     port.client = Client()

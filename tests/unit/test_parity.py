@@ -1,4 +1,4 @@
-"""The two worlds have the same names, signatures and words."""
+"""The blocking and the asyncio API have the same names, signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis_lock_decorators.asyncio
 from redis_lock_decorators.asyncio.lock import Lock
 
 BLOCKING, ASYNC = redis_lock_decorators, redis_lock_decorators.asyncio
-#: The methods of locks and leases that ask the server.
+#: The methods of locks and leases that send requests.
 AWAITED = ("acquire", "release", "extend", "reacquire", "owned", "locked", "owner")
 AWAITED += ("force_release", "call")
 TWINS = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
@@ -22,8 +22,8 @@ def public(kind: type) -> list[str]:
     return own + [name for name in TWINS if hasattr(kind, name)]
 
 
-def words(thing: object) -> str:
-    """The first line of a docstring, in the words of tasks."""
+def summary(thing: object) -> str:
+    """The first line of a docstring, with "task" for "thread"."""
     return (inspect.getdoc(thing) or "").partition("\n")[0].replace("thread", "task")
 
 
@@ -31,7 +31,7 @@ def words(thing: object) -> str:
 def test_every_async_name_has_a_blocking_twin(name: str) -> None:
     blocking, twin = getattr(BLOCKING, name), getattr(ASYNC, name)
 
-    assert words(blocking) == words(twin)
+    assert summary(blocking) == summary(twin)
     assert list(inspect.signature(blocking).parameters) == list(inspect.signature(twin).parameters)
 
 
@@ -44,7 +44,7 @@ def test_every_method_has_its_twin(kind: str) -> None:
     }
     for name in public(blocking):
         ours, theirs = getattr(blocking, name), getattr(twin, TWINS.get(name, name))
-        assert words(ours) == words(theirs)
+        assert summary(ours) == summary(theirs)
         if inspect.isfunction(ours):
             parameters = inspect.signature(ours).parameters.values()
             twins = inspect.signature(theirs).parameters.values()
@@ -53,7 +53,7 @@ def test_every_method_has_its_twin(kind: str) -> None:
             ]
 
 
-def test_options_mean_the_same() -> None:
+def test_locks_have_the_same_options() -> None:
     blocking = inspect.signature(BLOCKING.RedisLock).parameters
     twin = inspect.signature(ASYNC.RedisLock).parameters
 
@@ -63,12 +63,12 @@ def test_options_mean_the_same() -> None:
 @pytest.mark.parametrize(
     "kind", [ASYNC.RedisLock, ASYNC.Lease, Lock], ids=lambda kind: kind.__name__
 )
-def test_what_is_awaited_is_known_as_an_async_function(kind: type) -> None:
-    """Of a class and of an object: who asks before calling would never await it else."""
+def test_awaited_methods_are_coroutine_functions(kind: type) -> None:
+    """Of a class and of an object, for programs that check before they await."""
     names = ["__aenter__", "__aexit__"] + [name for name in AWAITED if hasattr(kind, name)]
     assert len(names) > 3
 
-    something = object.__new__(kind)
+    instance = object.__new__(kind)
     for name in names:
         assert inspect.iscoroutinefunction(getattr(kind, name)), name
-        assert inspect.iscoroutinefunction(getattr(something, name)), name
+        assert inspect.iscoroutinefunction(getattr(instance, name)), name

@@ -1,6 +1,6 @@
-"""What users may rely on changes only on purpose: the list beside this file names all of it.
+"""The public API changes only on purpose: ``support/public_api.txt`` lists all of it.
 
-After a change that is meant: ``PUBLIC_API=write pytest tests/unit/test_public_api.py``.
+After an intended change: ``PUBLIC_API=write pytest tests/unit/test_public_api.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def lines() -> Iterator[str]:
 
 
 def described(path: str, thing: object) -> Iterator[str]:
-    """A public thing, one line each for it and what it has."""
+    """One line for a public object and for each of its members."""
     if not inspect.isclass(thing):
         yield path + (str(inspect.signature(thing)) if callable(thing) else "")
         return
@@ -45,7 +45,7 @@ def described(path: str, thing: object) -> Iterator[str]:
 def constructor(kind: type) -> str:
     try:
         return str(inspect.signature(kind))
-    except ValueError:  # of a builtin
+    except ValueError:  # a builtin has no signature
         return ""
 
 
@@ -56,7 +56,7 @@ def test_public_names_and_signatures_are_those_on_the_list() -> None:
 
     listed = LIST.read_text().splitlines()
 
-    assert sorted(set(listed) - set(now)) == [], "gone, or changed"
+    assert sorted(set(listed) - set(now)) == [], "missing or changed"
     assert sorted(set(now) - set(listed)) == [], "new, or changed"
 
 

@@ -139,7 +139,7 @@ class LostInBlock:
 
 
 def test_loss_is_reported_by_the_next_call_whichever_line_of_the_first_is_interrupted() -> None:
-    def tell(scene: LostInBlock, interruption: Interruption) -> None:
+    def notify(scene: LostInBlock, interruption: Interruption) -> None:
         try:
             with interruption:
                 _report_loss(scene.lease)
@@ -155,7 +155,7 @@ def test_loss_is_reported_by_the_next_call_whichever_line_of_the_first_is_interr
 
         def step() -> None:  # outside of tasks, like the renewer
             try:
-                tell(scene, interruption)
+                notify(scene, interruption)
             except Interrupted as error:
                 failures.append(error)
 

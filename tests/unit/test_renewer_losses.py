@@ -111,12 +111,12 @@ def test_loss_is_reported_in_time_while_a_renewal_hangs() -> None:
     port.usual = paused(HOUR)  # the reply arrives very late
 
     port.clock.advance(60)
-    told = list(lease.notifications)
+    before = list(lease.notifications)
     port.clock.advance(2 * HOUR)
 
     assert len(renewals(port)) == 1
     assert_reported_once_at_its_deadline(lease)
-    assert lease.notifications == told
+    assert lease.notifications == before
 
 
 def test_renewal_answered_after_the_deadline_does_not_undo_the_loss() -> None:
@@ -219,8 +219,8 @@ def test_lost_key_is_reported_with_its_holder(holder: str | None, why: str) -> N
 
     port.clock.advance(3.4)
 
-    ((_, told),) = lease.notifications
-    assert why in told
+    ((_, reported),) = lease.notifications
+    assert why in reported
     assert not lease.is_live()
     assert port.held == {}
     assert len(lease_loop.renewer) == 0

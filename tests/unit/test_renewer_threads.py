@@ -95,8 +95,8 @@ def test_lease_of_a_year_is_renewed_and_reported_lost_in_time() -> None:
     assert before == []
     assert len([sent.at for sent in port.log if sent.verb == "renew"]) == 3
     assert lease.is_live()
-    ((told, _),) = other.notifications
-    assert abs(told - other.claim.deadline) < 0.05
+    ((notified_at, _),) = other.notifications
+    assert abs(notified_at - other.claim.deadline) < 0.05
 
 
 def test_lease_removed_during_its_renewal_leaves_nothing() -> None:

@@ -30,7 +30,7 @@ class Spy:
         self._received: list[tuple[str, str]] = []
         server.spies.append(lambda channel, message: self._received.append((channel, message)))
 
-    def repeats_all(self) -> None:
+    def repeat_all(self) -> None:
         for channel, message in self._received[:]:
             if message.startswith("turn"):
                 kind, hint, _ = message.split("|")
@@ -51,7 +51,7 @@ def spy(server: SimulatedServer) -> Spy:
 
 @pytest.fixture
 def process(server: SimulatedServer) -> SimulatedProcess:
-    """A process that stays subscribed, as it waits for another lock too."""
+    """A process that remains subscribed because it also waits for another lock."""
     process = SimulatedProcess(server, 1)
     server.put(b"sys:lock:other", "held", 1000)
     process.acquire("other", wait=900)
@@ -59,7 +59,7 @@ def process(server: SimulatedServer) -> SimulatedProcess:
     return process
 
 
-def handed_over(server: SimulatedServer, process: SimulatedProcess, **options: Any) -> Acquisition:
+def granted(server: SimulatedServer, process: SimulatedProcess, **options: Any) -> Acquisition:
     """A holder that was notified of its grant by a message."""
     holder = SimulatedProcess(server, 0).acquire()
     server.clock.advance(0.01)
@@ -78,12 +78,12 @@ def handed_over(server: SimulatedServer, process: SimulatedProcess, **options: A
 def test_repeated_message_does_not_affect_a_release_in_progress(
     server: SimulatedServer, process: SimulatedProcess, spy: Spy, method: Any, rest: float
 ) -> None:
-    waiter = handed_over(server, process)
+    waiter = granted(server, process)
     requests: list[str] = []
 
     def lost_while_messages_are_repeated(request: Request) -> Any:
         requests.append("release")
-        server.clock.at(server.clock.now + 0.002, spy.repeats_all)
+        server.clock.at(server.clock.now + 0.002, spy.repeat_all)
         return request_lost(request)
 
     process.port.faults = [lost_while_messages_are_repeated, lost_while_messages_are_repeated]
@@ -93,7 +93,7 @@ def test_repeated_message_does_not_affect_a_release_in_progress(
     server.clock.advance(0.2)
     stored = server.value(KEY)
     server.clock.advance(1)
-    spy.repeats_all()
+    spy.repeat_all()
     server.clock.advance(0.1)
 
     assert requests
@@ -110,25 +110,25 @@ def test_lock_whose_end_was_moved_after_its_deadline_is_not_released(
     server.clock.advance(0.01)
     queueing: Any = QueuePort(process)
     request = AcquireRequest(claim_on(KEY, 10.0), 60.0, 0.1, None, False)
-    process.lease_loop.start(works(acquire(queueing, request)))
+    process.lease_loop.start(succeed(acquire(queueing, request)))
     server.clock.advance(0.05)
     holder.release()
     server.clock.advance(0.05)
     if after > 0.1:  # another object has the same token, and moved the end
         server.put(KEY, request.claim.identifier, 30)
     server.clock.advance(request.claim.deadline + after - server.clock.now)
-    spy.repeats_all()
+    spy.repeat_all()
 
     process.lease_loop.start(adjust(queueing, request.claim, lambda left: 10.0))
     server.clock.advance(0.05)
-    spy.repeats_all()
+    spy.repeat_all()
     server.clock.advance(0.1)
 
     assert request.claim.is_live(server.clock.now)
     assert server.value(KEY) == request.claim.identifier
 
 
-async def works(acquiring: Any) -> None:
+async def succeed(acquiring: Any) -> None:
     assert await acquiring
 
 
@@ -156,7 +156,7 @@ def test_redispy_lock_acquired_again_after_a_loss_is_known_as_held(
     process.port.usual = acquired_by_another
     queueing: Any = QueuePort(process)
     request = AcquireRequest(claim_on(KEY, 10.0), 60.0, 0.1, "T", False)
-    process.lease_loop.start(works(acquire(queueing, request)))
+    process.lease_loop.start(succeed(acquire(queueing, request)))
     server.clock.advance(0.05)
     holder.release()
     server.clock.advance(5)
@@ -225,12 +225,12 @@ def expires(claim: Any) -> None:
     """The holder does nothing."""
 
 
-@pytest.mark.parametrize("ends", [handed_off, expires])
-def test_expired_or_handed_off_entries_are_dropped(ends: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("end", [handed_off, expires])
+def test_expired_or_handed_off_entries_are_dropped(end: Callable[[Any], None]) -> None:
     entries = QueueEntries()
     ones = [entered(entries) for _ in range(100)]
     for one in ones:
-        ends(one.claim)
+        end(one.claim)
 
     entries.to_confirm(NOW + 20)
 

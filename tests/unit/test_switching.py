@@ -1,4 +1,4 @@
-"""The switching of threads itself: it finds what goes wrong between two lines, and nothing else."""
+"""The simulation of thread switches finds errors between two lines, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCENES = Scenes("unit/test_switching")
 
 
 class Counter:
-    """Two steps that should be one."""
+    """A counter whose two steps should be atomic."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -54,36 +54,36 @@ def test_then_pop(switcher: Switcher) -> Scene:
 test_then_pop.__test__ = False  # type: ignore[attr-defined]
 
 
-def waiting_for_nobody(switcher: Switcher) -> Scene:
+def waiting_endlessly(switcher: Switcher) -> Scene:
     lock = switcher.lock(taken=True)
     return Scene(lock.acquire, lambda: None)
 
 
-def test_two_steps_that_should_be_one_are_found_and_the_place_is_told() -> None:
+def test_steps_that_should_be_atomic_are_found_with_their_line() -> None:
     with pytest.raises(AssertionError, match=r"(?s)two_steps.*switched before add:\d+"):
         SCENES.explore(two_steps)
 
 
-def test_an_error_between_two_lines_is_found() -> None:
+def test_error_between_two_lines_is_found() -> None:
     with pytest.raises(AssertionError, match="KeyError"):
         SCENES.explore(test_then_pop)
 
 
-def test_what_a_lock_guards_is_not_taken_for_wrong() -> None:
+def test_code_guarded_by_a_lock_is_correct() -> None:
     assert SCENES.explore(under_a_lock) > 10
 
 
-def test_waiting_for_ever_is_found() -> None:
-    with pytest.raises(AssertionError, match="waits for ever"):
-        SCENES.explore(waiting_for_nobody)
+def test_deadlock_is_found() -> None:
+    with pytest.raises(AssertionError, match="waits endlessly"):
+        SCENES.explore(waiting_endlessly)
 
 
-def test_lines_without_a_call_are_not_parted_where_that_is_relied_on() -> None:
+def test_lines_without_a_call_are_atomic_with_only_at_calls() -> None:
     assert Scenes("unit/test_switching", only_at_calls=True).explore(two_steps) > 0
 
 
-def test_lines_after_a_call_are_parted_though_others_are_not() -> None:
-    def asking(switcher: Switcher) -> Scene:
+def test_lines_after_a_call_are_not_atomic_with_only_at_calls() -> None:
+    def calling(switcher: Switcher) -> Scene:
         counter = Counter()
 
         def add() -> None:
@@ -93,7 +93,7 @@ def test_lines_after_a_call_are_parted_though_others_are_not() -> None:
         return Scene(add, add, lambda: has(counter, 2))
 
     with pytest.raises(AssertionError, match="switched before add"):
-        Scenes("unit/test_switching", only_at_calls=True).explore(asking)
+        Scenes("unit/test_switching", only_at_calls=True).explore(calling)
 
 
 def test_every_order_of_the_lines_with_one_switch_is_tried() -> None:

@@ -39,10 +39,10 @@ class Timer:
 
 
 class LoopThread(BackgroundWorker):
-    """A worker that accepts calls after ``leave``, without running them.
+    """A worker that accepts calls after ``stop`` without running them.
 
     Attributes:
-        asked: the functions to call.
+        pending: the functions to call.
         work: the work of its thread.
         worked: how often its thread has started.
         closed: how often it was closed.
@@ -52,7 +52,7 @@ class LoopThread(BackgroundWorker):
     _timer: Timer
 
     def __init__(self, owner: Any, previous: BackgroundWorker | None = None) -> None:
-        self.asked: list[Callable[[], object]] = []
+        self.pending: list[Callable[[], object]] = []
         self.work: Callable[[], object] = lambda: None
         self.has_left = False
         self.worked = self.closed = 0
@@ -70,7 +70,7 @@ class LoopThread(BackgroundWorker):
     def _enqueue(self, function: Callable[[], object]) -> bool:
         if self.closed:
             return False
-        self.asked.append(function)
+        self.pending.append(function)
         return True
 
     def _work(self) -> None:
@@ -80,17 +80,17 @@ class LoopThread(BackgroundWorker):
     def _clean_up(self) -> None:
         self.closed += 1
 
-    def be(self, work: Callable[[], object]) -> None:
-        """Run the work as its thread, and end after ``leave``."""
+    def run_as_thread(self, work: Callable[[], object]) -> None:
+        """Run the work as its thread, and end after ``stop``."""
         threading.current_thread().worker = self  # type: ignore[attr-defined]
         work()
         if self.has_left:
             self._end()
 
-    def catches_up(self) -> None:
-        """Call the functions, unless it has left."""
-        while self.asked and not self.has_left:
-            self.asked.pop(0)()
+    def run_pending(self) -> None:
+        """Call the enqueued functions, unless it has stopped."""
+        while self.pending and not self.has_left:
+            self.pending.pop(0)()
 
 
 def loop_thread_of(lease_loop: BackgroundLoop) -> LoopThread:
@@ -103,7 +103,7 @@ def loop_thread_of(lease_loop: BackgroundLoop) -> LoopThread:
 def as_thread(lease_loop: BackgroundLoop, work: Callable[[], object]) -> Callable[[], None]:
     """An operation that runs as the thread of the loop."""
     loop_thread = loop_thread_of(lease_loop)
-    return lambda: loop_thread.be(work)
+    return lambda: loop_thread.run_as_thread(work)
 
 
 class SubscriberWithWaiter:
@@ -127,7 +127,7 @@ class Lease:
     def wakes_in_time(self, lease_loop: BackgroundLoop) -> bool:
         loop_thread = lease_loop.current_worker()
         assert isinstance(loop_thread, LoopThread)
-        loop_thread.catches_up()
+        loop_thread.run_pending()
         return loop_thread._timer.at <= self.watch.next_check()[0]
 
 
@@ -173,7 +173,7 @@ def waiter_joins_while_the_thread_ends(switcher: Switcher) -> Scene:
 
     def check() -> None:
         loop_thread = loop_thread_of(lease_loop)
-        assert waiting.open in loop_thread.asked
+        assert waiting.open in loop_thread.pending
         assert not loop_thread.has_left
 
     return Scene(join, as_thread(lease_loop, lease_loop.stop_if_idle), check)
@@ -185,7 +185,7 @@ def two_threads_set_the_first_timer(switcher: Switcher) -> Scene:
 
     def check() -> None:
         loop_thread = loop_thread_of(lease_loop)
-        loop_thread.catches_up()
+        loop_thread.run_pending()
         assert loop_thread._timer.at == 1.0
 
     return Scene(lambda: lease_loop.wake_at(1.0), lambda: lease_loop.wake_at(2.0), check)
@@ -241,7 +241,7 @@ def next_worker_starts_while_the_former_ends(switcher: Switcher) -> Scene:
     def check() -> None:
         assert order == ["closed", "works"]
         loop_thread = loop_thread_of(lease_loop)
-        loop_thread.catches_up()
+        loop_thread.run_pending()
         assert waiting.is_open
 
     return Scene(after._run, previous._run, check)
