@@ -50,17 +50,17 @@ def refuse_unfit(client: Any, awaited: bool) -> None:
     """
     if inspect.isclass(client):
         raise ConfigurationError(
-            f"{client.__name__} is a class: make a client of it, as in {_EXAMPLES[awaited]}"
+            f"{client.__name__} is a class: give an instance, as in {_EXAMPLES[awaited]}"
         )
     if inspect.iscoroutine(client):
         client.close()
         raise ConfigurationError(
-            "the factory is an async function: give a plain one, for a client of redis.asyncio "
-            "is made without await"
+            "the factory is an async function: give a plain one; clients of redis.asyncio are made "
+            "without await"
         )
     if hasattr(type(client), "master_for"):
         raise ConfigurationError(
-            f"{_named(client)} finds clients, but is none: give sentinel.master_for(…)"
+            f"{_named(client)} is a Sentinel, not a client: give sentinel.master_for(…)"
         )
     execute = getattr(client, "execute_command", None)
     if not callable(execute):

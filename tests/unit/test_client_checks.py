@@ -47,7 +47,7 @@ def test_object_that_is_no_client_is_refused(kind: Any, wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [redis.Redis, aredis.Redis, redis.cluster.RedisCluster])
 @pytest.mark.parametrize("kind", [RedisLock, asynchronous(), redis_lock, Locks().lock])
 def test_class_of_clients_is_refused(kind: Any, wrong: Any) -> None:
-    refused(f"{wrong.__name__} is a class: make a client of it", lambda: kind("x", client=wrong))
+    refused(f"{wrong.__name__} is a class: give an instance", lambda: kind("x", client=wrong))
     refused(f"{wrong.__name__} is a class", lambda: Lock(wrong, "x"))
     refused(f"{wrong.__name__} is a class", lambda: acquire_lock(wrong, "x"))
     lock = RedisLock("x", get_redis_connection=lambda: wrong)

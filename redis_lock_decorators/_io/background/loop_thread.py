@@ -42,8 +42,8 @@ class WorkerLoop(asyncio.SelectorEventLoop):
 class LoopThread(BackgroundWorker):
     """A thread with an event loop, from its first call until there is no background work.
 
-    It has two spare threads, one to open connections and one to report losses. So a program that
-    can start no more threads, or shuts down, keeps its locks.
+    It has two spare threads, one to open connections and one to report losses. So a program
+    keeps its locks while it cannot start threads, or shuts down.
 
     If greenlets replace threads while it runs, greenlets of this same thread take over its leases,
     unless greenlets of the program's own threads have done so before.
