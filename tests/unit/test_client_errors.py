@@ -1,7 +1,6 @@
-"""What a client's exception means: unknown outcomes are repeated, all else is raised."""
+"""The meaning of clients' exceptions: unknown outcomes are repeated, others are raised."""
 
 import asyncio
-import concurrent.futures
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from redis_lock_decorators._io.client_errors import (
     unsent,
     was_sent,
 )
-from redis_lock_decorators.errors import LockError
 
 #: Error replies of servers.
 UNKNOWN_REPLIES = [
@@ -66,13 +64,6 @@ def parsed(reply: str) -> Exception:
 
         return BaseParser().parse_error(reply)  # type: ignore[no-any-return]
     return base.BaseParser.parse_error(reply)
-
-
-def made(name: str, *bases: type, module: str) -> Exception:
-    """An exception of a class of that name in that module."""
-    kind = type(name, bases or (Exception,), {"__module__": module})
-    error: Exception = kind("wrong")
-    return error
 
 
 def first_word(text: str) -> str:
@@ -243,75 +234,6 @@ def test_definite_errors_of_related_clients_are_known(home: str, name: str) -> N
     assert not is_unknown(getattr(exceptions, name)("3999 127.0.0.1:6381"))
 
 
-# Exceptions of the program
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        TimeoutError("a signal handler's"),
-        ConnectionError("a signal handler's"),
-        ConnectionResetError("a signal handler's"),
-        asyncio.TimeoutError(),
-        concurrent.futures.TimeoutError(),
-        made("TimeoutError", module="timeout_decorator.timeout_decorator"),
-        made("TimeoutError", AssertionError, module="wrapt_timeout_decorator"),
-        made("TimeoutError", TimeoutError, module="myapp.limits"),
-        made("ConnectionError", OSError, module="requests.exceptions"),
-        made("ClusterError", module="myapp.cluster"),
-        made("Deadline", module="myapp"),
-    ],
-    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
-)
-def test_error_of_a_signal_handler_is_not_the_clients(error: Exception) -> None:
-    assert not is_unknown(error)
-    assert not is_reply(error)
-
-
-@pytest.mark.parametrize(
-    ("error", "is_ours"),
-    [
-        (client.ConnectionError("gone"), True),
-        (client.ResponseError("ERR wrong"), True),
-        (LockError("wrong"), True),
-        (ConnectionResetError(104, "Connection reset by peer"), True),
-        (TimeoutError("timed out"), True),
-        (TimeoutError("a signal handler's"), False),
-        (TimeoutError(), False),
-        (made("Deadline", module="myapp"), False),
-        (KeyboardInterrupt(), False),
-        (asyncio.CancelledError(), False),
-    ],
-    ids=repr,
-)
-def test_exception_from_outside_is_no_outcome_of_a_request(
-    error: BaseException, is_ours: bool
-) -> None:
-    assert is_outcome(error) == is_ours
-
-
-@pytest.mark.parametrize(
-    "sentence", ["BUSY", "LOADING the report", "READONLY", "NOSCRIPT", "unknown command"]
-)
-def test_text_of_a_programs_error_is_ignored(sentence: str) -> None:
-    assert not is_unknown(ValueError(sentence))
-    assert lacks(ValueError(sentence)) == ""
-
-
-@pytest.mark.parametrize("error", [ValueError("wrong"), KeyError("wrong"), LockError("wrong")])
-def test_error_of_a_program_is_definite(error: Exception) -> None:
-    assert not is_unknown(error)
-
-
-def test_subclass_of_a_client_error_is_the_clients() -> None:
-    assert is_unknown(made("Gone", client.ConnectionError, module="myapp"))
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
-def test_interrupt_is_no_reply(error: BaseException) -> None:
-    assert not is_reply(error)
-
-
 # Missing features of the server
 
 NO_EXEC = "discarded because of: NOPERM User u has no permissions to run the 'exec' command"
@@ -405,13 +327,6 @@ def used_while_closed(library: Any) -> Exception:
     raise AssertionError("it was sent")
 
 
-class BrokenHook:
-    """A credential provider of the program, with a bug."""
-
-    def get_credentials(self) -> Any:
-        return None.token  # type: ignore[attr-defined]
-
-
 def test_connection_closed_by_another_task_is_unknown() -> None:
     library = pytest.importorskip("redis.asyncio")
     error = used_while_closed(library)
@@ -420,13 +335,3 @@ def test_connection_closed_by_another_task_is_unknown() -> None:
     assert is_unknown(error)
     assert isinstance(meant(library.Redis(), error), client.ConnectionError)
     assert meant(library.Redis(), error).__cause__ is error
-
-
-def test_attribute_error_of_a_hook_is_not_the_clients() -> None:
-    with pytest.raises(AttributeError) as caught:
-        BrokenHook().get_credentials()
-
-    assert not is_outcome(caught.value)
-    assert not is_unknown(caught.value)
-    assert meant(redis.Redis(), caught.value) is caught.value
-    assert not is_outcome(AttributeError("'NoneType' object has no attribute 'x'"))
