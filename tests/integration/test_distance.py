@@ -1,6 +1,6 @@
-"""However far away the server is: who waits enters, and no lease that is renewed is lost.
+"""With a distant server, waiters enter and no renewed lease is lost.
 
-Round trips are given as shares of the lease.
+``share`` is the duration of a round trip as a share of the lease.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from redis_lock_decorators import RedisLock, _lua
 from redis_lock_decorators.lock import Lock
 
 FRONTS = TIDY_FRONTS
-WAYS = ("steady", "poll", "queue", "cohort", "drop-in")
-#: How long the block lasts, in leases: without a renewal its lease would be lost.
-STAY = 1.3
+METHODS = ("default", "poll", "queue", "cohort", "drop-in")
+#: The length of the block, in leases: without a renewal its lease would be lost.
+HOLD = 1.3
 
 
 @pytest.fixture(autouse=True)
 def learn(server):
-    """Have a server know our scripts, as it does for the rest of its life after their first use."""
+    """Load the scripts, as they are after their first use."""
 
     def learn(client):
         for file in Path(_lua.__file__).parent.glob("*.lua"):
-            if file.stem != "promote":  # a part of others
+            if file.stem != "promote":  # included in other scripts
                 client.script_load(_lua.script(file.stem).text)
 
     learn(server.client())
     return learn
 
 
-class Visitors:
-    """Several who want the same locks, one lock for each way to wait.
+class Lockers:
+    """Several users of the same locks, one lock for each method of waiting.
 
-    Each has a client of its own, but for those who share a place in a queue.
+    Each has its own client, except for those of a cohort.
     """
 
     def __init__(self, front, place, name, expire):
         self.front, self.place, self.name, self.expire = front, place, name, expire
-        self.told, self.inside, self.entered = [], set(), []
+        self.losses, self.inside, self.entered = [], set(), []
         self.clients = {}
 
-    def lock(self, way, number):
-        whose = way if way == "cohort" else (way, number)
-        client = self.clients.get(whose) or self.front.client(self.place)
-        self.clients[whose] = client
-        name, patience = f"{self.name}:{way}", 60 * self.expire
-        if way == "drop-in":
+    def lock(self, method, number):
+        owner = method if method == "cohort" else (method, number)
+        client = self.clients.get(owner) or self.front.client(self.place)
+        self.clients[owner] = client
+        name, acquire_time = f"{self.name}:{method}", 60 * self.expire
+        if method == "drop-in":
             kind = Lock if self.front.name == "blocking" else self._asyncio_lock()
             return kind(client, f"sys:lock:{name}", timeout=self.expire, sleep=0.02)
-        options = {} if way == "steady" else {"wait": way}
+        options = {} if method == "default" else {"wait": method}
         return self.front.package.RedisLock(
             name,
             client=client,
             expire=self.expire,
-            acquire_time=patience,
-            on_lost=lambda *client_state: self.told.append((way, client_state)),
+            acquire_time=acquire_time,
+            on_lost=lambda *report: self.losses.append((method, report)),
             **options,
         )
 
@@ -71,50 +71,50 @@ class Visitors:
 
         return Lock
 
-    async def visit(self, way, number, times):
-        lock = self.lock(way, number)
-        # Not the first thing a program does: the opening of a connection is no part of a lease.
-        await do(self.clients[way if way == "cohort" else (way, number)].ping())
-        stay = STAY if way != "drop-in" else 0.3  # nobody renews this one
+    async def use(self, method, number, times):
+        lock = self.lock(method, number)
+        # The time to open a connection is not part of what is tested.
+        await do(self.clients[method if method == "cohort" else (method, number)].ping())
+        hold = HOLD if method != "drop-in" else 0.3  # this one is not renewed
         for _ in range(times):
             async with self.front.held(lock):
-                assert way not in self.inside
-                self.inside.add(way)
-                await self.front.sleep(stay * self.expire)
-                self.inside.discard(way)
-                self.entered.append((way, number))
+                assert method not in self.inside
+                self.inside.add(method)
+                await self.front.sleep(hold * self.expire)
+                self.inside.discard(method)
+                self.entered.append((method, number))
 
-    async def all(self, visitors, times):
+    async def all(self, users, times):
         works = [
-            lambda way=way, number=number: self.visit(way, number, times)
-            for way, number in itertools.product(WAYS, range(visitors))
+            lambda method=method, number=number: self.use(method, number, times)
+            for method, number in itertools.product(METHODS, range(users))
         ]
         errors = [error for error in await self.front.elsewhere(*works) if error is not None]
-        assert (errors, self.told) == ([], [])
-        assert len(self.entered) == len(WAYS) * visitors * times
+        assert (errors, self.losses) == ([], [])
+        assert len(self.entered) == len(METHODS) * users * times
 
 
 @pytest.mark.parametrize("share", [0.01, 0.15])
-async def test_nobody_is_lost_on_a_long_way(front, server, name, share):
+async def test_no_lease_is_lost_with_a_distant_server(front, server, name, share):
     expire = 2.0
     with distant(server.port, share * expire) as place:
-        await Visitors(front, place, name, expire).all(visitors=2, times=1)
+        await Lockers(front, place, name, expire).all(users=2, times=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("expire", [1.0, 3.0])
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.15])
-async def test_nobody_is_lost_on_a_long_way_for_long(front, server, name, share, expire):
+async def test_no_lease_is_lost_for_long_with_a_distant_server(front, server, name, share, expire):
     with distant(server.port, share * expire) as place:
-        await Visitors(front, place, name, expire).all(visitors=3, times=3)
+        await Lockers(front, place, name, expire).all(users=3, times=3)
 
 
 @pytest.mark.parametrize(
     ("share", "options"), [(0.15, {}), (0.05, {"db": 1, "password": "secret"})], ids=str
 )
-def test_the_first_renewal_is_in_time_on_a_long_way(frail, learn, name, share, options):
-    """Also where a connection takes round trips to open, for the password and the database."""
+def test_first_renewal_is_in_time_with_a_distant_server(frail, learn, name, share, options):
+    """Opening a connection costs more round trips with a password and a database number."""
     learn(frail.client())
     frail.client().config_set("requirepass", options.get("password", ""))
     expire = 3.0

@@ -1,4 +1,4 @@
-"""The list of rights that is published is enough, and nothing on it is superfluous."""
+"""The published list of permissions is sufficient, and each item on it is needed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from redis_lock_decorators.testing import LocalCluster, LocalServer
 FRONTS = TIDY_FRONTS
 SECURITY = pathlib.Path(__file__).parents[2] / "SECURITY.rst"
 PREFIX = "sys:lock:"
-#: What a test does with a client of a front for a lock of some name.
+#: A use of a lock: called with a front, a client and the lock's name.
 Work = Callable[[Any, Any, str], Awaitable[None]]
 
 
 def hold(**options: Any) -> Work:
-    """One holder, whose lease is renewed and extended."""
+    """Hold a lock whose lease is renewed and extended."""
 
     async def work(front: Any, client: Any, name: str) -> None:
         lock = front.package.RedisLock(name, client=client, expire=0.4, **options)
@@ -41,7 +41,7 @@ def hold(**options: Any) -> Work:
 
 
 def wait(names: int = 1, holds: float = 0.1, **options: Any) -> Work:
-    """A lock that goes through several hands; one gives up."""
+    """Hand off a lock between several waiters, one of which gives up."""
 
     async def work(front: Any, client: Any, name: str) -> None:
         lock_name = [f"{{{name}}}:{number}" for number in range(names)] if names > 1 else name
@@ -51,19 +51,19 @@ def wait(names: int = 1, holds: float = 0.1, **options: Any) -> Work:
             async with front.held(lock):
                 await front.sleep(holds)
 
-        async def hurried() -> None:
+        async def impatient() -> None:
             await front.sleep(0.02)
             lease = await do(lock.acquire(0.02))
             if lease is not None:
                 await do(lease.release())
 
-        assert await front.elsewhere(one, one, hurried, one) == [None] * 4
+        assert await front.elsewhere(one, one, impatient, one) == [None] * 4
 
     return work
 
 
 def recipe(method: str | None) -> Work:
-    """The three functions."""
+    """Use the three functions."""
 
     async def work(front: Any, client: Any, name: str) -> None:
         package = front.package
@@ -76,14 +76,14 @@ def recipe(method: str | None) -> Work:
 
 
 async def release_other_data(front: Any, client: Any, name: str) -> None:
-    """A transaction on a key that holds no lock."""
+    """Release a key that holds no lock by a transaction."""
     await do(client.hset(f"{PREFIX}{name}", "field", "other data"))
     with pytest.raises(LockNameError, match="other data"):
         await do(front.package.release_lock(client, name, "identifier", method="transaction"))
 
 
-async def stand_in(front: Any, client: Any, name: str) -> None:
-    """Locks in the place of redis-py's."""
+async def redispy_lock(front: Any, client: Any, name: str) -> None:
+    """Use the drop-in for redis-py's ``Lock``."""
     home = "asyncio.lock" if front.name == "asyncio" else "lock"
     kind = importlib.import_module(f"redis_lock_decorators.{home}").Lock
     for timeout in (3, None):
@@ -97,22 +97,22 @@ async def stand_in(front: Any, client: Any, name: str) -> None:
 
 
 async def replicated(front: Any, client: Any, name: str) -> None:
-    """A lock that no replica confirms."""
+    """Acquire a lock that no replica confirms."""
     lock = front.package.RedisLock(name, client=client, replicas=1)
     with pytest.raises(LockUnconfirmedError):
         await do(lock.acquire(0))
 
 
 async def repeated(front: Any, client: Any, name: str) -> None:
-    """A lock of a client that is traced, so that it repeats requests itself."""
+    """Use a lock of a wrapped client, which resends requests on its own."""
     wrap(client)
     await hold()(front, client, name)
 
 
-(EVERY, QUEUE, FENCES, LEAST, REPLICAS, STAND_INS, TRANSACTION, NATIVE, REPEATS, CLUSTER) = (
+(EVERY, QUEUE, FENCES, LEAST, REPLICAS, DROP_INS, TRANSACTION, NATIVE, REPEATS, CLUSTER) = (
     permissions.RIGHTS
 )
-#: What is done by each use, and what else that uses.
+#: For each use: the other uses it includes, and the works that exercise it.
 WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
     EVERY: ((), [hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")]),
     QUEUE: (
@@ -125,7 +125,7 @@ WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
     FENCES: ((QUEUE,), [hold(fencing=True), wait(fencing=True)]),
     LEAST: ((QUEUE,), [hold(min_hold=0.1), wait(min_hold=0.3)]),
     REPLICAS: ((), [replicated]),
-    STAND_INS: ((), [stand_in]),
+    DROP_INS: ((), [redispy_lock]),
     TRANSACTION: (
         (FENCES,),
         [
@@ -157,32 +157,32 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def uses_of(place: Place, use: str) -> tuple[str, ...]:
-    """What a user must be allowed who uses this."""
+    """The permissions that a user of this needs."""
     own = (use,) if use in permissions.RIGHTS else ()
     return (*own, *WORKS[use][0], *((CLUSTER,) if place.is_cluster else ()))
 
 
 async def do_all(front: Any, place: Place, use: str, name: str) -> list[Any]:
-    """What became of all works of a use, done at the same time."""
+    """Run all works of a use concurrently and return their results."""
     client = place.client(front)
     works = [
         partial(work, front, client, f"{name}:{number}")
         for number, work in enumerate(WORKS[use][1])
     ]
-    # An asyncio client of a cluster says ASKING on one connection and asks on another.
+    # An asyncio cluster client sends ASKING on one connection and the command on another.
     is_moving = use == CLUSTER and front.name == "blocking"
     with place.half_moved(f"{PREFIX}{name}:0" if is_moving else None):
         return await front.elsewhere(*works)
 
 
-def skip_unfit(place: Place, use: str) -> None:
+def skip_unsupported(place: Place, use: str) -> None:
     if use in ALONE if place.is_cluster else use == CLUSTER:
-        pytest.skip("there is no such use of this kind of client")
+        pytest.skip("this kind of client has no such use")
 
 
 @pytest.mark.parametrize("use", WORKS)
-async def test_rights_that_are_listed_are_enough_and_used(place, front, use, name, caplog):
-    skip_unfit(place, use)
+async def test_listed_permissions_are_sufficient_and_used(place, front, use, name, caplog):
+    skip_unsupported(place, use)
     uses = uses_of(place, use)
     with place.user(*permissions.rules(PREFIX, uses)):
         results = await do_all(front, place, use, name)
@@ -197,26 +197,24 @@ async def test_rights_that_are_listed_are_enough_and_used(place, front, use, nam
 
 
 def droppable() -> list[tuple[str, str]]:
-    """Every item of the list, with a use that has it."""
+    """Every item of the list, with each use that needs it."""
     return [(use, command) for use in permissions.RIGHTS for command in permissions.RIGHTS[use]]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("use", "command"), droppable())
-async def test_without_a_right_that_is_listed_something_is_refused(
-    place, front, use, command, name
-):
-    skip_unfit(place, use)
+async def test_without_a_listed_permission_something_is_refused(place, front, use, command, name):
+    skip_unsupported(place, use)
     if command.lower() not in place.known:
-        pytest.skip("the server does not have it")
+        pytest.skip("the server does not know this command")
     if command == "ASKING" and front.name == "asyncio":
-        pytest.skip("this client does not use it well")
+        pytest.skip("this client sends ASKING on another connection")
     missing = f"+{command.lower()}"
     rules = [rule for rule in permissions.rules(PREFIX, uses_of(place, use)) if rule != missing]
     with place.user(*rules):
         try:
             results = await do_all(front, place, use, name)
-        except Exception as error:  # the client itself does not come about
+        except Exception as error:  # the client itself cannot connect
             results = [error]
         refused = place.refused()
 
@@ -224,9 +222,7 @@ async def test_without_a_right_that_is_listed_something_is_refused(
 
 
 @pytest.mark.parametrize("missing", ["~", "&"])
-async def test_without_the_pattern_of_keys_or_channels_something_is_refused(
-    place, front, missing, name
-):
+async def test_without_the_key_or_channel_pattern_something_is_refused(place, front, missing, name):
     rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
     with place.user(*[rule for rule in rules if not rule.startswith(missing)]):
         await do_all(front, place, QUEUE, name)
@@ -235,7 +231,7 @@ async def test_without_the_pattern_of_keys_or_channels_something_is_refused(
 
 
 @pytest.mark.parametrize("prefix", [PREFIX, "{x}:", "a{b:", "*[x]:", ""])
-async def test_one_pattern_is_enough_for_every_prefix_and_name(place, front, prefix, name):
+async def test_one_pattern_suffices_for_every_prefix_and_name(place, front, prefix, name):
     names = [f"{name}{odd}" for odd in ("", "}", "{", "{}", "{7}", "}{", "{{7}}", "~:", "é")]
     allowed = permissions.rules(prefix, uses_of(place, QUEUE))
     with place.user(*allowed):
@@ -247,7 +243,7 @@ async def test_one_pattern_is_enough_for_every_prefix_and_name(place, front, pre
     assert place.left(f"*{name}*") == len(names)  # notes of releases
 
 
-def test_list_is_the_one_in_the_documents():
+def test_documented_permissions_are_those_of_the_code():
     listed = re.findall(r"(?m)^  \* - (.+)\n    - (.+)$", SECURITY.read_text())
 
     shown = {
@@ -256,26 +252,23 @@ def test_list_is_the_one_in_the_documents():
     assert shown == permissions.RIGHTS
 
 
-# What is done without
-
-
-async def test_without_channels_waiters_look_for_the_lock(place, front, name, caplog):
+async def test_waiters_poll_without_permission_for_channels(place, front, name, caplog):
     rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
     with place.user(*[rule for rule in rules if not rule.startswith("&")]):
         await wait()(front, place.client(front), name)
 
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert "fall back to polling" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1
+    assert "fall back to polling" in messages[0]
 
 
-async def test_without_rights_to_a_queue_waiters_look_for_the_lock(place, front, name):
+async def test_waiters_poll_without_permissions_for_a_queue(place, front, name):
     with place.user(*permissions.rules(PREFIX, uses_of(place, EVERY))):
         await wait()(front, place.client(front), name)
 
 
 @pytest.mark.parametrize("missing", ["+zpopmin", "+hget"])
-async def test_without_the_right_to_hand_on_waiters_look_for_the_lock(place, front, name, missing):
+async def test_waiters_poll_without_permission_to_hand_off(place, front, name, missing):
     allowed = [rule for rule in permissions.rules(PREFIX, uses_of(place, QUEUE)) if rule != missing]
     with place.user(*allowed):
         client = place.client(front)
@@ -291,7 +284,7 @@ async def test_without_the_right_to_hand_on_waiters_look_for_the_lock(place, fro
 
 
 @pytest.mark.parametrize("missing", [("~",), ("+del",), ("+exists",), ("+hget", "+exists")])
-async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
+async def test_acquired_lock_is_released_without_other_permissions(place, front, name, missing):
     key = f"{PREFIX}{name}"
     rules = permissions.rules(PREFIX, uses_of(place, EVERY))
     allowed = [rule for rule in rules if not rule.startswith(missing)]
@@ -303,8 +296,10 @@ async def test_lock_that_was_taken_is_let_go(place, front, name, missing):
 
 
 @pytest.mark.parametrize("missing", ["+multi", "+exec"])
-async def test_lock_is_let_go_where_transactions_are_forbidden(place, front, name, missing, caplog):
-    skip_unfit(place, TRANSACTION)
+async def test_lock_is_released_where_transactions_are_forbidden(
+    place, front, name, missing, caplog
+):
+    skip_unsupported(place, TRANSACTION)
     uses = uses_of(place, TRANSACTION)
     with place.user(*[rule for rule in permissions.rules(PREFIX, uses) if rule != missing]):
         client = place.client(front)
@@ -318,10 +313,10 @@ async def test_lock_is_let_go_where_transactions_are_forbidden(place, front, nam
 
 
 @pytest.mark.parametrize("missing", ["-multi", "-exec"])
-async def test_lock_is_let_go_where_transactions_become_forbidden(
+async def test_lock_is_released_after_transactions_become_forbidden(
     place, front, name, missing, caplog
 ):
-    skip_unfit(place, TRANSACTION)
+    skip_unsupported(place, TRANSACTION)
     with place.user(*permissions.rules(PREFIX, uses_of(place, TRANSACTION))):
         client = place.client(front)
         await hold(release_method="transaction")(front, client, name)
@@ -334,17 +329,17 @@ async def test_lock_is_let_go_where_transactions_become_forbidden(
 
 
 @pytest.mark.parametrize("missing", ["+multi", "+exec"])
-async def test_lock_of_another_is_left_to_it_where_transactions_are_forbidden(
+async def test_lock_of_another_holder_is_kept_without_transactions(
     place, front, name, missing, monkeypatch
 ):
-    """It is lost between the look at its key and the commands."""
-    skip_unfit(place, TRANSACTION)
+    """The lock is lost between the read of its key and the commands."""
+    skip_unsupported(place, TRANSACTION)
     key, admin = f"{PREFIX}{name}", place.admins[0]
     watch = TaskWatch if front.name == "asyncio" else BlockingWatch
     holder = watch.holder
 
-    async def overtaken(self: Any, asked: bytes) -> Any:
-        found = await holder(self, asked)
+    async def overtaken(self: Any, watched: bytes) -> Any:
+        found = await holder(self, watched)
         admin.set(key, "another", px=60_000)
         return found
 
@@ -360,7 +355,7 @@ async def test_lock_of_another_is_left_to_it_where_transactions_are_forbidden(
     assert admin.getdel(key) == b"another"
 
 
-async def test_without_scripts_nothing_is_taken_that_lasts(place, front, name):
+async def test_failed_acquisition_without_scripts_leaves_no_key(place, front, name):
     rules = [rule for rule in permissions.rules(PREFIX) if not rule.startswith("+eval")]
     with place.user(*rules):
         client = place.client(front)

@@ -1,4 +1,4 @@
-"""Forked children, killed holders, and many processes at one lock."""
+"""Forked children, killed holders, and many processes that use one lock."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def client(server):
 
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_child_neither_holds_nor_lets_go_its_parents_lease(client, name):
+def test_child_neither_holds_nor_releases_its_parents_lease(client, name):
     with RedisLock(name, client=client) as lease:
-        client_state = in_child(lambda: (lease.lost, lease.remaining(), lease.owned()))
+        state = in_child(lambda: (lease.lost, lease.remaining(), lease.owned()))
         released = in_child(lease.release)
         extended = in_child(lease.extend)
         checked = in_child(lease.check)
 
-        assert client_state == "(True, 0.0, False)"
-        for told in (released, extended, checked):
-            assert f"the parent process {os.getpid()}" in told
+        assert state == "(True, 0.0, False)"
+        for refused in (released, extended, checked):
+            assert f"the parent process {os.getpid()}" in refused
         assert lease.owned()
 
 
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_child_that_leaves_its_parents_block_is_told_and_frees_nothing(client, name):
+def test_child_that_leaves_its_parents_block_is_refused(client, name):
     with contextlib.ExitStack() as block:
         lease = block.enter_context(RedisLock(name, client=client))
-        told = in_child(block.close)
+        refused = in_child(block.close)
 
-        assert told.startswith(LockNotOwnedError.__name__)
+        assert refused.startswith(LockNotOwnedError.__name__)
         assert lease.owned()
 
 
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_child_takes_locks_of_its_own_and_waits_for_its_parents(client, name):
+def test_child_acquires_its_own_locks_but_not_its_parents(client, name):
     def work():
         with RedisLock(f"{name}:own", client=client) as own:
             return own.owned(), RedisLock(name, client=client).acquire(0.05)
@@ -61,7 +61,7 @@ def test_a_child_takes_locks_of_its_own_and_waits_for_its_parents(client, name):
 
 @fork_only
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_the_factory_is_called_once_in_each_process(server, name):
+def test_factory_is_called_once_in_each_process(server, name):
     calls = []
 
     def factory():
@@ -83,7 +83,7 @@ def test_the_factory_is_called_once_in_each_process(server, name):
     assert len(child.split(",")) == 2
 
 
-def test_a_killed_holder_blocks_for_its_lease_and_no_longer(server, client, name):
+def test_lock_of_a_killed_holder_is_free_after_its_lease(server, client, name):
     context = multiprocessing.get_context("spawn")
     inside = context.Event()
     holder = context.Process(target=hold_until_killed, args=(server.port, name, inside))
@@ -96,7 +96,7 @@ def test_a_killed_holder_blocks_for_its_lease_and_no_longer(server, client, name
     holder.join()
 
 
-def test_many_processes_count_without_a_loss(server, client, name):
+def test_processes_exclude_each_other(server, client, name):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=count_up, args=(server.port, name, 25)) for _ in range(4)]
     for worker in workers:
@@ -108,8 +108,8 @@ def test_many_processes_count_without_a_loss(server, client, name):
     assert not client.exists(f"sys:lock:{name}")
 
 
-def test_the_same_name_in_another_process_is_the_same_lock(server, client, name):
-    """A name made from arguments says the same in every process, whatever its hash seed."""
+def test_name_from_arguments_is_the_same_in_every_process(server, client, name):
+    """A name made from arguments does not depend on the hash seed."""
     import subprocess
 
     code = (
@@ -135,7 +135,7 @@ def test_the_same_name_in_another_process_is_the_same_lock(server, client, name)
     assert theirs == ours
 
 
-def test_leases_are_not_mixed_up_by_two_clients_of_one_server(server, name):
+def test_leases_of_two_clients_of_one_server_are_distinct(server, name):
     first, second = server.client(), server.client()
 
     with RedisLock(name, client=first) as lease:

@@ -1,4 +1,4 @@
-"""A script that ends with an error has given no lock away, whatever the server refused to it."""
+"""A script that ends with an error has changed no holder, whatever the server refused."""
 
 from __future__ import annotations
 
@@ -14,71 +14,75 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalServer
 
 LEASE = 60_000
-LOCK, QUEUE, FACTS = "lock", "queue", "facts"
-LOCKS = (LOCK, "lock2", QUEUE, "queue2", FACTS, "facts2")
-ONE = (LOCK, QUEUE, FACTS)
-#: The keys of a release: the notes of releases too.
+LOCK, QUEUE, STATE = "lock", "queue", "state"
+LOCKS = (LOCK, "lock2", QUEUE, "queue2", STATE, "state2")
+ONE = (LOCK, QUEUE, STATE)
+#: The keys of a release, with its notes of earlier releases.
 RELEASED = (*ONE, "released")
 TWO_RELEASED = (*LOCKS, "released", "released2")
-#: Places: of one who can be told, of a process that is gone, of one that let a grant lapse.
+#: Queue entries: of a subscribed waiter, of an ended process, of one whose grant lapsed.
 MINE, LIVE, DEAD, LAZY = "mine", "open|live|20000", "gone|dead|20000", "open|lazy|20000"
 
 
 class Scene(NamedTuple):
-    """What lies in the server, and the request that meets it."""
+    """The data in the server, and the request that is sent."""
 
     verb: str
     keys: tuple[str, ...]
     details: tuple[Any, ...] = ()
     holder: str | None = MINE
-    places: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+    entries: tuple[str, ...] = ()
+    state: tuple[tuple[str, str], ...] = ()
 
 
 GRANTED, SUSPECT = ("granted", f"open|{MINE}|20000"), ("suspect:open", "1")
-LINE_UP = (LEASE, "open", 20_000, 0)
+ENQUEUE = (LEASE, "open", 20_000, 0)
 SCENES = {
     "acquire": Scene("acquire", (LOCK,), (LEASE,), None),
-    "acquire and be told the time": Scene("acquire", (LOCK,), (LEASE, 1), None),
+    "acquire and return the time": Scene("acquire", (LOCK,), (LEASE, 1), None),
     "acquire two": Scene("acquire", LOCKS[:2], (LEASE,), None),
     "acquire again": Scene("acquire", (LOCK,), (LEASE, 1)),
-    "acquire by a number": Scene("acquire_fenced", (*LOCKS[:2], "f1", "f2"), (LEASE, LEASE), None),
+    "acquire with a fence": Scene("acquire_fenced", (*LOCKS[:2], "f1", "f2"), (LEASE, LEASE), None),
     "extend": Scene("extend", LOCKS[:2], (2 * LEASE,)),
     "renew": Scene("renew", LOCKS[:2], (MINE, 2 * LEASE, MINE, 2 * LEASE)),
-    "settle": Scene("settle", ONE, ("last", 1, 10**15), facts=(GRANTED,)),
-    "settle for a while": Scene("settle", ONE, ("last", 0, 10**15), facts=(GRANTED,)),
+    "settle": Scene("settle", ONE, ("last", 1, 10**15), state=(GRANTED,)),
+    "settle with an expiry": Scene("settle", ONE, ("last", 0, 10**15), state=(GRANTED,)),
     "unlock": Scene("unlock", (LOCK,), (0,)),
-    "unlock in a while": Scene("unlock", (LOCK,), (1000,)),
-    "line up for a free lock": Scene("enqueue", ONE, (*LINE_UP, ""), None),
-    "line up where it was handed over": Scene("enqueue", ONE, (*LINE_UP, ""), facts=(GRANTED,)),
-    "line up at another place": Scene("enqueue", ONE, (*LINE_UP, f"x|{MINE}|20000"), "mine"),
-    "line up": Scene("enqueue", ONE, (*LINE_UP, ""), "other", (LIVE,), (SUSPECT,)),
-    "line up for one that lapsed": Scene("enqueue", ONE, (*LINE_UP, ""), None, (DEAD, LIVE)),
-    "enter": Scene("enter", ONE, (2 * LEASE, LIVE), places=(LIVE,), facts=(("granted", LIVE),)),
-    "leave": Scene("cancel", ONE, (DEAD,), "other", (DEAD,)),
-    "leave where it was handed over": Scene("cancel", ONE, ("x",), places=(LIVE,)),
-    "force": Scene("force", ONE, places=(DEAD, LIVE)),
-    "look": Scene("recheck", ONE, (DEAD, LIVE), None, (DEAD, LIVE)),
-    "look at one whose waiter let its turn lapse": Scene(
+    "unlock later": Scene("unlock", (LOCK,), (1000,)),
+    "enqueue for a free lock": Scene("enqueue", ONE, (*ENQUEUE, ""), None),
+    "enqueue for a lock that was handed off": Scene(
+        "enqueue", ONE, (*ENQUEUE, ""), state=(GRANTED,)
+    ),
+    "enqueue with another entry": Scene("enqueue", ONE, (*ENQUEUE, f"x|{MINE}|20000"), "mine"),
+    "enqueue": Scene("enqueue", ONE, (*ENQUEUE, ""), "other", (LIVE,), (SUSPECT,)),
+    "enqueue for a lock whose grant lapsed": Scene(
+        "enqueue", ONE, (*ENQUEUE, ""), None, (DEAD, LIVE)
+    ),
+    "enter": Scene("enter", ONE, (2 * LEASE, LIVE), entries=(LIVE,), state=(("granted", LIVE),)),
+    "cancel": Scene("cancel", ONE, (DEAD,), "other", (DEAD,)),
+    "cancel for a lock that was handed off": Scene("cancel", ONE, ("x",), entries=(LIVE,)),
+    "force": Scene("force", ONE, entries=(DEAD, LIVE)),
+    "recheck": Scene("recheck", ONE, (DEAD, LIVE), None, (DEAD, LIVE)),
+    "recheck after a grant that lapsed": Scene(
         "recheck", ONE, (LIVE,), None, (LIVE,), (("granted", "late|lapsed|20000"),)
     ),
-    "look at one that rests": Scene("recheck", ONE, (), f"{MINE}:rest", (LIVE,)),
+    "recheck a min-hold placeholder": Scene("recheck", ONE, (), f"{MINE}:rest", (LIVE,)),
     "release": Scene("release", RELEASED),
-    "release to nobody": Scene("release", RELEASED, places=(DEAD,)),
-    "release to a waiter": Scene("release", RELEASED, (MINE, 1), places=(DEAD, LIVE)),
-    "release to a suspect": Scene("release", RELEASED, places=(LAZY,), facts=(SUSPECT, GRANTED)),
-    "release two": Scene("release", TWO_RELEASED, (MINE, 1), places=(LIVE,)),
-    "rest": Scene("min_hold", RELEASED, (1000, MINE, 1), places=(LIVE,), facts=(GRANTED,)),
-    "rest two": Scene("min_hold", TWO_RELEASED, (1000, MINE, 1), places=(DEAD,)),
+    "release without a live waiter": Scene("release", RELEASED, entries=(DEAD,)),
+    "release to a waiter": Scene("release", RELEASED, (MINE, 1), entries=(DEAD, LIVE)),
+    "release to a suspect": Scene("release", RELEASED, entries=(LAZY,), state=(SUSPECT, GRANTED)),
+    "release two": Scene("release", TWO_RELEASED, (MINE, 1), entries=(LIVE,)),
+    "min hold": Scene("min_hold", RELEASED, (1000, MINE, 1), entries=(LIVE,), state=(GRANTED,)),
+    "min hold of two": Scene("min_hold", TWO_RELEASED, (1000, MINE, 1), entries=(DEAD,)),
 }
 
 
-#: Of the user who may not do everything.
+#: Of the user with limited rights.
 SECRET = "of a test"  # noqa: S105  # nothing is secret there
 
 
 class Limited:
-    """A server, a user who may not do everything there, and somebody who listens."""
+    """A server, a client with limited rights and a subscribed client."""
 
     def __init__(self, server: LocalServer) -> None:
         self.root = server.client(decode_responses=True)
@@ -89,7 +93,7 @@ class Limited:
         assert self.subscription.get_message(timeout=20) is not None
 
     def permit(self, *but: str) -> None:
-        """Let the user do everything but this."""
+        """Permit the user everything but these commands."""
         rights = ("reset", "on", f">{SECRET}", "~*", "&*", "+@all", *[f"-{one}" for one in but])
         self.root.execute_command("ACL", "SETUSER", "limited", *rights)
 
@@ -103,10 +107,10 @@ class Limited:
             suffix = name.removeprefix(LOCK)
             if scene.holder is not None:
                 self.root.set(name, scene.holder, px=LEASE)
-            for score, place in enumerate(scene.places):
-                self.root.zadd(f"{QUEUE}{suffix}", {place: score + 1 + number})
-            for field, value in scene.facts:
-                self.root.hset(f"{FACTS}{suffix}", field, value)
+            for score, entry in enumerate(scene.entries):
+                self.root.zadd(f"{QUEUE}{suffix}", {entry: score + 1 + number})
+            for field, value in scene.state:
+                self.root.hset(f"{STATE}{suffix}", field, value)
 
     def run(self, scene: Scene) -> Any:
         text, count = _lua.script(scene.verb).text, len(scene.keys)
@@ -114,11 +118,11 @@ class Limited:
         return self.client.eval(text, count, *scene.keys, identifier, "1", *scene.details)
 
     def endless(self, keys: list[str]) -> list[str]:
-        """The keys that never end."""
+        """The keys that do not expire."""
         return [key for key in keys if self.root.pttl(key) == -1]
 
     def stored(self) -> list[Any]:
-        """Who holds the locks, by which lease; and who waits and can be told."""
+        """The holders of the locks, their leases, and the queues with the live waiter."""
         client = self.root
         locks = [(client.get(lock), round(client.pttl(lock), -4)) for lock in LOCKS[:2]]
         queues = [queue for queue in LOCKS[2:4] if client.type(queue) == "zset"]
@@ -137,8 +141,8 @@ def commands_of(verb: str) -> list[str]:
     return sorted(set(re.findall(r"(?:call|unless_other)\('([A-Z]+)'", text)))
 
 
-def assert_whole(limited: Limited, scene: Scene, fault: str = "") -> None:
-    """The request does what it is to do, or nothing."""
+def assert_all_or_nothing(limited: Limited, scene: Scene, fault: str = "") -> None:
+    """Check that the request succeeds or changes nothing."""
     before = limited.stored()
     try:
         limited.run(scene)
@@ -150,20 +154,20 @@ def assert_whole(limited: Limited, scene: Scene, fault: str = "") -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_refused_command_ends_a_script_before_it_decides_or_not_at_all(
+def test_refused_command_changes_nothing_or_the_script_succeeds(
     limited: Limited, scene: Scene
 ) -> None:
     for command in commands_of(scene.verb):
         limited.begin(scene)
         limited.permit(command)
         try:
-            assert_whole(limited, scene, command)
+            assert_all_or_nothing(limited, scene, command)
         finally:
             limited.permit()
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_refused_command_leaves_nothing_that_never_ends(limited: Limited, scene: Scene) -> None:
+def test_refused_command_leaves_no_key_without_expiry(limited: Limited, scene: Scene) -> None:
     companions = [key for key in LOCKS if not key.startswith(LOCK)]
     for command in set(commands_of(scene.verb)) - {"PEXPIRE"}:
         limited.begin(scene)
@@ -178,18 +182,18 @@ def test_refused_command_leaves_nothing_that_never_ends(limited: Limited, scene:
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_used_up_memory_ends_a_script_before_it_decides_or_not_at_all(
+def test_used_up_memory_changes_nothing_or_the_script_succeeds(
     limited: Limited, scene: Scene
 ) -> None:
     limited.begin(scene)
     limited.limit_memory(1)
     try:
-        assert_whole(limited, scene)
+        assert_all_or_nothing(limited, scene)
     finally:
         limited.limit_memory(0)
 
 
-def in_place_of(*names: str) -> Callable[[Limited], None]:
+def other_data_in(*names: str) -> Callable[[Limited], None]:
     def write(limited: Limited) -> None:
         for name in names:
             limited.root.set(name, "other data")
@@ -199,25 +203,25 @@ def in_place_of(*names: str) -> Callable[[Limited], None]:
 
 @pytest.mark.parametrize(
     "write",
-    [in_place_of(QUEUE), in_place_of(FACTS), in_place_of("queue2"), in_place_of("facts2")],
-    ids=["queue", "facts", "other queue", "other facts"],
+    [other_data_in(QUEUE), other_data_in(STATE), other_data_in("queue2"), other_data_in("state2")],
+    ids=["queue", "state", "other queue", "other state"],
 )
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
-def test_other_data_end_a_script_before_it_decides_or_not_at_all(
+def test_other_data_change_nothing_or_the_script_succeeds(
     limited: Limited, scene: Scene, write: Callable[[Limited], None]
 ) -> None:
     limited.begin(scene)
     write(limited)
-    assert_whole(limited, scene)
+    assert_all_or_nothing(limited, scene)
 
 
 @pytest.mark.parametrize("verb", ["release", "force", "cancel"])
-@pytest.mark.parametrize("name", [QUEUE, FACTS])
-def test_other_data_beside_a_lock_keep_nobody_from_letting_it_go(
+@pytest.mark.parametrize("name", [QUEUE, STATE])
+def test_other_data_in_companion_keys_do_not_prevent_the_release(
     limited: Limited, verb: str, name: str
 ) -> None:
     limited.begin(Scene(verb, ONE))
-    in_place_of(name)(limited)
+    other_data_in(name)(limited)
 
     keys = RELEASED if verb == "release" else ONE
     limited.run(Scene(verb, keys, (LIVE,) if verb == "cancel" else ()))

@@ -1,4 +1,4 @@
-"""What scripts write, and what copies of them leave alone, in a real server."""
+"""What scripts write in a real server, and what repeated requests do not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server:
         return self.client.eval(_lua.script(verb).text, 1, "lock", MINE, 1, *arguments)
 
     def written(self) -> int:
-        """How many writes replicas would have to know of."""
+        """The number of writes that replicas would receive."""
         return int(self.client.info("persistence")["rdb_changes_since_last_save"])
 
 
@@ -56,7 +56,7 @@ def test_every_acquisition_that_holds_a_key_writes_it(
         assert real.client.pttl("lock") > max(left, lease) - 5_000
 
 
-def test_time_is_told_to_who_asks_for_it(real: Server) -> None:
+def test_acquire_returns_the_time_on_request(real: Server) -> None:
     seconds, _ = real.client.time()
 
     mark, taken = real.run("acquire", 60_000, 1)
@@ -68,7 +68,7 @@ def test_time_is_told_to_who_asks_for_it(real: Server) -> None:
     assert seconds <= int(taken) / 1000 <= int(refused) / 1000 < seconds + 60
 
 
-def test_end_is_told_to_the_millisecond(real: Server) -> None:
+def test_end_of_a_lease_is_exact_to_the_millisecond(real: Server) -> None:
     real.run("acquire", 60_000)
 
     found = {real.run("time_left")[1] for _ in range(200)}
@@ -79,7 +79,7 @@ def test_end_is_told_to_the_millisecond(real: Server) -> None:
 
 
 @pytest.mark.parametrize("apart", [1, 15])
-def test_end_that_is_a_millisecond_elsewhere_is_not_moved(real: Server, apart: int) -> None:
+def test_adjust_requires_the_exact_end(real: Server, apart: int) -> None:
     real.run("acquire", 60_000)
     end = int(real.run("time_left")[1])
 
@@ -90,7 +90,7 @@ def test_end_that_is_a_millisecond_elsewhere_is_not_moved(real: Server, apart: i
     assert int(real.run("time_left")[1]) == end - 30_000
 
 
-def test_move_after_its_time_is_refused(real: Server) -> None:
+def test_late_adjust_is_refused(real: Server) -> None:
     real.run("acquire", 60_000)
     end = int(real.run("time_left")[1])
 
@@ -101,7 +101,7 @@ def test_move_after_its_time_is_refused(real: Server) -> None:
 
 @pytest.mark.parametrize("last", [MINE, "token"])
 @pytest.mark.parametrize("endless", [0, 1])
-def test_last_form_is_given_once(real: Server, last: str, endless: int) -> None:
+def test_settle_takes_effect_once(real: Server, last: str, endless: int) -> None:
     _, time = real.run("acquire", 10_000, 1)
     ends = int(time) + 10_000
 
@@ -120,18 +120,16 @@ def test_last_form_is_given_once(real: Server, last: str, endless: int) -> None:
 
 
 @pytest.mark.parametrize(("granted", "left"), [(MINE, None), ("another", "one|another|2000")])
-def test_last_form_is_also_the_sign_that_the_lock_was_entered(
-    real: Server, granted: str, left: str | None
-) -> None:
+def test_settle_also_confirms_the_grant(real: Server, granted: str, left: str | None) -> None:
     _, time = real.run("acquire", 10_000, 1)
-    real.client.hset("facts", "granted", f"one|{granted}|2000")
+    real.client.hset("state", "granted", f"one|{granted}|2000")
     arguments = (MINE, 1, "token", 0, int(time) + 10_000)
 
     for _ in range(2):
-        real.client.eval(_lua.script("settle").text, 3, "lock", "queue", "facts", *arguments)
+        real.client.eval(_lua.script("settle").text, 3, "lock", "queue", "state", *arguments)
 
     assert real.client.get("lock") == "token"
-    assert real.client.hget("facts", "granted") == left
+    assert real.client.hget("state", "granted") == left
 
 
 @pytest.fixture
@@ -141,7 +139,7 @@ def keys() -> tuple[bytes, ...]:
 
 @pytest.mark.parametrize("verb", ["release", "min_hold"])
 @pytest.mark.parametrize("missing", ["zadd", "zremrangebyrank", "pexpire"])
-def test_without_a_right_to_note_releases_the_lock_is_released_and_nothing_left_for_ever(
+def test_lock_is_released_without_permission_to_note_it(
     real: Server, local: LocalServer, verb: str, missing: str, keys: tuple[bytes, ...]
 ) -> None:
     rules = ("reset", "on", ">any", "~*", "&*", "+@all", f"-{missing}")
@@ -156,9 +154,7 @@ def test_without_a_right_to_note_releases_the_lock_is_released_and_nothing_left_
     assert not real.client.exists(keys[3])
 
 
-def test_release_that_comes_again_finds_by_what_it_was_noted(
-    real: Server, keys: tuple[bytes, ...]
-) -> None:
+def test_repeated_release_finds_its_note(real: Server, keys: tuple[bytes, ...]) -> None:
     client, text = real.client, _lua.script("release").text
 
     def released(*details: Any) -> Any:
@@ -173,7 +169,7 @@ def test_release_that_comes_again_finds_by_what_it_was_noted(
     assert 29_000 < client.pttl(keys[3]) <= _lua.NOTED
 
 
-def test_only_the_last_releases_are_noted(real: Server, keys: tuple[bytes, ...]) -> None:
+def test_number_of_noted_releases_is_limited(real: Server, keys: tuple[bytes, ...]) -> None:
     client, text = real.client, _lua.script("release").text
     half_a_minute_ago = int(client.time()[0]) * 1000 - _lua.NOTED
     client.zadd(keys[3], {f"old {number}": half_a_minute_ago - number for number in range(20)})
@@ -187,7 +183,7 @@ def test_only_the_last_releases_are_noted(real: Server, keys: tuple[bytes, ...])
 
 
 @pytest.mark.parametrize("has_notes", [False, True])
-def test_release_of_a_lock_that_nobody_waits_for_lets_notes_end(
+def test_release_without_waiters_does_not_extend_the_notes(
     real: Server, has_notes: bool, keys: tuple[bytes, ...]
 ) -> None:
     client = real.client
@@ -202,7 +198,7 @@ def test_release_of_a_lock_that_nobody_waits_for_lets_notes_end(
     assert client.pttl(keys[3]) <= 10_000
 
 
-def test_identifier_of_others_is_not_taken_for_ones_own(real: Server) -> None:
+def test_acquire_refuses_an_identifier_set_by_another(real: Server) -> None:
     real.client.set("lock", MINE, px=60_000)
 
     assert real.run("acquire", 60_000, 2)[:2] == ["mine:1", MINE]
