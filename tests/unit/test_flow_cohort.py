@@ -184,7 +184,7 @@ def test_lease_is_handed_off_while_three_tenths_of_a_grant_remain(
     assert ("release" in verbs(holder)) is not is_handed_off
 
 
-@pytest.mark.parametrize(("seconds", "is_handed_off"), [(10, True), (10.1, False), (20, False)])
+@pytest.mark.parametrize(("seconds", "is_handed_off"), [(10, True), (10.2, False), (20, False)])
 def test_extended_lease_is_handed_off_if_it_lasts_no_longer_than_expire(
     world: World, seconds: float, is_handed_off: bool
 ) -> None:

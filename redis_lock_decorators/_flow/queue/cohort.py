@@ -18,7 +18,6 @@ from redis_lock_decorators._flow.membership import Handover
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
 from redis_lock_decorators._flow.queue.waiter import Signal
-from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 #: Hand-offs of one lease, and seconds that they may take, before other processes have their turn.
@@ -222,5 +221,4 @@ def _may_hand_off(claim: Claim, since: float, now: float) -> bool:
     if claim.hand_offs >= most or now >= since + longest:
         return False
     # An extended lease may last longer than the next member asked for.
-    expire = claim.expire_ms / 1000
-    return ENOUGH * claim.grant_ms / 1000 <= claim.deadline - now <= lease_times.deadline(0, expire)
+    return ENOUGH * claim.grant_ms <= (claim.deadline - now) * 1000 <= claim.expire_ms
