@@ -9,7 +9,7 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._shared.reached import is_from_within
+from redis_lock_decorators._shared.reached import is_from_within, is_of_signal_handler
 from redis_lock_decorators.errors import shown
 
 #: Runs a coroutine in a context.
@@ -64,7 +64,7 @@ class OnLostCall:
                 raise  # it came before the call began
             answers.append(None)
             # CancelledError: from the result of a cancelled future.
-            if not isinstance(error, (Exception, CancelledError)):
+            if not isinstance(error, (Exception, CancelledError)) or is_of_signal_handler(error):
                 raise
             log.exception("on_lost of lock %s failed", shown(self._lock_name))
 

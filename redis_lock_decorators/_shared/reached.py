@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from inspect import getattr_static
+from traceback import walk_tb
 from types import CodeType
 
 
@@ -17,6 +19,13 @@ def is_from_within(error: BaseException, called: object) -> bool:
     if code is None or trace is None:
         return True
     return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a signal handler raised a caught error, as a time limit of the program does."""
+    handlers = [_code_of(signal.getsignal(number)) for number in signal.valid_signals()]
+    codes = {code for code in handlers if code is not None}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 def _code_of(called: object) -> CodeType | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
 
@@ -53,3 +55,18 @@ def test_exception_of_on_lost_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     OnLostCall(on_lost, "a", lambda context, work: None).make(None, "it expired")
 
     assert "no such table" in caplog.text
+
+
+def test_time_limit_of_a_signal_handler_is_raised_out_of_on_lost() -> None:
+    def handler(number: int, frame: object) -> None:
+        raise Limited
+
+    def on_lost(lease: object, why: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(Limited):
+            OnLostCall(on_lost, "a", lambda context, work: None).make(None, "it expired")
+    finally:
+        signal.signal(signal.SIGINT, before)
