@@ -34,6 +34,12 @@ class BlockTask:
         if sys.version_info >= (3, 11) and (found := task()) is not None:
             self._cancels = found.cancelling()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the task has ended, so that it cannot be cancelled."""
+        task = self._task()
+        return task is None or task.done()
+
     def cancel(self) -> None:
         """Cancel the task once, unless it has ended or is the running one.
 

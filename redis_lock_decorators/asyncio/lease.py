@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.block_exit import is_reported, leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
@@ -27,7 +28,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
-from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError
+from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError, shown
 
 
 class Lease(LeaseBase):
@@ -187,6 +188,12 @@ class Lease(LeaseBase):
 
 def _report_loss(lease: Lease) -> None:
     if lease._options.cancel_on_lost and lease._holder is not None:
+        if lease._holder.has_ended:
+            log.warning(
+                "lock %s is lost, and no task is cancelled: the one that entered its block has "
+                "ended, as before Python 3.12 in wait_for(stack.enter_async_context(lock), 1)",
+                shown(lease.lock_name),
+            )
         lease._holder.cancel()
     lease._notify_lost()
 
@@ -239,12 +246,13 @@ async def abandon(lease: Lease | None) -> None:
             lease._notify_lost()
 
 
-def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
-    """Return a lease of this task, before its acquisition."""
+def unheld(config: LockConfig, lock_names: tuple[str, ...], owner: TaskRef | None = None) -> Lease:
+    """Return a lease of a task, by default the running one, before its acquisition."""
     if unreleased:
         release_soon()
     options = config.options
-    return Lease(claim_for(lock_names, options, running()), config.async_port(), options)
+    claim = claim_for(lock_names, options, owner or running())
+    return Lease(claim, config.async_port(), options)
 
 
 def is_on_own_loop(lease: Lease) -> bool:

@@ -11,7 +11,7 @@ from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_un
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
-from redis_lock_decorators.asyncio._cancellation import running
+from redis_lock_decorators.asyncio._cancellation import TaskRef, running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
 
 P = ParamSpec("P")
@@ -30,10 +30,12 @@ class RedisLock(LockBase[AsyncClient]):
 
     @as_async
     def _begin(self, block: Block[Lease]) -> Coroutine[Any, Any, Lease]:
-        return self._enter(block, block.begin())
+        # The block is that of the task that calls the method, even if another one awaits the
+        # coroutine: before Python 3.12, wait_for(lock.__aenter__(), 1) runs it in a separate task.
+        return self._enter(block, block.begin(), running())
 
-    async def _enter(self, block: Block[Lease], has_exit: bool) -> Lease:
-        lease = unheld(self._config, self._own_names())
+    async def _enter(self, block: Block[Lease], has_exit: bool, owner: TaskRef | None) -> Lease:
+        lease = unheld(self._config, self._own_names(), owner)
         try:
             refused = lease._begin(await lease._acquire(lease._options.max_wait))
             if refused is None:

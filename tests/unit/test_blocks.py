@@ -156,9 +156,9 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 def use_servers_of_their_own(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each lease a separate server, so that the lock is always free."""
 
-    def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
+    def unheld(plan: Any, lock_names: tuple[str, ...], owner: object = None) -> Any:
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
-        claim = claim_for(lock_names, plan.options, world.leases.running())
+        claim = claim_for(lock_names, plan.options, owner or world.leases.running())
         return world.leases.Lease(claim, port, plan.options)
 
     monkeypatch.setattr(world.module, "unheld", unheld)
