@@ -292,7 +292,7 @@ async def test_sentinel_pool_with_a_new_master_is_followed() -> None:
 
 
 @pytest.mark.parametrize("change", MOVES, ids=name_of_move)
-def test_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], object]) -> None:
+def test_pool_that_connects_elsewhere_is_followed(change: Callable[[Peers], object]) -> None:
     @on_a_loop
     async def test() -> None:
         with Peers(host="old") as pool:
@@ -312,7 +312,7 @@ def test_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], object]
 
 
 @on_a_loop
-async def test_pool_that_leads_elsewhere_while_a_connection_opens_is_followed() -> None:
+async def test_pool_that_changes_while_a_connection_opens_is_followed() -> None:
     with Peers() as pool:
         transport, usual = ConnectionTransport(pool), pool.opened
 

@@ -32,7 +32,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop.close()
 
 
-def test_requests_that_time_out_in_the_queue_report_it_and_are_never_sent(
+def test_timed_out_queued_requests_are_reported_and_never_sent(
     loop: VirtualLoop,
 ) -> None:
     transport = SlowTransport(loop, 0.5)
@@ -82,7 +82,7 @@ class BlockedLoop(SlowTransport):
         return list(commands)
 
 
-def test_server_does_not_count_as_silent_while_the_event_loop_is_blocked(
+def test_server_is_not_silent_while_the_event_loop_is_blocked(
     loop: VirtualLoop,
 ) -> None:
     results = results_of(BlockedLoop(loop, 0), 10, 2.5)
@@ -166,7 +166,7 @@ def persisted(transport: SlowTransport, command: Any) -> Any:
     return persist(port, attempt, transport.loop.now + 3600)
 
 
-def test_server_that_falls_silent_gets_the_same_time_as_one_that_was_always_silent(
+def test_time_limit_of_a_silent_server_does_not_depend_on_the_past(
     loop: VirtualLoop,
 ) -> None:
     """However long the requests before took, and though a caller would queue for an hour."""

@@ -77,7 +77,7 @@ class Interrupted(SlowTransport):
 
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("error", [LookupError(), client_errors.unsent(LookupError())])
-def test_exception_from_outside_that_ends_an_exchange_fails_no_request(
+def test_exception_from_outside_in_an_exchange_fails_no_request(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, size: int, error: Exception
 ) -> None:
     limit_batches(size, monkeypatch)

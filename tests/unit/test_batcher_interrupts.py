@@ -135,7 +135,7 @@ class OneAtATime(SlowTransport):
 
 @pytest.mark.filterwarnings("ignore:coroutine .*(_send_pending|send_batch):RuntimeWarning")
 @pytest.mark.parametrize("others", [0, 3], ids=["alone", "with others"])
-def test_interrupted_task_that_continues_keeps_no_other_from_its_reply(
+def test_interrupted_task_that_continues_delays_no_other_reply(
     loop: VirtualLoop, others: int
 ) -> None:
     """Interrupted at each line of the batcher in turn."""

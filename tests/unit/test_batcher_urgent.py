@@ -71,7 +71,7 @@ def test_renewal_ends_an_exchange_without_a_reply_in_its_time(
     assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)
 
 
-def test_ended_exchange_that_still_runs_is_ended_again_by_the_next_check(
+def test_ended_exchange_that_still_runs_is_ended_again(
     loop: VirtualLoop,
 ) -> None:
     assert renewed_at(loop, LostClosing(loop, 0), 5) < 1002
@@ -85,7 +85,7 @@ class BusyLoop(VirtualLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def test_renewal_ends_a_silent_exchange_on_an_event_loop_with_slow_iterations(
+def test_renewal_ends_a_silent_exchange_despite_slow_iterations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = BusyLoop()
@@ -112,7 +112,7 @@ def test_batch_waits_no_longer_than_the_renewal_in_it(
     assert ends == [(1, 60), (5, pytest.approx(1))]
 
 
-def test_renewal_does_not_end_the_exchange_of_a_server_that_answers_others(
+def test_renewal_does_not_end_the_exchange_of_an_answering_server(
     loop: VirtualLoop,
 ) -> None:
     transport = HalfOpen(loop, 0)

@@ -51,7 +51,7 @@ def test_block_that_lost_its_lease_reports_it_at_its_end() -> None:
         run(leave(port, claim, "script", failed=False))
 
 
-def test_loss_found_by_an_extension_is_reported_again_at_the_end_of_the_block() -> None:
+def test_loss_found_by_an_extension_is_reported_at_the_block_end() -> None:
     port = new_port()
     claim = acquired(port, "a")
     port.server.drop(KEY)
@@ -179,7 +179,7 @@ def test_server_that_did_not_answer_is_not_asked_for_the_holder() -> None:
     assert "GET" not in port.verbs
 
 
-def test_exception_from_outside_during_the_search_for_the_holder_is_raised() -> None:
+def test_exception_from_outside_during_the_holder_look_up_is_raised() -> None:
     def cut_off(request: Request) -> Any:
         if request.command[0] == "GET":
             raise Limit

@@ -69,7 +69,7 @@ def test_requests_of_tasks_with_long_first_steps_are_served(loop: VirtualLoop) -
     assert loop.run_until_complete(all_ask()) == [(number,) for number in range(count)]
 
 
-def test_request_that_is_sent_late_has_time_for_its_reply_if_its_caller_has(
+def test_late_request_has_time_for_its_reply_if_its_caller_has(
     loop: VirtualLoop,
 ) -> None:
     transport = Connecting(0)
@@ -83,7 +83,7 @@ def test_request_that_is_sent_late_has_time_for_its_reply_if_its_caller_has(
     assert transport.ends == [1000 + MIN_REPLY_TIME, 999]
 
 
-def test_timeout_does_not_count_the_time_in_which_the_loop_was_blocked(loop: VirtualLoop) -> None:
+def test_timeout_does_not_count_the_time_of_a_blocked_loop(loop: VirtualLoop) -> None:
     async def work() -> None:
         async with timeout(1):
             loop.now += 5

@@ -537,7 +537,7 @@ def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
-def test_lease_is_abandoned_if_its_exit_is_interrupted_at_the_first_line(world: Any) -> None:
+def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(world: Any) -> None:
     scene = Scene(world)
     leases: list[Any] = []
 

@@ -77,7 +77,7 @@ def test_error_at_decoration_names_the_function(options: Any, problem: type[Exce
         )
 
 
-def test_bare_decorator_without_a_usable_name_names_the_function_and_the_cure() -> None:
+def test_bare_decorator_without_a_usable_name_explains_the_cure() -> None:
     @redis_lock
     def charge(order: Any) -> None: ...
 
@@ -96,7 +96,7 @@ def test_template_that_gives_no_name_names_the_function() -> None:
         charge(Unnamed())
 
 
-def test_error_of_a_users_own_kind_stays_that() -> None:
+def test_error_of_a_user_class_is_unchanged() -> None:
     class NoOrder(LockNameError):
         def __init__(self, order: object, reason: str) -> None:
             super().__init__(f"{order}: {reason}")

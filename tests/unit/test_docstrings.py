@@ -17,7 +17,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_docstring_names_what_there_is(module: str) -> None:
+def test_docstring_names_existing_attributes_and_arguments(module: str) -> None:
     tree = ast.parse((PACKAGE / module).read_text())
 
     found = [problem for node in ast.walk(tree) for problem in problems(node)]

@@ -7,7 +7,7 @@ from pathlib import Path
 DECISIONS = Path(__file__).parents[2] / "docs" / "decisions"
 
 
-def test_every_decision_is_in_the_index_and_has_a_number_of_its_own() -> None:
+def test_every_decision_is_in_the_index_with_a_unique_number() -> None:
     pages = sorted(page.name for page in DECISIONS.glob("[0-9]*.rst"))
     index = (DECISIONS / "README.rst").read_text()
 

@@ -76,7 +76,7 @@ def client_state(error: LockError) -> Any:
         (LockUnconfirmedError, {LockError}),
     ],
 )
-def test_each_error_is_what_the_contract_says(kind: type, bases: set[type]) -> None:
+def test_each_error_has_the_documented_base_classes(kind: type, bases: set[type]) -> None:
     assert set(kind.__bases__) == bases
 
 
@@ -167,7 +167,7 @@ def test_copy_keeps_everything(error: LockError, copied: Any) -> None:
 
 
 @every_error
-def test_pickle_keeps_what_was_added_to_the_error(error: LockError) -> None:
+def test_pickle_keeps_added_attributes(error: LockError) -> None:
     error = copy.copy(error)
     error.job = "nightly"  # type: ignore[attr-defined]
 
@@ -184,7 +184,7 @@ def test_copy_shares_no_attributes_with_the_error() -> None:
     assert error.lock_name == "report"
 
 
-def test_pickle_keeps_the_kind_of_a_users_own_error() -> None:
+def test_pickle_keeps_the_class_of_a_user_error() -> None:
     again = pickle.loads(pickle.dumps(OwnError("report", waited=1)))  # noqa: S301  # our own
 
     assert type(again) is OwnError
@@ -233,7 +233,7 @@ def test_message_has_the_lock_the_cause_and_the_cure(error: LockError, sentence:
         (LockLostError("r", why=KEY_GONE), ["deleted, evicted, released by force", "check"]),
     ],
 )
-def test_message_has_what_is_known(error: LockError, words: list[str]) -> None:
+def test_message_has_the_known_details(error: LockError, words: list[str]) -> None:
     assert [word for word in words if word not in str(error)] == []
 
 

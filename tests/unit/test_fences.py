@@ -370,7 +370,7 @@ def test_time_for_replicas_does_not_shorten_the_round_trip_limit() -> None:
 
 @pytest.mark.parametrize("way", ["steady", "poll", "queue", "cohort"])
 @pytest.mark.parametrize("wait", [0, 0.05, 0.3, 1, 2.5, 3, 8])
-def test_missing_replicas_take_no_more_time_than_the_caller_has(
+def test_missing_replicas_are_waited_for_within_the_callers_time(
     wait: float, way: WaitStrategy
 ) -> None:
     server = SimulatedServer(Clock())
@@ -394,7 +394,7 @@ def test_replicas_get_all_the_time_that_the_caller_has() -> None:
     assert next(sent.command[2] for sent in port.log if sent.verb == "WAIT") == 800
 
 
-def test_silent_server_is_waited_for_as_long_as_the_caller_has_time_for_replicas() -> None:
+def test_silent_server_is_waited_for_as_long_as_for_replicas() -> None:
     port = SimulatedPort()
     port.usual = swallowed
 
@@ -548,7 +548,7 @@ def test_lock_that_was_acquired_before_a_failover_is_acquired_again(sentence: st
     assert port.verbs == ["acquire", "WAIT"] * 2
 
 
-def test_server_that_refuses_wait_is_reported_while_another_holds_the_lock() -> None:
+def test_refused_wait_is_reported_while_another_holds_the_lock() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 60)
     port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
@@ -559,7 +559,7 @@ def test_server_that_refuses_wait_is_reported_while_another_holds_the_lock() -> 
     assert port.server.value(KEY) == "another"
 
 
-def test_server_that_refuses_wait_is_reported_and_the_lock_is_released() -> None:
+def test_refused_wait_is_reported_and_the_lock_is_released() -> None:
     port = SimulatedPort()
     port.server._handlers["WAIT"] = lambda *_: port.server.run(("NO",))
 

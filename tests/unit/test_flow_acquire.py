@@ -70,7 +70,7 @@ def test_request_is_queued_behind_others_for_longer_than_an_outage() -> None:
     assert port.now() - 1000 > 3 * OUTAGE
 
 
-def test_lost_reply_is_raised_rather_than_a_request_that_was_never_sent() -> None:
+def test_lost_reply_is_raised_rather_than_an_unsent_request() -> None:
     port, claim = SimulatedPort(), new_claim("a")
     port.faults, port.usual = [reply_lost], unsent
 
@@ -205,7 +205,7 @@ def test_wait_shorter_than_the_pause_ends_with_a_try() -> None:
     assert tried(port) == [1000, 1000.05]
 
 
-def test_lock_that_becomes_free_during_a_short_wait_is_acquired_at_its_end() -> None:
+def test_lock_freed_during_a_short_wait_is_acquired_at_its_end() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "another", 0.03)
 

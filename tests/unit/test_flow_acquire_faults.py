@@ -75,7 +75,7 @@ def test_wait_of_zero_survives_one_lost_reply() -> None:
     assert port.verbs == ["acquire", "acquire"]
 
 
-def test_deadline_after_lost_replies_is_counted_from_the_last_send_time() -> None:
+def test_deadline_after_lost_replies_starts_at_the_last_send_time() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=10)
     port.latency = 0.5
     port.faults = [reply_lost, reply_lost]
@@ -113,7 +113,7 @@ def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longes
     assert waited >= longest - 1 or longest < 1
 
 
-def test_cleanup_of_a_failed_acquisition_is_queued_behind_other_requests() -> None:
+def test_cleanup_of_a_failed_acquisition_is_queued_behind_others() -> None:
     """Many may give up together: the server may answer other requests for more than a second."""
     asked = []
 
@@ -265,7 +265,7 @@ def test_failed_acquisition_does_not_affect_the_holder() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_lock_of_an_interrupted_acquisition_is_released_though_the_undo_is_cut_once() -> None:
+def test_interrupted_acquisition_is_undone_though_cut_once() -> None:
     port = SimulatedPort()
     port.faults = [interrupted(KeyboardInterrupt()), request_lost]
 
@@ -285,7 +285,7 @@ def test_failed_cleanup_does_not_hide_the_error() -> None:
     assert [str(error) for error in port.untidy] == ["the request was lost"]
 
 
-def test_cleanup_at_a_failing_node_does_not_prevent_that_at_a_healthy_one() -> None:
+def test_cleanup_at_a_failing_node_does_not_prevent_others() -> None:
     port = cluster_port()
     port.faults = [None, interrupted(KeyboardInterrupt()), request_lost]
 
@@ -331,7 +331,7 @@ def test_reply_to_an_earlier_request_is_rejected() -> None:
     assert claim.deadline == pytest.approx(tried(port)[1] + 10 - 0.102)
 
 
-def test_unread_reply_after_an_interrupt_is_never_used_for_a_later_request() -> None:
+def test_unread_reply_after_an_interrupt_is_never_used() -> None:
     port, other = SimulatedPort(), new_claim("b")
     port.server.put(b"sys:lock:b", "another", 60)
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
@@ -344,7 +344,7 @@ def test_unread_reply_after_an_interrupt_is_never_used_for_a_later_request() -> 
     assert refusal.holder == "another"
 
 
-def test_connection_that_always_mismatches_replies_ends_in_an_error_and_no_key() -> None:
+def test_permanently_mismatched_replies_end_in_an_error_and_no_key() -> None:
     port = SimulatedPort()
     port.usual = mismatched(b"OK")
 
@@ -383,7 +383,7 @@ def test_waiter_tries_again_after_a_reply_that_arrived_too_late() -> None:
     assert port.server.value(KEY) == claim.identifier
 
 
-def test_lock_that_another_acquired_meanwhile_is_not_held_after_a_lost_reply() -> None:
+def test_lock_acquired_by_another_is_not_held_after_a_lost_reply() -> None:
     port, claim = SimulatedPort(), new_claim("a", expire=1)
     port.faults = [reply_lost, slow(2)]
     port.clock.at(1001.5, lambda: port.server.put(KEY, "another", 60))

@@ -102,7 +102,7 @@ def test_nothing_is_held_while_waiting_for_the_rest() -> None:
     assert set(held_asleep) == {None}
 
 
-def test_deadline_over_several_slots_is_counted_from_the_first_send_time() -> None:
+def test_deadline_over_several_slots_starts_at_the_first_send_time() -> None:
     port, claim = cluster_port(), new_claim("a", "b", expire=10)
     port.latency = 2
 
@@ -130,7 +130,7 @@ def test_lost_messages_between_the_slots_leave_all_or_none(lost: Any) -> None:
     assert port.server.value(FIRST) == port.server.value(SECOND) == claim.identifier
 
 
-def test_late_release_of_a_failed_try_never_frees_a_key_that_is_held_later() -> None:
+def test_late_release_of_a_failed_try_does_not_release_a_later_lock() -> None:
     port, claim = cluster_port(), new_claim("a", "b")
     port.server.put(SECOND, "another", 0.002)
     port.faults = [None, None, delayed(0.5)]
@@ -172,7 +172,7 @@ def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
-def test_waiting_for_a_lock_of_ones_own_is_an_error_immediately(names: tuple[str, ...]) -> None:
+def test_waiting_for_a_lock_of_the_caller_is_an_error_immediately(names: tuple[str, ...]) -> None:
     port = SimulatedPort()
     mine = acquired(port, "a", owner="me")
 
@@ -198,7 +198,7 @@ def test_block_that_moved_to_another_thread_is_waited_for() -> None:
     assert asked == [mine]
 
 
-def test_trying_once_for_a_lock_of_ones_own_is_refused_without_an_error() -> None:
+def test_single_try_for_a_lock_of_the_caller_is_only_refused() -> None:
     port = SimulatedPort()
     mine = acquired(port, "a", owner="me")
 
@@ -219,7 +219,7 @@ def test_another_thread_waits_for_the_lock() -> None:
     assert refusal is None
 
 
-def test_expired_lease_of_ones_own_is_no_self_wait() -> None:
+def test_expired_lease_of_the_caller_is_no_self_wait() -> None:
     port = SimulatedPort()
     over = acquired(port, "a", owner="me", expire=1)
     port.clock.advance(0.99)

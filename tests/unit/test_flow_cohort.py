@@ -185,7 +185,7 @@ def test_lease_is_handed_off_while_three_tenths_of_a_grant_remain(
 
 
 @pytest.mark.parametrize(("seconds", "is_handed_off"), [(10, True), (10.2, False), (20, False)])
-def test_extended_lease_is_handed_off_if_it_lasts_no_longer_than_expire(
+def test_extended_lease_is_handed_off_if_not_longer_than_expire(
     world: World, seconds: float, is_handed_off: bool
 ) -> None:
     holder, (next_member, _) = held_with(world, expire=10)

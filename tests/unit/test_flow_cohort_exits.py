@@ -284,7 +284,7 @@ def racing(world: World) -> tuple[Any, Claim, Racing, list[CohortWaiter]]:
     return port, holder.claim, cohort, waiting
 
 
-def test_lock_is_not_handed_to_a_thread_that_withdraws_at_the_same_time(world: World) -> None:
+def test_lock_is_not_handed_to_a_thread_that_withdraws(world: World) -> None:
     port, holder, cohort, (gone, second) = racing(world)
     identifier, left = holder.identifier, []
     cohort.happens = lambda next_member: (
@@ -329,7 +329,7 @@ def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
     return trace
 
 
-def test_waiter_that_withdraws_at_any_line_of_a_hand_off_holds_or_is_skipped() -> None:
+def test_waiter_that_withdraws_during_a_hand_off_holds_or_is_skipped() -> None:
     outcomes = set()
     for number in range(60):
         world = World()

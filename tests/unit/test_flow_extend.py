@@ -116,7 +116,7 @@ def test_lease_is_lost_after_its_deadline_though_its_key_exists() -> None:
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
-def test_extension_answered_after_the_deadline_does_not_revive_the_lease(is_reported: bool) -> None:
+def test_extension_answered_after_the_deadline_revives_no_lease(is_reported: bool) -> None:
     def reported_as_lost(request: Request) -> Any:
         reply = paused(2)(request)
         if is_reported:
@@ -137,7 +137,7 @@ def test_extension_answered_after_the_deadline_does_not_revive_the_lease(is_repo
         run(leave(port, claim, "script", failed=False))
 
 
-def test_lease_reported_as_lost_by_another_thread_during_its_extension_remains_lost() -> None:
+def test_lease_reported_as_lost_during_its_extension_remains_lost() -> None:
     class Reported(Claim):
         __slots__ = ()
 

@@ -78,7 +78,7 @@ def test_wait_of_zero_tries_exactly_once() -> None:
     assert port.server.value(KEY) == "another"
 
 
-def test_lock_that_becomes_free_during_a_short_wait_is_acquired_at_its_end() -> None:
+def test_lock_freed_during_a_short_wait_is_acquired_at_its_end() -> None:
     port = SimulatedPort()
     port.latency = 0
     port.server.put(KEY, "another", 0.03)
@@ -145,7 +145,7 @@ def test_lost_message_costs_no_pause_and_no_lock(fate: Any, text: bool) -> None:
     assert sum(port.pauses) == 0
 
 
-def test_key_with_an_identifier_of_the_caller_does_not_count_as_ours() -> None:
+def test_key_with_an_identifier_of_the_caller_does_not_count_as_held() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 60)
 
@@ -154,7 +154,7 @@ def test_key_with_an_identifier_of_the_caller_does_not_count_as_ours() -> None:
     assert not done
 
 
-def test_lock_found_to_be_ours_has_its_whole_lease() -> None:
+def test_lock_found_to_be_held_has_its_whole_lease() -> None:
     port = SimulatedPort()
     port.usual = request_lost
     port.faults = [reply_lost]
@@ -239,7 +239,7 @@ def test_failed_acquisition_leaves_no_key(faults: Any) -> None:
         [request_lost, request_lost],
     ],
 )
-def test_failed_acquisition_does_not_affect_a_holder_of_the_same_identifier(faults: Any) -> None:
+def test_failed_acquisition_does_not_affect_the_same_identifier(faults: Any) -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 60)
     port.faults = faults
@@ -324,7 +324,7 @@ def _without_scripts(request: Request) -> Any:
 
 
 @every_method
-def test_lock_of_ours_is_deleted(method: ReleaseMethod) -> None:
+def test_own_lock_is_deleted(method: ReleaseMethod) -> None:
     port = SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ"]))
     claim = held(port)
 
@@ -412,7 +412,7 @@ def test_release_during_an_outage_raises_the_clients_own_error() -> None:
 # Extending
 
 
-def test_lock_of_ours_is_extended() -> None:
+def test_own_lock_is_extended() -> None:
     port = SimulatedPort()
     port.server.put(KEY, "mine", 5)
 
@@ -423,7 +423,7 @@ def test_lock_of_ours_is_extended() -> None:
 
 
 @pytest.mark.parametrize("holder", [None, "another"])
-def test_lock_that_is_not_ours_is_not_extended(holder: str | None) -> None:
+def test_lock_of_another_or_none_is_not_extended(holder: str | None) -> None:
     port = SimulatedPort()
     if holder is not None:
         port.server.put(KEY, holder, 5)
@@ -457,7 +457,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     assert port.idle_drops == 1
 
 
-def test_reply_to_an_earlier_call_with_the_same_identifier_is_rejected() -> None:
+def test_reply_to_an_earlier_call_of_the_identifier_is_rejected() -> None:
     port = SimulatedPort()
     claim = held(port)
     port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]

@@ -277,7 +277,7 @@ def test_unreachable_waiter_polls_with_a_new_identifier(world: World) -> None:
     assert world.holder_identifier() == held == waiter.claim.identifier
 
 
-def test_late_message_for_an_abandoned_entry_does_not_affect_its_claim(world: World) -> None:
+def test_late_message_for_an_abandoned_entry_changes_no_claim(world: World) -> None:
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
     process, before = waiter.process, waiter.claim.identifier

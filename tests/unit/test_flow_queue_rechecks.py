@@ -82,7 +82,7 @@ def test_waiter_missing_from_the_queue_regains_its_position(world: World) -> Non
     assert first.held
 
 
-def test_lock_of_a_crashed_process_is_handed_off_when_its_lease_expires(world: World) -> None:
+def test_lock_of_a_crashed_process_is_handed_off_at_its_expiry(world: World) -> None:
     world.holder(expire=3)
     (waiter,) = waiting(world)
 

@@ -77,7 +77,7 @@ def test_late_copy_of_a_move_distinguishes_close_ends(expire: float, nearer: flo
     assert believed(port, claim) <= 0
 
 
-def test_move_back_to_the_same_end_is_not_changed_by_a_late_copy_of_the_first_move() -> None:
+def test_move_back_is_not_changed_by_a_late_copy_of_the_first_move() -> None:
     port = SimulatedPort()
     port.latency = 0.0
     claim = acquired(port, "a", expire=10)
@@ -148,7 +148,7 @@ def test_earlier_end_applies_while_its_reply_is_under_way() -> None:
     assert seen[0] <= 0
 
 
-def test_renewal_answered_before_a_late_move_runs_does_not_override_it() -> None:
+def test_renewal_answered_before_a_late_move_does_not_override_it() -> None:
     port = SimulatedPort()
     claim = acquired(port, "a", expire=200)
     port.faults, port.usual = [delivered, delayed(4.9)], refused
@@ -231,7 +231,7 @@ def test_second_earlier_end_applies_before_the_first_move_is_answered(
     assert port.server.left(KEY) < other
 
 
-def test_earlier_end_under_way_applies_though_another_move_is_answered() -> None:
+def test_earlier_end_applies_though_another_move_is_answered() -> None:
     """Of two concurrent moves to earlier ends, the earliest applies until both are answered."""
     seen: list[float] = []
 
@@ -364,7 +364,7 @@ def test_process_that_holds_with_its_own_token_is_no_suspect(expire: float) -> N
     assert [process.lease_loop.failures for process in processes] == [[], []]
 
 
-def test_lock_that_ends_later_than_can_be_known_is_settled_with_its_real_end() -> None:
+def test_lock_with_a_later_unknown_end_is_settled_with_its_real_end() -> None:
     def server_clock_set_forward(request: Request) -> Any:
         port.server.stepped += 3600.0
         port.server.put(KEY, asked.claim.identifier, PROVISIONAL)

@@ -90,7 +90,7 @@ def test_key_of_another_client_means_lost_and_remains(method: ReleaseMethod) -> 
 
 
 @every_method
-def test_key_that_is_still_there_after_the_deadline_is_deleted_without_error(
+def test_key_that_exists_after_the_deadline_is_deleted_silently(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
@@ -162,7 +162,7 @@ def test_key_gone_at_a_repeated_release_after_the_deadline_means_lost() -> None:
 
 
 @every_method
-def test_outage_raises_the_error_of_the_client_and_leaves_the_claim_open(
+def test_outage_raises_the_client_error_and_leaves_the_claim_open(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
@@ -257,7 +257,7 @@ def test_reported_loss_is_raised_again_whatever_the_release_finds() -> None:
 
 
 @every_method
-def test_definite_error_is_raised_immediately_and_leaves_the_claim_open(
+def test_definite_error_is_raised_and_leaves_the_claim_open(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
@@ -340,7 +340,7 @@ def test_loss_of_one_key_is_reported_and_the_other_released(
     assert port.server.value(lost) == holder
 
 
-def test_holder_of_a_lost_key_is_reported_though_the_other_key_was_deleted_by_us() -> None:
+def test_holder_of_a_lost_key_is_reported_after_a_partial_release() -> None:
     port = cluster_port()
     port.may_resend = True
     claim = acquired(port, "a", "b")
@@ -353,7 +353,7 @@ def test_holder_of_a_lost_key_is_reported_though_the_other_key_was_deleted_by_us
     assert caught.value.holder == "ano…"
 
 
-def test_holder_of_a_lost_key_is_reported_though_the_first_key_is_gone() -> None:
+def test_holder_of_a_lost_key_is_reported_though_another_is_gone() -> None:
     port = SimulatedPort(may_resend=True)
     claim = acquired(port, "a", "b")
     port.server.drop(b"sys:lock:a")

@@ -159,7 +159,7 @@ def test_script_that_is_sent_again_has_its_full_time_for_a_reply() -> None:
     assert renewed(port, claim, seconds=30) == [None]
 
 
-def test_silence_after_a_script_was_sent_again_ends_the_request_in_time() -> None:
+def test_silence_after_a_repeated_script_ends_the_request_in_time() -> None:
     port = SimulatedPort()
     claim = acquired(port, "a")
     port.server.loaded.clear()
@@ -269,7 +269,7 @@ def test_key_of_another_type_is_lost_and_the_others_are_renewed() -> None:
     assert port.server.left(claims[2].keys[0]) == pytest.approx(30, abs=0.01)
 
 
-def test_identifier_that_is_handed_off_meanwhile_causes_no_reply_mismatch() -> None:
+def test_hand_off_during_a_renewal_causes_no_reply_mismatch() -> None:
     port = SimulatedPort()
     claims = held(port, 2)
 
@@ -312,7 +312,7 @@ def test_loss_in_a_later_script_belongs_to_the_right_lease() -> None:
     assert lost == [MOST_KEYS + 3]
 
 
-def test_keys_of_one_slot_share_a_request_in_a_cluster_and_others_do_not() -> None:
+def test_only_keys_of_one_slot_share_a_request_in_a_cluster() -> None:
     port = cluster_port()
     claims = [acquired(port, name) for name in ("{x}1", "a", "{x}2", "b")]
     port.log.clear()

@@ -52,7 +52,7 @@ def test_exception_from_outside_at_the_end_of_a_block_is_raised(
     assert port.held == {}
 
 
-def test_exception_from_outside_is_raised_though_a_request_failed_before() -> None:
+def test_exception_from_outside_is_raised_after_a_failed_request() -> None:
     port = new_port()
     claim = acquired(port, "a")
     port.faults = [request_lost, refused, raising(Limit())]
@@ -64,7 +64,7 @@ def test_exception_from_outside_is_raised_though_a_request_failed_before() -> No
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_exception_from_outside_is_raised_by_a_release_of_several_names(place: int) -> None:
+def test_exception_from_outside_is_raised_with_several_names(place: int) -> None:
     port = cluster_port()
     claim = acquired(port, "a", "b")
     port.faults = [reply_lost, None]
@@ -77,7 +77,7 @@ def test_exception_from_outside_is_raised_by_a_release_of_several_names(place: i
     assert port.server.value(SECOND) is None
 
 
-def test_exception_from_outside_is_not_mistaken_for_an_error_of_the_server() -> None:
+def test_exception_from_outside_is_no_error_of_the_server() -> None:
     port = new_port()
     claim = acquired(port, "a")
     port.faults = [raising(Limit("unknown command"))]
@@ -89,7 +89,7 @@ def test_exception_from_outside_is_not_mistaken_for_an_error_of_the_server() -> 
 
 
 @every_method
-def test_release_interrupted_before_its_outcome_was_recorded_can_be_repeated(
+def test_release_interrupted_before_its_record_can_be_repeated(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
@@ -102,7 +102,7 @@ def test_release_interrupted_before_its_outcome_was_recorded_can_be_repeated(
 
 
 @every_method
-def test_lock_is_released_though_an_exception_comes_before_the_request_is_sent(
+def test_lock_is_released_after_an_exception_before_the_sending(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()

@@ -65,7 +65,7 @@ def test_usable_connection_is_reused() -> None:
         b"-NOREPLICAS Not enough good replicas to write.\r\n",
     ],
 )
-def test_connection_to_a_server_that_is_no_longer_the_master_is_not_reused(reply: bytes) -> None:
+def test_connection_to_a_former_master_is_not_reused(reply: bytes) -> None:
     with Peers(reply, b"+from the old one\r\n") as pool:
         private_pool = PrivatePool()
 
@@ -147,7 +147,7 @@ def test_sentinel_pool_with_a_new_master_is_followed() -> None:
 
 
 @pytest.mark.parametrize("change", MOVES, ids=name_of_move)
-def test_pool_that_leads_elsewhere_is_followed(change: Callable[[Peers], None]) -> None:
+def test_pool_that_connects_elsewhere_is_followed(change: Callable[[Peers], None]) -> None:
     with Peers(b"+old\r\n", b"+old\r\n", b"+old\r\n", host="old") as pool:
         private_pool = PrivatePool()
         assert [ask(private_pool, pool), ask(private_pool, pool)] == [b"old", b"old"]
@@ -167,7 +167,7 @@ def test_replaced_pool_is_followed() -> None:
         assert ask(private_pool, other) == b"new"
 
 
-def test_pool_that_leads_elsewhere_while_a_connection_opens_is_followed() -> None:
+def test_pool_that_changes_while_a_connection_opens_is_followed() -> None:
     with Peers(b"+old\r\n", b"+old\r\n") as pool:
         usual = pool.opened
 

@@ -199,7 +199,7 @@ def test_expired_block_does_not_release_another_hold(scene: Scene, shared: bool)
     run(test)
 
 
-def test_hold_released_in_a_block_is_not_released_for_another_at_its_end(scene: Scene) -> None:
+def test_hold_released_in_a_block_is_not_released_again_at_its_end(scene: Scene) -> None:
     async def test() -> None:
         block = scene.world.block(scene.lock)
         await scene.enter(block)
@@ -438,7 +438,7 @@ def test_renewal_ends_if_a_block_is_collected_without_its_exit(scene: Scene) -> 
     run(test)
 
 
-def test_methods_that_are_called_again_and_again_are_of_no_block(scene: Scene) -> None:
+def test_methods_called_repeatedly_belong_to_no_block(scene: Scene) -> None:
     async def test() -> None:
         enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
         for _ in range(3):

@@ -97,7 +97,7 @@ def test_lock_deleted_without_a_reply_is_granted_to_the_next_waiter(
 @pytest.mark.parametrize("method", ["transaction", "native"])
 @pytest.mark.parametrize("fate", [reply_lost, request_lost, refused])
 @pytest.mark.parametrize("times", [1, 3])
-def test_deleted_lock_is_granted_though_the_request_for_that_fails_at_first(
+def test_deleted_lock_is_granted_though_the_first_request_fails(
     method: ReleaseMethod, fate: Any, times: int
 ) -> None:
     def with_waiters(request: Request) -> Any:
@@ -120,7 +120,7 @@ def test_deleted_lock_is_granted_though_the_request_for_that_fails_at_first(
 
 
 @pytest.mark.parametrize("method", ["transaction", "native"])
-def test_release_does_not_wait_for_a_server_that_disappears_before_the_grant(
+def test_release_does_not_wait_for_a_server_lost_before_the_grant(
     method: ReleaseMethod,
 ) -> None:
     def with_waiters(request: Request) -> Any:
@@ -153,7 +153,7 @@ def test_transaction_under_min_hold_is_done_once() -> None:
 
 
 @pytest.mark.parametrize("may_resend", [False, True])
-def test_waiters_are_notified_of_min_hold_though_the_reply_to_its_transaction_is_lost(
+def test_waiters_are_notified_of_min_hold_despite_a_lost_reply(
     may_resend: bool,
 ) -> None:
     heard: list[str] = []
@@ -207,7 +207,7 @@ def test_transaction_is_repeated_if_the_key_changed() -> None:
     assert port.server.value(KEY) is None
 
 
-def test_transaction_does_not_delete_a_key_that_another_client_acquired_in_between() -> None:
+def test_transaction_does_not_delete_a_key_acquired_in_between() -> None:
     def taken_by_another(request: Request) -> Any:
         port.server.put(KEY, "another", 60)
         return delivered(request)

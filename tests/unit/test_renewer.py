@@ -68,7 +68,7 @@ def test_lease_that_was_handed_off_is_checked_in_time(
     assert tracked.first_check() <= when - grain
 
 
-def test_connection_to_a_far_server_is_opened_before_the_first_renewal() -> None:
+def test_connection_to_a_far_server_is_opened_before_a_renewal() -> None:
     _, port = new_lease_loop()
     port.latency = 0.5
     acquired_at = port.now()
@@ -137,7 +137,7 @@ def test_leases_that_are_due_together_are_renewed_by_one_request() -> None:
     assert all(port.server.left(lease.key) > 20 for lease in leases)
 
 
-def test_leases_acquired_at_different_times_are_renewed_together_later() -> None:
+def test_leases_of_different_times_are_renewed_together_later() -> None:
     _, port = new_lease_loop()
     leases = []
     for number in range(100):
@@ -150,7 +150,7 @@ def test_leases_acquired_at_different_times_are_renewed_together_later() -> None
     assert all(lease.is_live() for lease in leases)
 
 
-def test_leases_of_different_length_that_are_due_together_share_a_request() -> None:
+def test_leases_of_different_length_due_together_share_a_request() -> None:
     _, port = new_lease_loop()
     port.latency = 0
     short, long = HeldLease(port, "a", expire=24), HeldLease(port, "b", expire=48)

@@ -92,7 +92,7 @@ def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
-def test_lease_that_is_no_longer_renewed_is_reported_lost_at_its_deadline(after: float) -> None:
+def test_lease_no_longer_renewed_is_reported_lost_at_its_deadline(after: float) -> None:
     lease_loop, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=30)
     port.clock.advance(after)
@@ -237,7 +237,7 @@ def test_loss_of_an_extended_lease_is_reported_at_its_next_renewal() -> None:
     assert len(lease.notifications) == 1
 
 
-def test_extended_lease_without_renewal_is_reported_lost_at_its_new_deadline() -> None:
+def test_extended_lease_without_renewal_is_lost_at_its_new_deadline() -> None:
     _, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=10, auto_renew=False)
     run(extend(port, lease.claim, 100))
@@ -262,7 +262,7 @@ def test_extension_while_a_renewal_is_under_way_is_not_undone() -> None:
     assert lease.claim.deadline == deadline
 
 
-def test_no_second_renewal_is_sent_while_one_hangs_though_the_lease_was_extended() -> None:
+def test_no_second_renewal_is_sent_while_the_first_one_hangs() -> None:
     _, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=10)
     port.faults = [paused(15)]

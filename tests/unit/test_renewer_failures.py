@@ -112,7 +112,7 @@ def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_others_are_renewed_though_reporting_a_loss_fails_in_their_batch(
+def test_others_are_renewed_though_a_report_fails_in_their_batch(
     error: BaseException, place: int
 ) -> None:
     _, port = new_lease_loop()
@@ -130,7 +130,7 @@ def test_others_are_renewed_though_reporting_a_loss_fails_in_their_batch(
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-def test_others_are_renewed_though_reporting_a_loss_fails_at_its_deadline(
+def test_others_are_renewed_though_a_report_fails_at_its_deadline(
     error: BaseException,
 ) -> None:
     lease_loop, port = new_lease_loop()

@@ -96,7 +96,7 @@ def end_of(scene: Scene) -> float:
 
 @pytest.mark.parametrize("kind", [Limited, KeyboardInterrupt])
 @pytest.mark.parametrize("time", [1, 2, 5])
-def test_leases_are_renewed_and_losses_reported_whichever_line_is_interrupted(
+def test_renewals_and_reports_survive_an_interrupt_at_any_line(
     time: int, kind: type[BaseException]
 ) -> None:
     count = 0
@@ -138,7 +138,7 @@ class LostInBlock:
                 self.cut += 1
 
 
-def test_loss_is_reported_by_the_next_call_whichever_line_of_the_first_is_interrupted() -> None:
+def test_loss_is_reported_by_the_call_after_an_interrupted_one() -> None:
     def notify(scene: LostInBlock, interruption: Interruption) -> None:
         try:
             with interruption:

@@ -74,7 +74,7 @@ def test_loss_by_an_outage_is_reported_once_at_the_deadline(fate: Fate) -> None:
     assert lease_loop.wakes_at == math.inf
 
 
-def test_renewal_is_retried_with_longer_and_longer_pauses_until_the_deadline() -> None:
+def test_renewal_is_retried_with_growing_pauses_until_the_deadline() -> None:
     _, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=10)
     port.usual = request_lost

@@ -41,7 +41,7 @@ def test_released_leases_are_forgotten_while_another_is_renewed(expire: float) -
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])
-def test_many_leases_released_together_are_forgotten_without_another_lease(expire: float) -> None:
+def test_many_leases_released_together_are_forgotten(expire: float) -> None:
     lease_loop, port = new_lease_loop()
     leases = [
         HeldLease(port, f"lock {number}", expire=expire) for number in range(3 * MOST_REMOVED)
@@ -161,7 +161,7 @@ def test_lease_added_twice_and_removed_is_not_on_the_wheel() -> None:
 
 
 @pytest.mark.parametrize("expire", [10, DAY])
-def test_locks_acquired_and_released_in_turn_rarely_reach_the_event_loop(
+def test_locks_acquired_in_turn_rarely_reach_the_event_loop(
     expire: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease_loop, port = new_lease_loop()

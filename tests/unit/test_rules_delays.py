@@ -28,7 +28,7 @@ def test_waiting_pauses_are_delta_on_average() -> None:
 
 
 @given(delta=st.floats(min_value=0, exclude_min=True, max_value=3600))
-def test_waiting_pauses_are_never_negative_nor_longer_than_half_as_much_again(delta: float) -> None:
+def test_pauses_are_never_negative_nor_longer_by_more_than_half(delta: float) -> None:
     pauses = first(20, waiting(delta, random.Random(2).random))
 
     assert all(0 <= pause <= 1.5 * delta for pause in pauses)

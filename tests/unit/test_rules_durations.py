@@ -34,12 +34,12 @@ def test_expire_in_seconds_is_unchanged(expire: float) -> None:
 
 
 @pytest.mark.parametrize("expire", [*WRONG_EXPIRES, *NO_NUMBERS, None], ids=repr)
-def test_expire_that_is_no_lease_is_refused(expire: Any) -> None:
+def test_invalid_expire_is_refused(expire: Any) -> None:
     with pytest.raises(ConfigurationError, match="expire"):
         checked_expire(expire)
 
 
-def test_expire_in_milliseconds_is_guessed_at() -> None:
+def test_expire_that_seems_to_be_milliseconds_is_explained() -> None:
     with pytest.raises(ConfigurationError, match="milliseconds, by mistake"):
         checked_expire(10**12)
 
@@ -58,13 +58,13 @@ def test_acquire_time_of_zero_or_infinity_is_allowed(given_time: float | None, w
 
 
 @pytest.mark.parametrize("acquire_time", [-1, -0.001, math.nan, -math.inf, *NO_NUMBERS], ids=repr)
-def test_acquire_time_that_is_no_wait_is_refused(acquire_time: Any) -> None:
+def test_invalid_acquire_time_is_refused(acquire_time: Any) -> None:
     with pytest.raises(ConfigurationError, match="acquire_time="):
         checked_acquire_time(acquire_time)
 
 
 @pytest.mark.parametrize("acquire_time", [10**12, 1e300, math.inf])
-def test_acquire_time_of_ages_can_be_added_to_a_clock(acquire_time: float) -> None:
+def test_very_long_acquire_time_can_be_added_to_a_clock(acquire_time: float) -> None:
     wait = checked_acquire_time(acquire_time)
 
     assert 1000.0 + wait > 10**11
@@ -88,7 +88,7 @@ def test_delta_in_seconds_is_unchanged(delta: float) -> None:
 @pytest.mark.parametrize(
     "delta", [0, -1, math.nan, math.inf, 3601, 10**12, *NO_NUMBERS, None], ids=repr
 )
-def test_delta_that_is_no_pause_is_refused(delta: Any) -> None:
+def test_invalid_delta_is_refused(delta: Any) -> None:
     with pytest.raises(ConfigurationError, match="delta="):
         checked_delta(delta)
 

@@ -72,13 +72,13 @@ def written(template: str, member: object) -> str:
 
 
 @pytest.mark.parametrize(("member", "text"), FLAGS)
-def test_flag_is_written_alike_by_every_python(member: Any, text: str) -> None:
+def test_flag_has_the_same_text_in_every_python(member: Any, text: str) -> None:
     assert written("{a}", member) == written("{a!s}", member) == text
     assert written("{a!s:>3}", member) == written("{a:>3}", member) == text
 
 
 @pytest.mark.parametrize(("member", "text"), FLAGS)
-def test_text_that_an_old_python_is_given_is_that_of_a_newer(member: Any, text: str) -> None:
+def test_enum_text_in_an_old_python_is_that_of_a_newer_one(member: Any, text: str) -> None:
     assert flag_text(member) == text
     if sys.version_info >= (3, 11):
         assert str(member) == text
@@ -92,5 +92,5 @@ def test_text_that_an_old_python_is_given_is_that_of_a_newer(member: Any, text: 
         *(("{a:>7}", Spoken.A, " spoken"), ("{a!s}", Spoken.A, "spoken"), ("{a}", Spoken.A, "a")),
     ],
 )
-def test_text_and_format_of_the_enums_own_are_used(template: str, member: Any, text: str) -> None:
+def test_text_and_format_of_the_enum_class_are_used(template: str, member: Any, text: str) -> None:
     assert written(template, member) == text

@@ -58,7 +58,7 @@ class Report(str, enum.Enum):
 
 
 @pytest.mark.parametrize("name", [Report.DAILY, [Report.DAILY]])
-def test_name_of_a_class_of_its_own_becomes_plain_text(name: Any) -> None:
+def test_name_of_a_str_subclass_becomes_plain_text(name: Any) -> None:
     (checked,) = checked_names(name)
 
     assert type(checked) is str
@@ -133,7 +133,7 @@ def test_order_of_several_names_does_not_depend_on_how_they_are_given(
     assert checked_names(shuffled) == checked_names(names)
 
 
-def test_names_that_are_written_alike_are_one_key() -> None:
+def test_names_with_the_same_text_are_one_key() -> None:
     names = checked_names(["é", b"\xc3\xa9", "\udcc3\udca9"])
 
     keys = [key_of(PREFIX, name) for name in names]
@@ -282,7 +282,7 @@ def test_companion_names_what_chooses_the_slot_of_its_lock(
 
 
 @pytest.mark.parametrize("key", [b"a}b", b"a{b", b"{", b"}", b"{}", b"}{", b"{}{a}", b"a{}b{c}"])
-def test_companion_of_a_key_whose_braces_are_no_tag_has_letters_for_its_slot(key: bytes) -> None:
+def test_companion_of_a_key_without_a_tag_has_letters_for_its_slot(key: bytes) -> None:
     found = companion(key, b"fence")
 
     assert re.fullmatch(re.escape(key) + rb"~[A-Za-z0-9]{4}~:fence", found)
@@ -334,7 +334,7 @@ def test_companions_of_two_locks_or_kinds_differ(
 
 
 @given(key=odd_keys(), kind=KINDS, cut=st.integers(0, 60))
-def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: int) -> None:
+def test_lock_cannot_have_the_name_of_a_companion(key: bytes, kind: bytes, cut: int) -> None:
     found = companion(key, kind)
     assume(len(found) <= LONGEST_NAME)
     assume(found[:cut].isascii() and cut < len(found))
@@ -347,7 +347,7 @@ def test_no_lock_can_be_called_like_a_companion(key: bytes, kind: bytes, cut: in
 
 
 @given(key=odd_keys())
-def test_every_other_key_may_be_a_locks(key: bytes) -> None:
+def test_every_other_key_can_be_a_lock_key(key: bytes) -> None:
     assume(not is_companion(key))
 
     assert redispy_key_of(None, key) == key

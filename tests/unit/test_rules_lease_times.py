@@ -61,9 +61,7 @@ def test_renewal_is_due_a_third_of_the_lease_after_the_request(expire: float, du
 
 
 @given(sent=SENT, expire=LEASES)
-def test_renewal_is_due_before_the_deadline_with_half_of_the_lease_left(
-    sent: float, expire: float
-) -> None:
+def test_renewal_is_due_with_half_of_the_lease_left(sent: float, expire: float) -> None:
     end = deadline(sent, expire)
 
     due = renewal_due(end, expire)

@@ -36,11 +36,11 @@ def test_option_name_of_another_library_is_translated(unknown: str, meant: str) 
     ("unknown", "meant"),
     [("expires", "expire="), ("acquiretime", "acquire_time="), ("wiat", "wait=")],
 )
-def test_typing_error_is_recognised(unknown: str, meant: str) -> None:
+def test_misspelt_option_is_recognised(unknown: str, meant: str) -> None:
     assert f"did you mean {meant}?" in problem(unknown)
 
 
-def test_unlike_anything_is_only_refused() -> None:
+def test_unknown_option_without_a_similar_one_is_only_refused() -> None:
     assert problem("zzz") == f"unknown option zzz; the options are {', '.join(sorted(KNOWN))}"
 
 

@@ -85,7 +85,7 @@ def test_keyword_only_parameter_is_read(kwargs: Any) -> None:
     assert names(by_name, **kwargs) == ("1",)
 
 
-def test_extra_keyword_of_the_name_of_a_positional_only_parameter_is_not_that_parameter() -> None:
+def test_extra_keyword_is_no_positional_only_parameter() -> None:
     assert names(caught, 5, x="other") == ("5",)
     assert names(caught, x="other") == ("1",)
     assert names(caught, 5, lock_name="{rest[x]}", x="other") == ("other",)
@@ -155,11 +155,11 @@ def test_missing_argument_gives_a_type_error_that_names_it(function: Any, templa
         names(function, lock_name=template)
 
 
-def test_missing_argument_other_than_the_naming_one_is_left_to_the_call() -> None:
+def test_missing_argument_outside_the_name_is_left_to_the_call() -> None:
     assert names(needed, 1) == ("1",)
 
 
-def test_missing_positional_only_argument_is_not_found_among_the_keywords() -> None:
+def test_missing_positional_only_argument_is_not_read_from_keywords() -> None:
     def strict(x: Any, /, **rest: Any) -> None: ...
 
     with pytest.raises(TypeError, match="x"):
@@ -273,7 +273,7 @@ def test_bound_method_is_named_by_its_first_argument() -> None:
     assert names(Shop().method) == ("1",)
 
 
-def test_method_of_an_object_without_a_text_of_its_own_is_refused_at_the_call() -> None:
+def test_method_of_an_object_without_its_own_text_is_refused() -> None:
     with pytest.raises(LockNameError, match="differs in every process"):
         names(Bare.method, Bare())
 
@@ -287,11 +287,11 @@ def test_static_method_is_named_by_its_first_argument() -> None:
     assert names(Shop.static, 5) == names(Shop.static, x=5) == ("5",)
 
 
-def test_object_that_can_be_called_is_named_by_its_first_argument() -> None:
+def test_callable_object_is_named_by_its_first_argument() -> None:
     assert names(Shop(), 5) == ("5",)
 
 
-def test_object_that_can_be_called_without_arguments_is_named_by_its_class() -> None:
+def test_callable_object_without_arguments_is_named_by_its_class() -> None:
     class Job:
         def __call__(self) -> None: ...
 
@@ -380,7 +380,7 @@ def test_wrong_name_is_refused_at_decoration(lock_name: Any) -> None:
         namer(plain, lock_name, None)
 
 
-def test_function_that_gives_names_gets_the_calls_arguments() -> None:
+def test_get_lock_name_receives_the_arguments_of_the_call() -> None:
     name = namer(plain, None, lambda x, **more: [f"order:{x}", b"all"])
 
     assert name((5,), {"y": 6}) == ("all", "order:5")
@@ -389,14 +389,14 @@ def test_function_that_gives_names_gets_the_calls_arguments() -> None:
 @pytest.mark.parametrize(
     "get_lock_name", [lambda x, y: "a", functools.partial(lambda x, y: "a"), lambda: "a"]
 )
-def test_get_lock_name_that_does_not_accept_the_arguments_is_explained(get_lock_name: Any) -> None:
+def test_get_lock_name_that_rejects_the_arguments_is_explained(get_lock_name: Any) -> None:
     name = namer(plain, None, get_lock_name)
 
     with pytest.raises(TypeError, match=rf"on {__name__}\.plain: get_lock_name=.* defaults: "):
         name((5,), {})
 
 
-def test_type_error_inside_of_the_function_that_gives_names_stays_its_own() -> None:
+def test_type_error_inside_of_get_lock_name_is_unchanged() -> None:
     name = namer(plain, None, lambda x: f"{x:d}" + x)
 
     with pytest.raises(TypeError, match=r"^unsupported operand|^can only concatenate"):
@@ -414,32 +414,32 @@ def one_by_one(*args: Any) -> Any:
 @pytest.mark.parametrize(
     ("get_lock_name", "kind"), [(later, "an async function"), (one_by_one, "a generator")]
 )
-def test_function_whose_body_runs_later_cannot_give_names(get_lock_name: Any, kind: str) -> None:
+def test_get_lock_name_whose_body_runs_later_is_refused(get_lock_name: Any, kind: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"get_lock_name=.* is {kind}: "):
         namer(plain, None, get_lock_name)
 
 
 @pytest.mark.parametrize("result", [None, 5, "", [], object()])
-def test_function_that_gives_no_name_is_refused_at_the_call(result: Any) -> None:
+def test_get_lock_name_that_returns_no_name_is_refused_at_the_call(result: Any) -> None:
     name = namer(plain, None, lambda *args: result)
 
     with pytest.raises(LockNameError):
         name((), {})
 
 
-def test_function_that_gives_names_gets_what_a_partial_bound() -> None:
+def test_get_lock_name_receives_the_arguments_of_a_partial() -> None:
     name = namer(functools.partial(plain, 5), None, lambda x, y: f"{x}:{y}")
 
     assert name((6,), {}) == ("5:6",)
 
 
-def test_two_ways_to_name_are_refused() -> None:
+def test_lock_name_and_get_lock_name_together_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="not both"):
         namer(plain, "a", lambda: "b")
 
 
 @pytest.mark.parametrize("get_lock_name", ["a", 5, ["a"]])
-def test_way_to_name_that_cannot_be_called_is_refused(get_lock_name: Any) -> None:
+def test_get_lock_name_that_is_not_callable_is_refused(get_lock_name: Any) -> None:
     with pytest.raises(ConfigurationError, match="lock_name"):
         namer(plain, None, get_lock_name)
 

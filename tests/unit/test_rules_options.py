@@ -48,13 +48,13 @@ def test_truthy_or_falsy_switch_is_refused(switch: str, value: Any) -> None:
 
 @pytest.mark.parametrize("option", ["max_hold", "min_hold"])
 @pytest.mark.parametrize("hold", [None, 0.001, 0.5, 1, 10, 86_400, LONGEST_EXPIRE])
-def test_hold_is_a_time_or_none(option: str, hold: float | None) -> None:
+def test_hold_is_a_number_of_seconds_or_none(option: str, hold: float | None) -> None:
     assert getattr(Options(**{option: hold}), option) == hold
 
 
 @pytest.mark.parametrize("option", ["max_hold", "min_hold"])
 @pytest.mark.parametrize("hold", WRONG_HOLDS, ids=repr)
-def test_hold_that_is_no_time_is_refused(option: str, hold: Any) -> None:
+def test_invalid_hold_is_refused(option: str, hold: Any) -> None:
     with pytest.raises(ConfigurationError, match=option):
         Options(**{option: hold})
 

@@ -127,7 +127,7 @@ class Colour(str, enum.Enum):
         *(("{order_id:>3}", Number.ONE, "  1"), ("{order_id:>11}", Colour.RED, " Colour.RED")),
     ],
 )
-def test_member_of_an_enum_is_written_alike_by_every_python(
+def test_enum_member_has_the_same_text_in_every_python(
     template: str, member: enum.Enum, name: str
 ) -> None:
     assert written(template, member) == name
@@ -275,7 +275,7 @@ def test_missing_argument_raises_the_type_error_of_the_call() -> None:
         write((), {})
 
 
-def test_error_of_a_property_stays_its_own() -> None:
+def test_error_of_a_property_is_unchanged() -> None:
     class Failing:
         @property
         def name(self) -> str:

@@ -164,7 +164,7 @@ def test_text_with_an_address_in_memory_is_refused_with_the_cure(value: object) 
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_set_or_dict_is_refused_wherever_it_is(value: object) -> None:
+def test_set_or_dict_is_refused_at_any_depth(value: object) -> None:
     with pytest.raises(LockNameError, match="order"):
         as_text(value)
 
@@ -313,7 +313,7 @@ class Sorted(Spoken):
 
 
 @pytest.mark.parametrize(("field", "message"), [("{a:letters}", "order"), ("{a:id}", "differs in")])
-def test_what_a_format_shows_is_checked(field: str, message: str) -> None:
+def test_formatted_text_is_checked(field: str, message: str) -> None:
     write = compiled(field, inspect.signature(lambda a: None))
 
     with pytest.raises(LockNameError, match=message):
@@ -351,7 +351,7 @@ class Lazy:
         return repr(self.get())
 
 
-def test_proxy_that_an_object_does_not_show_gets_nothing() -> None:
+def test_proxy_that_an_object_does_not_show_is_not_resolved() -> None:
     asked: list[int] = []
 
     def get() -> object:
@@ -523,7 +523,7 @@ def test_plain_value_may_be_written_in_any_way() -> None:
     ("value", "text"),
     [(Colour.RED, "Colour.RED"), (Text.RED, "r"), (Number.ONE, "1"), (Right.READ, "4")],
 )
-def test_member_of_an_enum_is_written_alike_by_every_python(value: object, text: str) -> None:
+def test_enum_member_has_the_same_text_in_every_python(value: object, text: str) -> None:
     assert as_text(value) == text
 
 
@@ -557,7 +557,7 @@ def test_markup_does_not_change_the_text_around_it(value: object, field: str) ->
     assert name == "P&L:home"
 
 
-def test_text_of_a_class_of_its_own_becomes_plain() -> None:
+def test_text_of_a_str_subclass_becomes_plain() -> None:
     assert type(as_text(Markup("a"))) is type(as_text(Text.RED)) is str
     assert as_text(Markup("{a}")) == "%7Ba%7D"
 
@@ -572,7 +572,7 @@ for template, value in [("{a!s}", b"x"), ("{a!r}", b"x"), ("{a}", b"x"), ("{a}",
 """
 
 
-def test_bytes_can_be_written_where_python_refuses_to_confuse_them_with_text() -> None:
+def test_bytes_can_be_written_under_the_bb_option_of_python() -> None:
     ran = subprocess.run(
         [sys.executable, "-bb", "-c", BYTES_UNDER_BB], capture_output=True, text=True, check=False
     )

@@ -51,7 +51,7 @@ def test_coarse_and_fine_grains_meet() -> None:
     assert sorted(wheel.take(fine, [])) == ["coarse", "fine"]
 
 
-def test_wheels_of_different_phase_do_not_act_at_once() -> None:
+def test_wheels_of_different_phase_act_at_different_times() -> None:
     phases = [number / 10 for number in range(10)]
 
     dues = {TimerWheel[str](phase).put("a", 100.0, 1.0) for phase in phases}
@@ -81,7 +81,7 @@ def test_missing_item_can_be_dropped() -> None:
     assert wheel.take(10.0, []) == ["a"]
 
 
-def test_time_that_was_emptied_can_be_filled_again() -> None:
+def test_emptied_time_can_be_filled_again() -> None:
     wheel = TimerWheel[str]()
     wheel.drop("a", wheel.put("a", 10.0, 0.5))
     emptied = wheel.next()

@@ -76,7 +76,7 @@ def test_subscription_is_closed_without_the_other_side() -> None:
     assert connection._writer.transport.aborted
 
 
-def test_subscription_whose_closing_was_cancelled_before_its_start_is_closed() -> None:
+def test_subscription_is_closed_though_its_closing_was_cancelled() -> None:
     connection: Any = Connection()
     subscription = TaskSubscription(connection)
 

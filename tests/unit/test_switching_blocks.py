@@ -112,7 +112,7 @@ def a_block_that_has_moved_to_a_thread_is_left_there(switcher: Switcher) -> Scen
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)
-def test_blocks_are_left_by_their_threads_with_thread_switches_at_any_line(
+def test_blocks_belong_to_their_threads_with_switches_at_any_line(
     scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redislock, "unheld", unheld)

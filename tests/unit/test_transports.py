@@ -111,7 +111,7 @@ def test_request_does_not_wait_for_work_that_uses_all_connections(loop: VirtualL
 
 
 @pytest.mark.parametrize("seconds", [0.001, 60])
-def test_connection_outside_the_pool_is_closed_if_its_opening_is_cancelled(
+def test_connection_outside_the_pool_is_closed_if_cancelled(
     loop: VirtualLoop, seconds: float
 ) -> None:
     pool = Pool(1)
@@ -131,9 +131,7 @@ def test_connection_outside_the_pool_is_closed_if_its_opening_is_cancelled(
 
 
 @pytest.mark.parametrize("others", [0, 3])
-def test_renewal_does_not_wait_for_a_connection_that_hangs_while_opening(
-    loop: VirtualLoop, others: int
-) -> None:
+def test_renewal_does_not_wait_for_a_hanging_connection(loop: VirtualLoop, others: int) -> None:
     """Another one is opened in half of its time; the first one is used if it opens earlier."""
 
     async def ask(seconds: float) -> float:
@@ -198,7 +196,7 @@ def test_closed_connection_is_replaced_without_an_error(loop: VirtualLoop, pool:
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
-def test_connection_that_was_closed_while_the_loop_was_blocked_is_replaced(
+def test_connection_closed_while_the_loop_was_blocked_is_replaced(
     loop: VirtualLoop, size: int
 ) -> None:
     """The event loop has not noticed, whether the connection is kept or idle in the pool."""

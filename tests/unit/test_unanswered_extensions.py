@@ -67,7 +67,7 @@ def test_deadline_is_unchanged_after_an_extension_of_unknown_outcome(fate: Any) 
     [reply_lost, interrupted(KeyboardInterrupt()), delayed(0.1)],
     ids=["reply lost", "interrupted", "delayed"],
 )
-def test_shorter_extension_of_unknown_outcome_keeps_the_lease_in_the_server(fate: Any) -> None:
+def test_unknown_shorter_extension_keeps_the_lease_in_the_server(fate: Any) -> None:
     port = SimulatedPort()
     claim = acquired(port, "a", expire=60)
     port.usual = fate
@@ -80,7 +80,7 @@ def test_shorter_extension_of_unknown_outcome_keeps_the_lease_in_the_server(fate
 
 
 @pytest.mark.parametrize("lost", [FIRST, SECOND])
-def test_shorter_extension_of_some_slots_keeps_the_lease_in_the_server(lost: bytes) -> None:
+def test_partial_shorter_extension_keeps_the_lease_in_the_server(lost: bytes) -> None:
     def one_node_down(request: Any) -> Any:
         return (request_lost if lost in request.command else resent)(request)
 

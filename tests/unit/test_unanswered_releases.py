@@ -72,7 +72,7 @@ def test_deletion_that_the_client_repeated_is_no_loss(method: ReleaseMethod) -> 
 @every_method
 @pytest.mark.parametrize("may_resend", [False, True])
 @pytest.mark.parametrize("is_run", [False, True])
-def test_lock_of_another_client_after_a_release_without_a_reply_may_be_a_loss(
+def test_lock_of_another_after_an_unanswered_release_may_be_a_loss(
     method: ReleaseMethod, may_resend: bool, is_run: bool
 ) -> None:
     def no_reply_and_lock_taken(request: Request) -> Any:
@@ -139,7 +139,7 @@ def test_only_requests_that_were_sent_explain_a_missing_key(method: ReleaseMetho
 
 
 @every_method
-def test_one_request_that_was_sent_explains_a_missing_key_whatever_follows(
+def test_one_sent_request_explains_a_missing_key(
     method: ReleaseMethod,
 ) -> None:
     port = new_port()
@@ -192,7 +192,7 @@ def test_server_without_the_script_did_not_run_the_release_before() -> None:
 @every_method
 @pytest.mark.parametrize("answer", NOT_RUN, ids=lambda answer: str(answer).split()[0])
 @pytest.mark.parametrize("may_resend", [False, True])
-def test_answer_that_the_request_was_not_run_does_not_explain_a_missing_key(
+def test_reply_that_nothing_was_run_does_not_explain_a_missing_key(
     method: ReleaseMethod, answer: Exception, may_resend: bool
 ) -> None:
     def answered_by_a_server_that_lost_the_lock(request: Request) -> Any:
@@ -230,7 +230,7 @@ def test_native_release_whose_second_command_is_not_run_is_no_loss(answer: Excep
 
 @pytest.mark.parametrize("method", ["script", "native"])
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
-def test_release_without_reply_and_record_does_not_explain_a_missing_key(
+def test_release_without_reply_or_record_explains_no_missing_key(
     method: ReleaseMethod, names: list[str]
 ) -> None:
     def lost_with_the_master(request: Request) -> Any:
@@ -248,7 +248,7 @@ def test_release_without_reply_and_record_does_not_explain_a_missing_key(
 @every_method
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_client_that_repeats_requests_reports_a_key_that_others_deleted(
+def test_client_that_repeats_reports_a_key_deleted_by_others(
     method: ReleaseMethod, names: list[str], is_taken: bool
 ) -> None:
     port = new_port(may_resend=True)
@@ -294,7 +294,7 @@ def test_repeated_release_after_min_hold_is_no_loss(seconds: float) -> None:
     assert port.server.value(KEY) is None
 
 
-def test_record_of_a_release_expires_and_is_made_only_for_clients_that_repeat() -> None:
+def test_record_of_a_release_is_made_only_for_clients_that_repeat() -> None:
     port, plain = new_port(may_resend=True), new_port()
     for one in (port, plain):
         run(release(one, acquired(one, "a"), "script"))
@@ -335,7 +335,7 @@ def test_missing_key_is_not_reported_as_lost_if_scripts_are_forbidden(method: An
 # Several keys
 
 
-def test_released_part_is_not_sent_again_when_another_part_is_repeated() -> None:
+def test_released_part_is_not_repeated_with_another_part() -> None:
     port = cluster_port()
     claim = acquired(port, "a", "b")
     port.faults = [None, refused]
