@@ -26,7 +26,8 @@ MOST_NOTED = 1_000
 #: "only_master" if it may answer without writing.
 INCLUDED = {
     **dict.fromkeys(("cancel", "recheck"), ("promote",)),
-    **dict.fromkeys(("enqueue", "force", "release", "min_hold"), ("only_master", "promote")),
+    **dict.fromkeys(("enqueue", "force", "min_hold"), ("only_master", "promote")),
+    "release": ("release_unawaited", "only_master", "promote"),
     **dict.fromkeys(("adjust", "time_left", "settle"), ("only_master", "end_of_key")),
     **dict.fromkeys(("acquire", "acquire_fenced", "extend", "renew"), ("only_master",)),
     **dict.fromkeys(("enter", "unlock"), ("only_master",)),
