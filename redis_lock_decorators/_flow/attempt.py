@@ -32,6 +32,9 @@ LEAST_CONFIRMATION_SECONDS = 0.1
 #: The time to live of the last fence. Fences start from the server's clock, so it must only exceed
 #: the time by which a clock is set back, or by which that of the next master is behind.
 FENCE_KEPT_MS = _lua.KEPT
+#: Argument of the script ``acquire``: the last key is no lock. It never exists: while its slot is
+#: moving, no node has all keys of the request, so none runs it.
+GUARDED = 3
 #: A lease that had ended when the reply arrived.
 LATE = Refusal(None)
 #: A lock whose keys are on two nodes.
@@ -133,12 +136,19 @@ async def _acquire_specially(
         return reply
 
     own = send if claim.replicas else None
+    # A cluster's client repeats a redirected script at the node that imports the slot, but WAIT is
+    # answered by the other node: its replicas do not get the lock.
+    is_guarded = claim.replicas > 0 and port.slotted
     read: Callable[..., Refusal | None] = _read_refusal
     verb, keys, details = "acquire", group, [claim.expire_ms]
     if claim.fencing:
         verb, read = "acquire_fenced", _read_fence
         keys += tuple([companion(key, b"fence") for key in group])
         details.append(FENCE_KEPT_MS)
+    elif is_guarded:
+        details.append(GUARDED)
+    if is_guarded:
+        keys += (companion(group[0], b"absent"),)
     read = partial(read, claim, group)
     refusal = await ask(port, verb, claim, keys, *details, until=until, read=read, send=own)
     if isinstance(confirmed, Exception):

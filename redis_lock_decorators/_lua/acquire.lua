@@ -1,12 +1,15 @@
 -- Acquire all keys or none. A key that already holds this identifier counts as free: the request was sent twice. (Not if
 -- others may use the same identifier, see ARGV.)
--- KEYS  the lock keys
+-- KEYS  the lock keys; perhaps a key that never exists, see ARGV
 -- ARGV  identifier, serial number of the request, lease in milliseconds, 1 to return the server's time, 2 if others may use
---       the identifier too (else nothing)
+--       the identifier too, 3 if the last key never exists, so that no node runs this while its slot is moving (else nothing)
 -- reply "identifier:serial" when acquired; else {"identifier:serial", holder's identifier, its PTTL}, and of several keys
 --       also the number of the one that is held, from 1.
 --       If the time is requested, always a list with the time at its end (Unix milliseconds)
 local mark = ARGV[1] .. ':' .. ARGV[2]
+if ARGV[4] == '3' then
+  KEYS[#KEYS] = nil
+end
 local function timed(...)
   if ARGV[4] ~= '1' then
     return select('#', ...) > 0 and {mark, ...} or mark

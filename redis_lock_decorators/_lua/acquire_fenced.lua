@@ -1,10 +1,11 @@
 -- Acquire all keys or none, and number the acquisition: one more than the last number, or the server's clock if that is
 -- greater, so that numbers grow even if the counters were lost. A key that already holds this identifier counts as free.
--- KEYS  the lock keys, then for each of them the hash with its last number and the identifier that has it
+-- KEYS  the lock keys, then for each of them the hash with its last number and the identifier that has it; perhaps one more
+--       that never exists, so that no node runs this while its slot is moving
 -- ARGV  identifier, serial number of the request, lease in milliseconds, time to live of the numbers in milliseconds
 -- reply {"identifier:serial", number} when acquired; else {"identifier:serial", holder's identifier, its PTTL, number of
 --       the lock key that is held, from 1}
-local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 2
+local mark, count = ARGV[1] .. ':' .. ARGV[2], math.floor(#KEYS / 2)
 local fresh, fence = false, 0
 for i = 1, count do
   local holder = redis.call('GET', KEYS[i])

@@ -292,6 +292,8 @@ class SimulatedServer:
     def _acquire(
         self, mark: bytes, keys: Any, identifier: str, milliseconds: int, way: int = 0
     ) -> Any:
+        if way == 3:
+            keys = keys[:-1]
         refusal = self._refusal(mark, keys, "" if way == 2 else identifier, len(keys) > 1)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
@@ -304,7 +306,7 @@ class SimulatedServer:
         self, mark: bytes, keys: Any, identifier: str, milliseconds: int, kept: int
     ) -> Any:
         half = len(keys) // 2
-        locks, numbers = keys[:half], keys[half:]
+        locks, numbers = keys[:half], keys[half : 2 * half]
         refusal = self._refusal(mark, locks, identifier, True)
         if refusal is not None:
             return refusal

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from redis.cluster import RedisCluster
 from support.cluster_nodes import Nodes
 from support.connecting import to_cluster
 from support.scene import Scene
 
+from redis_lock_decorators import RedisLock
+from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.testing import LocalCluster
 
 NOT_RECEIVED = "a replica may lack the last leases of a master that crashed"
@@ -52,3 +55,21 @@ def test_killed_master(tmp_path, record_property, cluster, nodes):
                 if node is not master:
                     node.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
         scene.finish([replica], record_property, [scene.lossy(NOT_RECEIVED)])
+
+
+@pytest.mark.parametrize("options", [{}, {"fencing": True}])
+def test_replicas_of_the_wrong_node_confirm_no_lock_while_its_slot_moves(cluster, nodes, options):
+    name = nodes.at(0, "moving")
+    slot = slot_of(f"sys:lock:{name}".encode())
+    here, there = nodes.clients[:2]
+    there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.names[0])
+    here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", nodes.names[1])
+    with RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port) as client:
+        lock = RedisLock(name, client=client, replicas=1, **options)
+
+        assert lock.acquire(0) is None
+
+        for node in (there, here):
+            node.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+        with lock:
+            assert here.get(f"sys:lock:{name}") is not None

@@ -123,6 +123,26 @@ def test_several_names_are_refused_and_leave_nothing(port: Any) -> None:
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
+@pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"]])
+@pytest.mark.parametrize("fencing", [False, True])
+def test_no_lock_is_acquired_whose_replicas_another_node_would_count(
+    port: Any, names: list[str], fencing: bool
+) -> None:
+    port.server.replicas, port.server.is_torn = 1, True
+    claim = new_claim(*names)
+    claim.replicas, claim.fencing = 1, fencing
+
+    refusal = run(acquire(port, claim, 0, 0.1))
+
+    assert refusal is not None
+    assert "moving" in refusal.why
+    assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
+
+    port.server.is_torn = False
+    assert run(acquire(port, claim, 0, 0.1)) is None
+    assert [port.server.value(key) for key in claim.keys] == [claim.identifier] * len(names)
+
+
 def test_leases_of_one_slot_are_renewed_and_extended_one_by_one(port: Any) -> None:
     held, lost = acquired(port, "{a}", "{a}b"), acquired(port, "{a}c")
     port.server.drop(lost.keys[0])
