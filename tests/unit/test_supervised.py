@@ -346,3 +346,46 @@ def test_lease_is_kept_whichever_call_of_the_event_loop_is_lost(losing: Any) -> 
         if not loop.lost:
             break
     assert 20 < at < 1000
+
+
+class Polling:
+    """An awaitable that lets others go first until a time, always at the same place.
+
+    Attributes:
+        tasks: those that have run its steps.
+    """
+
+    def __init__(self, loop: VirtualLoop, until: float) -> None:
+        self.loop, self.until = loop, until
+        self.tasks: set[object] = set()
+
+    def __await__(self) -> Iterator[None]:
+        while self.loop.now < self.until:
+            self.tasks.add(asyncio.current_task())
+            yield
+
+
+class SlowSteps(VirtualLoop):
+    """An event loop whose iterations take time, so that polling ends."""
+
+    def _run_once(self) -> None:
+        self.now += 0.01
+        super()._run_once()  # type: ignore[misc]
+
+
+def test_work_that_polls_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = SlowSteps()
+    monkeypatch.setattr(supervised, "monotonic", loop.time)
+    monkeypatch.setattr(timers, "monotonic", loop.time)
+    polling = Polling(loop, loop.now + 3)
+
+    async def work() -> None:
+        await polling
+
+    async def main() -> None:
+        await supervised.over([supervised.start(work())])
+
+    loop.run_until_complete(main())
+    loop.close()
+
+    assert len(polling.tasks) == 1

@@ -244,7 +244,7 @@ def halt(task: Any) -> object:
         return awaited if awaited.done() else None
     work = task.get_coro() if hasattr(task, "get_coro") else None
     if inspect.iscoroutine(work):
-        return _innermost(work)  # it has not begun, or lets others go first
+        return _pause(work)  # it has not begun, or lets others go first
     return None
 
 
@@ -253,11 +253,19 @@ def _cancellations(task: Any) -> int:
     return int(task.cancelling() if hasattr(task, "cancelling") else task._must_cancel)
 
 
-def _innermost(work: Any) -> object:
-    """What a coroutine has come to: each pause is an object of its own."""
+def _pause(work: Any) -> object:
+    """The object that a coroutine is suspended at, if it is another one at each step; else None.
+
+    That is a coroutine that has not begun, or a pause of asyncio. The iterator of an application's
+    awaitable may make many steps: it must not be taken for a task that has stopped.
+    """
     while (inner := getattr(work, "cr_await", None)) is not None:
         work = inner
-    return work
+    if inspect.iscoroutine(work):
+        return work
+    frame = work.gi_frame if inspect.isgenerator(work) else None
+    module = type(work).__module__ if frame is None else frame.f_globals.get("__name__", "")
+    return work if module.lstrip("_").partition(".")[0] == "asyncio" else None
 
 
 def _forget_closed() -> None:
