@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from opcode import opmap
 from weakref import ref
 
 from redis_lock_decorators._io.background.supervised import works
@@ -12,6 +13,8 @@ from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
+#: The instruction of a ``raise`` statement.
+RAISE = opmap["RAISE_VARARGS"]
 #: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.
 TaskRef = ref["asyncio.Task[object]"]
 
@@ -84,16 +87,29 @@ def is_from_loss(error: object) -> bool:
     """Whether an error is the cancellation by a loss, or was raised because of it.
 
     Before Python 3.11 a cancellation loses its message where it passes through an awaited task. A
-    cancellation that is raised while the first is being handled comes from other code.
+    cancellation that arrives while the first is being handled comes from other code. One that the
+    handler itself raises does not.
     """
     while isinstance(error, BaseException):
         if isinstance(error, asyncio.CancelledError) and error.args == (LOST,):
             return True
         before = error.__context__
-        if isinstance(error, asyncio.CancelledError) and _frames(error) & _frames(before):
-            return False
+        if isinstance(error, asyncio.CancelledError):
+            handlers = _frames(error) & _frames(before)
+            if handlers and not _is_raised_by(error, handlers):
+                return False
         error = before
     return False
+
+
+def _is_raised_by(error: BaseException, frames: set[object]) -> bool:
+    """Whether a ``raise`` statement of one of these frames has raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame not in frames:
+        return False
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == RAISE
 
 
 def _frames(error: BaseException | None) -> set[object]:

@@ -175,3 +175,22 @@ def test_loss_found_by_an_eager_task_cancels_the_holder() -> None:
         assert await asyncio.ensure_future(hold())
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_cancellation_that_the_handler_of_a_loss_raises_is_by_the_loss(is_bare: bool) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if is_bare:
+                raise asyncio.CancelledError from None
+            raise asyncio.CancelledError("of the handler")  # noqa: B904
+
+    async def test() -> BaseException:
+        task = asyncio.ensure_future(_caught(work()))
+        await asyncio.sleep(0)
+        task.cancel(LOST)
+        return await task
+
+    assert is_from_loss(asyncio.run(test()))
