@@ -102,7 +102,10 @@ def test_loss_is_reported_while_a_connection_attempt_hangs(limited: LeaseLoop) -
     hang.set()
 
 
-def test_more_threads_start_if_all_reports_hang(lease_loop: LeaseLoop) -> None:
+def test_more_threads_start_if_all_reports_hang(
+    lease_loop: LeaseLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helper_threads, "RETRY", 0.001)
     hanging, reported, many = helper_threads.HelperThreads("on_lost", 3, 0.05), threading.Event(), 8
     begun: list[None] = []
 
