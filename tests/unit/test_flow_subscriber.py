@@ -145,7 +145,7 @@ def test_unusable_subscription_is_opened_at_growing_intervals(
 # Unavailable subscriptions
 
 
-def test_check_of_a_subscription_leaves_a_connection_to_a_demoted_server(
+def test_check_of_a_subscription_leaves_a_demoted_server(
     server: SimulatedServer, process: SimulatedProcess, holder: Acquisition
 ) -> None:
     def counts_none_over_an_old_connection(request: Any) -> Any:
