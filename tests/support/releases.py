@@ -25,8 +25,3 @@ class Limit(Exception):
 def new_port(**options: Any) -> SimulatedPort:
     """A port to a server that has all commands for a native release."""
     return SimulatedPort(SimulatedServer(Clock(), natives=["DELIFEQ", "DELEX"]), **options)
-
-
-def cluster_port() -> SimulatedPort:
-    """A port to a cluster, where two names lie in different slots."""
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))

@@ -19,7 +19,7 @@ from redis_lock_decorators._rules import durations
 from support.faults import Fate, Request, delivered
 from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
-__all__ = ["Clock", "SimulatedPort", "SimulatedServer", "acquired", "new_claim"]
+__all__ = ["Clock", "SimulatedPort", "SimulatedServer", "acquired", "cluster_port", "new_claim"]
 
 T = TypeVar("T")
 PREFIX = "sys:lock:"
@@ -205,6 +205,11 @@ class SimulatedWatch:
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
         return self._port.exchange(("EXEC", self._seen, *commands), math.inf)
+
+
+def cluster_port() -> SimulatedPort:
+    """A port to a cluster."""
+    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def new_claim(

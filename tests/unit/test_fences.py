@@ -21,7 +21,7 @@ from support.faults import (
 )
 from support.simulated_queue import SimulatedProcess
 from support.simulated_server import EPOCH
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
+from support.simulation import Clock, SimulatedPort, SimulatedServer, cluster_port, new_claim
 
 from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.attempt import (
@@ -40,10 +40,6 @@ from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedErro
 KEY = b"sys:lock:a"
 NUMBER = companion(KEY, b"fence")
 HOUR = 3600.0
-
-
-def cluster_port() -> SimulatedPort:
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def fenced(*names: str, expire: float = 10) -> Claim:

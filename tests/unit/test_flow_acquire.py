@@ -11,7 +11,12 @@ from support.faults import (
     reply_lost,
     unsent,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
+from support.simulation import (
+    SimulatedPort,
+    acquired,
+    cluster_port,
+    new_claim,
+)
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -28,10 +33,6 @@ WAITS = st.floats(min_value=0, max_value=20)
 DELTAS = st.floats(min_value=0.01, max_value=5)
 LATENCIES = st.floats(min_value=0, max_value=0.2)
 SEEDS = st.integers(min_value=0, max_value=1000)
-
-
-def cluster_port() -> SimulatedPort:
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def tried(port: SimulatedPort) -> list[float]:

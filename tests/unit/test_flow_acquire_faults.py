@@ -19,7 +19,7 @@ from support.faults import (
     swallowed,
     timed_out,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
+from support.simulation import SimulatedPort, cluster_port, new_claim
 
 from redis_lock_decorators._flow.acquire import UNDO_TIME, acquire
 from redis_lock_decorators._flow.claim import Claim
@@ -33,10 +33,6 @@ from redis_lock_decorators.errors import LockError
 KEY = b"sys:lock:a"
 #: Keys of two slots, in the order in which all clients acquire them.
 FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
-
-
-def cluster_port() -> SimulatedPort:
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def tried(port: SimulatedPort) -> list[float]:

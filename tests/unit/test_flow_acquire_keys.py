@@ -13,7 +13,14 @@ from support.faults import (
     resent,
     slow,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
+from support.simulation import (
+    Clock,
+    SimulatedPort,
+    SimulatedServer,
+    acquired,
+    cluster_port,
+    new_claim,
+)
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
@@ -27,10 +34,6 @@ from redis_lock_decorators.errors import LockError
 KEY = b"sys:lock:a"
 #: Keys of two slots, in the order in which all clients acquire them.
 FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
-
-
-def cluster_port() -> SimulatedPort:
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def attempt(

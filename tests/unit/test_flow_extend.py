@@ -15,8 +15,15 @@ from support.faults import (
     request_lost,
     resent,
 )
-from support.releases import FIRST, KEY, SECOND, cluster_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
+from support.releases import FIRST, KEY, SECOND
+from support.simulation import (
+    Clock,
+    SimulatedPort,
+    SimulatedServer,
+    acquired,
+    cluster_port,
+    new_claim,
+)
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave

@@ -15,8 +15,8 @@ from support.faults import (
     resent,
     swallowed,
 )
-from support.releases import FIRST, KEY, SECOND, cluster_port, every_method, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
+from support.releases import FIRST, KEY, SECOND, every_method, new_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, cluster_port
 
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend

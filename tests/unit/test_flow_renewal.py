@@ -30,7 +30,7 @@ from support.faults import (
     swallowed,
     timed_out,
 )
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, cluster_port
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal import batch as flow_renew
@@ -54,10 +54,6 @@ ERRORS = [
     ResponseError("OOM command not allowed when used memory > 'maxmemory'."),
     OSError("no route"),
 ]
-
-
-def cluster_port() -> SimulatedPort:
-    return SimulatedPort(SimulatedServer(Clock(), cluster=True))
 
 
 def renewed(port: SimulatedPort, *claims: Claim, seconds: float = 10) -> list[Outcome]:

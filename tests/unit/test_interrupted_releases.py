@@ -8,8 +8,8 @@ from support.faults import (
     reply_lost,
     request_lost,
 )
-from support.releases import FIRST, KEY, SECOND, Limit, cluster_port, every_method, new_port
-from support.simulation import acquired
+from support.releases import FIRST, KEY, SECOND, Limit, every_method, new_port
+from support.simulation import acquired, cluster_port
 
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.release import release, release_keys

@@ -14,8 +14,8 @@ from support.faults import (
     request_lost,
     resent,
 )
-from support.releases import KEY, cluster_port, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
+from support.releases import KEY, new_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, cluster_port
 
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP

@@ -16,8 +16,8 @@ from support.faults import (
     resent,
     swallowed,
 )
-from support.releases import FIRST, KEY, SECOND, cluster_port
-from support.simulation import SimulatedPort, acquired, new_claim
+from support.releases import FIRST, KEY, SECOND
+from support.simulation import SimulatedPort, acquired, cluster_port, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend

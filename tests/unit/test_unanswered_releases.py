@@ -23,8 +23,8 @@ from support.faults import (
     resent,
     unsent,
 )
-from support.releases import FIRST, KEY, SECOND, cluster_port, every_method, new_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
+from support.releases import FIRST, KEY, SECOND, every_method, new_port
+from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, cluster_port
 
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
