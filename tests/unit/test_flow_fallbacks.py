@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 from support.faults import Fate, Request, delivered, raising, reply_lost
+from support.releases import KEY, every_method
 from support.simulated_server import TOGETHER
 from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, acquired, new_claim
 
@@ -22,9 +23,6 @@ from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, LockLostError
 
-KEY = b"sys:lock:a"
-METHODS: tuple[ReleaseMethod, ...] = ("script", "transaction", "native")
-every_method = pytest.mark.parametrize("method", METHODS)
 NO_RIGHT = NoPermissionError("this user has no permissions to run the 'any' command")
 IN_SCRIPT = ResponseError("ACL failure in script: User u has no permissions to run the 'zrem'")
 NO_COMMAND = ResponseError("unknown command 'EVALSHA', with args beginning with: ")
