@@ -1,4 +1,4 @@
-"""Cancelled at every point where a task can be cancelled, over a network that takes its time."""
+"""Tasks that are cancelled at each point where they suspend, over a slow network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import redis
 from support.fronts import AsyncioFront
+from support.suspensions import cancel_everywhere
 
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
@@ -16,68 +17,8 @@ from redis_lock_decorators.asyncio import RedisLock, acquire_lock, current_lease
 FRONTS = [AsyncioFront()]
 
 
-class Suspensions:
-    """Runs a coroutine and cancels its task the n-th time that it suspends."""
-
-    def __init__(self, number):
-        self.left = number
-
-    async def run(self, work):
-        task = asyncio.ensure_future(self._counted(work))
-        self.task = task
-        return await task
-
-    async def _counted(self, work):
-        return await _Counting(work, self)
-
-    def step(self):
-        self.left -= 1
-        if self.left == -1:
-            asyncio.get_running_loop().call_soon(self.task.cancel)
-
-    @property
-    def happened(self):
-        return self.left < 0
-
-
-class _Counting:
-    def __init__(self, work, suspensions):
-        self.work = work
-        self.suspensions = suspensions
-
-    def __await__(self):
-        steps = self.work.__await__()
-        value, error = None, None
-        while True:
-            try:
-                waits = steps.throw(error) if error else steps.send(value)
-            except StopIteration as stop:
-                return stop.value
-            self.suspensions.step()
-            value, error = None, None
-            try:
-                value = yield waits
-            except BaseException as thrown:
-                error = thrown
-
-
-async def cancel_everywhere(make_work, check):
-    """Cancel the work at each of its suspensions, and check after each; how many there were."""
-    for number in range(200):
-        suspensions = Suspensions(number)
-        try:
-            await suspensions.run(make_work())
-            cancelled = False
-        except asyncio.CancelledError:
-            cancelled = True
-        await check(cancelled)
-        if not suspensions.happened:
-            return number
-    raise AssertionError("the work never ends")
-
-
 @pytest.mark.parametrize("fresh", [False, True], ids=["idle-connection", "new-connection"])
-async def test_a_cancelled_block_leaves_no_key(front, proxy, direct, name, fresh):
+async def test_cancelled_block_leaves_no_key(front, proxy, direct, name, fresh):
     proxy.delay = 0.002
     client = front.client(proxy)
     lock = RedisLock(name, client=client)
@@ -95,7 +36,7 @@ async def test_a_cancelled_block_leaves_no_key(front, proxy, direct, name, fresh
     assert await cancel_everywhere(work, check) >= 3
 
 
-async def test_a_cancelled_acquire_leaves_no_key(front, proxy, direct, name):
+async def test_cancelled_acquire_leaves_no_key(front, proxy, direct, name):
     proxy.delay = 0.002
     lock = RedisLock(name, client=front.client(proxy))
     leases = []
@@ -111,7 +52,7 @@ async def test_a_cancelled_acquire_leaves_no_key(front, proxy, direct, name):
     assert await cancel_everywhere(work, check) >= 1
 
 
-async def test_a_cancelled_acquire_lock_leaves_no_key(front, proxy, direct, name):
+async def test_cancelled_acquire_lock_leaves_no_key(front, proxy, direct, name):
     proxy.delay = 0.002
     client = front.client(proxy)
 
@@ -122,7 +63,7 @@ async def test_a_cancelled_acquire_lock_leaves_no_key(front, proxy, direct, name
     assert await cancel_everywhere(lambda: acquire_lock(client, name), check) >= 1
 
 
-async def test_a_cancelled_waiter_leaves_no_key_and_the_holder_alone(front, proxy, direct, name):
+async def test_cancelled_waiter_does_not_affect_the_holder(front, proxy, direct, name):
     client = front.client(proxy)
     waiter = RedisLock(name, client=client, acquire_time=0.02, delta=0.005)
 
@@ -134,7 +75,7 @@ async def test_a_cancelled_waiter_leaves_no_key_and_the_holder_alone(front, prox
         assert await cancel_everywhere(lambda: asyncio.ensure_future(waiter.acquire()), check)
 
 
-async def test_a_cancelled_release_completes_and_the_cancellation_passes(
+async def test_cancelled_release_completes_and_the_cancellation_propagates(
     front, proxy, direct, name
 ):
     proxy.delay = 0.002
@@ -156,15 +97,15 @@ async def test_a_cancelled_release_completes_and_the_cancellation_passes(
     assert seen
 
 
-@pytest.mark.parametrize("way", ["wait_for", "task_group"])
-async def test_a_time_out_round_an_acquire_leaves_no_key(front, proxy, direct, name, way):
+@pytest.mark.parametrize("limit", ["wait_for", "task_group"])
+async def test_timeout_of_an_acquire_leaves_no_key(front, proxy, direct, name, limit):
     client = front.client(proxy)
     lock = RedisLock(name, client=client)
     async with lock:
         pass
     proxy.delay = 0.1
 
-    if way == "wait_for":
+    if limit == "wait_for":
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(lock.acquire(), 0.05)
     else:
@@ -174,7 +115,7 @@ async def test_a_time_out_round_an_acquire_leaves_no_key(front, proxy, direct, n
 
         async def fail():
             await asyncio.sleep(0.05)
-            raise ValueError("another's")
+            raise ValueError("raised by another task")
 
         with pytest.raises(BaseException, match=r"another|unhandled"):
             async with group() as tasks:
@@ -184,12 +125,12 @@ async def test_a_time_out_round_an_acquire_leaves_no_key(front, proxy, direct, n
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_the_cancellation_is_not_replaced_by_a_lost_lease(front, server, direct, name):
+async def test_cancellation_is_not_replaced_by_a_lost_lease(front, server, direct, name):
     inside = asyncio.Event()
 
     async def work():
         async with RedisLock(name, client=front.client(server)):
-            direct.set(f"sys:lock:{name}", "stranger")
+            direct.set(f"sys:lock:{name}", "another")
             inside.set()
             await asyncio.sleep(60)
 

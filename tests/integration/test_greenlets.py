@@ -1,4 +1,4 @@
-"""Programs whose threads are greenlets: leases are renewed, waiters told, losses too."""
+"""Programs whose threads are greenlets: renewal, notification of waiters and reports of losses."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 leaves sockets to t
 
 
 def ran(kind: str, port: int) -> dict[str, int]:
-    """What happened in a program of a kind."""
-    return client_state_of("support.greenlets", kind, str(port), str(SECONDS), str(COUNT))
+    """The result of a program of a kind."""
+    return result_of("support.greenlets", kind, str(port), str(SECONDS), str(COUNT))
 
 
-def client_state_of(*arguments: str) -> dict[str, Any]:
-    """What a program prints."""
+def result_of(*arguments: str) -> dict[str, Any]:
+    """Run a program and return the result that it prints."""
     tests = pathlib.Path(__file__).parents[1]
     paths = [tests, *filter(None, [os.environ.get("PYTHONPATH")])]
     program = subprocess.run(
         [*COMMAND, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        cwd=tests,  # where the package is not beside the program
+        cwd=tests,  # a folder that does not contain the package
         capture_output=True,
         text=True,
         timeout=SECONDS + 60,
@@ -48,7 +48,7 @@ def client_state_of(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize("kind", KINDS)
-def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_property):
+def test_greenlets_wait_hold_renew_and_are_notified_of_losses(frail, kind, record_property):
     library = kind.partition("-")[0]
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
@@ -57,9 +57,9 @@ def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_pr
 
     record_property("found", f"{kind}: {found}")
     assert found.get("ended"), found
-    assert [fact for fact in found if fact.startswith(("failed", "lost"))] == []
+    assert [name for name in found if name.startswith(("failed", "lost"))] == []
     assert (found["overlaps"], found["left"]) == (0, 0)
-    assert min(found[fact] for fact in ("queue", "cohort", "kept", "loops")) > 4, found
+    assert min(found[name] for name in ("queue", "cohort", "kept", "loops")) > 4, found
     assert (
         found["losses noticed in the block"]
         == found["losses raised at the end"]
@@ -70,11 +70,11 @@ def test_greenlets_wait_hold_renew_and_are_told_of_losses(frail, kind, record_pr
 
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail, library):
+def test_native_threads_and_greenlets_work_without_each_others_hubs(frail, library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    assert client_state_of("support.native_jobs", library, str(frail.port)) == {
+    assert result_of("support.native_jobs", library, str(frail.port)) == {
         "reported as lost": ["lost"],
         "renewed": True,
         "waited and renewed": True,
@@ -84,32 +84,32 @@ def test_jobs_on_native_threads_and_greenlets_do_without_each_others_hubs(frail,
 
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_lock_that_is_let_go_where_greenlets_switch_is_free(frail, library):
+def test_lock_released_while_greenlets_switch_is_free(frail, library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    found = client_state_of("support.hub_works", library, str(frail.port))
+    found = result_of("support.hub_works", library, str(frail.port))
 
-    assert found == {"left": [], "said": [], "rests": True}
+    assert found == {"left": [], "errors": [], "ends": True}
 
 
 @pytest.mark.timeout(SECONDS + 90)
 @pytest.mark.parametrize(
     "library", [pytest.param(one, marks=MAY_CRASH if one == "gevent" else ()) for one in LIBRARIES]
 )
-def test_who_waits_stops_no_greenlets_where_locks_are_those_of_threads(frail, library):
+def test_waiter_blocks_no_greenlets_with_unpatched_locks(frail, library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    found = client_state_of("support.half_green", library, str(frail.port))
+    found = result_of("support.half_green", library, str(frail.port))
 
     assert found == {"entered": 3, "renewed": [True]}
 
 
 @pytest.mark.timeout(SECONDS + 90)
-def test_lease_is_kept_though_greenlets_come_before_its_first_renewal(frail):
+def test_lease_is_renewed_though_patching_precedes_its_first_renewal(frail):
     pytest.importorskip("gevent")
 
-    found = client_state_of("support.late_green", str(frail.port))
+    found = result_of("support.late_green", str(frail.port))
 
     assert found == {"renewed": True, "reported as lost": ["lost"], "renewed anew": True}

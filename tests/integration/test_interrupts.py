@@ -1,4 +1,4 @@
-"""An exception from outside, as a signal handler raises it, at every line of our code."""
+"""Exceptions raised by signal handlers, at each line of the package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.proxy import FaultProxy
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
 from redis_lock_decorators import asyncio as async_locks
 
-# Interrupted between its making and its first step, a coroutine is never awaited.
+# A coroutine that is interrupted before its first step is never awaited.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True, params=[Interrupted, Limited])
 def kind(request, monkeypatch):
-    """What is raised: no Exception, or one."""
+    """The exception that is raised: a BaseException or an Exception."""
     monkeypatch.setattr(Interruption, "kind", request.param)
 
 
@@ -31,7 +31,7 @@ def client(server):
     return server.client()
 
 
-def test_an_interrupted_block_leaves_no_key(client, name):
+def test_interrupted_block_leaves_no_key(client, name):
     lock = RedisLock(name, client=client)
     with lock:
         pass
@@ -46,7 +46,7 @@ def test_an_interrupted_block_leaves_no_key(client, name):
     assert interrupt_every_line(work) > 50
 
 
-def test_an_interrupted_acquire_leaves_no_key(client, name):
+def test_interrupted_acquire_leaves_no_key(client, name):
     lock = RedisLock(name, client=client)
 
     def work(interruption):
@@ -61,7 +61,7 @@ def test_an_interrupted_acquire_leaves_no_key(client, name):
     assert interrupt_every_line(work) > 30
 
 
-def test_an_interrupted_block_of_a_lease_leaves_no_key(client, name):
+def test_interrupted_block_of_a_lease_leaves_no_key(client, name):
     lock = RedisLock(name, client=client)
 
     def work(interruption):
@@ -70,14 +70,14 @@ def test_an_interrupted_block_of_a_lease_leaves_no_key(client, name):
             with interruption, held:
                 pass
         finally:
-            if "exits.py" in interruption.location:  # only looked up: the caller still holds it
+            if "exits.py" in interruption.location:  # not entered yet: the caller still holds it
                 held.release()
             assert not client.exists(f"sys:lock:{name}"), interruption.location
 
     assert interrupt_every_line(work) > 50
 
 
-def test_a_task_that_is_interrupted_in_entering_a_lease_leaves_no_key(server, client, name):
+def test_task_interrupted_while_entering_a_lease_leaves_no_key(server, client, name):
     async def enter(interruption):
         async with aioredis.Redis(host=server.host, port=server.port) as own:
             held = await async_locks.RedisLock(name, client=own).acquire()
@@ -92,7 +92,7 @@ def test_a_task_that_is_interrupted_in_entering_a_lease_leaves_no_key(server, cl
     assert interrupt_every_line(lambda interruption: asyncio.run(enter(interruption))) > 3
 
 
-def test_an_interrupted_call_leaves_no_key(client, name):
+def test_interrupted_call_leaves_no_key(client, name):
     @redis_lock(f"{name}:{{n}}", client=client)
     def decorated(n):
         return n
@@ -107,7 +107,7 @@ def test_an_interrupted_call_leaves_no_key(client, name):
     assert interrupt_every_line(work) > 50
 
 
-def test_an_interrupted_generator_leaves_no_key(client, name):
+def test_interrupted_generator_leaves_no_key(client, name):
     @redis_lock(f"{name}:{{n}}", client=client)
     def steps(n):
         yield 1
@@ -123,7 +123,7 @@ def test_an_interrupted_generator_leaves_no_key(client, name):
     assert interrupt_every_line(work) > 50
 
 
-def test_an_interrupted_acquire_lock_leaves_no_key(client, name):
+def test_interrupted_acquire_lock_leaves_no_key(client, name):
     def work(interruption):
         with interruption:
             try:
@@ -136,7 +136,7 @@ def test_an_interrupted_acquire_lock_leaves_no_key(client, name):
     assert interrupt_every_line(work) > 20
 
 
-def test_an_interrupted_release_can_be_called_again(client, name):
+def test_interrupted_release_can_be_called_again(client, name):
     lock = RedisLock(name, client=client)
 
     def work(interruption):
@@ -151,7 +151,7 @@ def test_an_interrupted_release_can_be_called_again(client, name):
     assert interrupt_every_line(work) > 20
 
 
-def test_an_interrupted_extend_keeps_the_lease_whole(client, name):
+def test_interrupted_extend_keeps_the_lease_valid(client, name):
     lock = RedisLock(name, client=client)
 
     def work(interruption):
@@ -167,8 +167,8 @@ def test_an_interrupted_extend_keeps_the_lease_whole(client, name):
     assert interrupt_every_line(work) > 20
 
 
-def test_the_reply_of_an_interrupted_request_is_never_read_by_another(server, name):
-    """The connection on which a reply is still on its way is not used again."""
+def test_reply_of_an_interrupted_request_is_not_read_by_another(server, name):
+    """A connection with an outstanding reply is not used again."""
     with FaultProxy(server.host, server.port) as proxy:
         client = proxy.client()
         other = RedisLock(f"{name}:other", client=server.client()).acquire()

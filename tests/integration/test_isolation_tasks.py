@@ -1,4 +1,4 @@
-"""Fifty tasks on one client, and one among them to whom something happens: it alone suffers."""
+"""An error of one task does not affect the other tasks that use the same client."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from redis_lock_decorators.asyncio import RedisLock, acquire_lock, extend_lock, 
 from redis_lock_decorators.testing import LocalServer
 
 FRONTS = [AsyncioFront()]
-#: Of several keys, one that is no text in UTF-8.
+#: A value that is no text in UTF-8.
 BINARY = b"\xff\xfe\x80"
 MANY = range(50)
 
 
-async def together(client, name, poison):
-    """What came of a poisoned work, and of fifty cycles beside it."""
+async def together(client, name, failing):
+    """Run fifty cycles and a failing work concurrently; return the error of the failing one."""
 
     async def cycle(number):
         async with RedisLock(f"{name}:{number}", client=client, expire=20) as lease:
@@ -36,15 +36,15 @@ async def together(client, name, poison):
         return number
 
     works = [cycle(number) for number in MANY]
-    works[25:25] = [poison]
+    works[25:25] = [failing]
     results = await asyncio.gather(*works, return_exceptions=True)
-    poisoned = results.pop(25)
+    failed = results.pop(25)
     assert results == list(MANY)
-    return poisoned
+    return failed
 
 
 @pytest.mark.parametrize("identifier", ["\ud800", b"\xff", "\udc80x"])
-async def test_identifier_that_is_no_text_harms_its_own_caller(front, server, name, identifier):
+async def test_invalid_identifier_affects_only_its_own_caller(front, server, name, identifier):
     client = front.client(server)
 
     for function in (extend_lock, release_lock):
@@ -55,7 +55,9 @@ async def test_identifier_that_is_no_text_harms_its_own_caller(front, server, na
 
 @pytest.mark.parametrize("kind", ["list", "binary"])
 @pytest.mark.parametrize("protocol", [2, 3])
-async def test_key_of_other_data_harms_its_own_caller(front, server, direct, name, kind, protocol):
+async def test_key_of_other_data_affects_only_its_own_caller(
+    front, server, direct, name, kind, protocol
+):
     client = front.client(server, decode_responses=True, protocol=protocol)
     key = f"sys:lock:{name}"
     if kind == "list":
@@ -70,7 +72,7 @@ async def test_key_of_other_data_harms_its_own_caller(front, server, direct, nam
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "ascii"])
-async def test_clients_of_any_encoding_wait_for_a_foreign_holder(
+async def test_clients_of_any_encoding_wait_for_an_external_holder(
     front, server, direct, name, encoding
 ):
     client = front.client(server, decode_responses=True, encoding=encoding, protocol=2)
@@ -80,9 +82,7 @@ async def test_clients_of_any_encoding_wait_for_a_foreign_holder(
         assert direct.get(f"sys:lock:{name}") != BINARY
 
 
-async def test_lease_lost_to_a_binary_holder_costs_no_other_renewed_with_it(
-    front, server, direct, name
-):
+async def test_lease_lost_to_a_binary_value_affects_no_other_lease(front, server, direct, name):
     client = front.client(server, decode_responses=True)
     lost = []
     locks = [
@@ -103,20 +103,20 @@ async def test_lease_lost_to_a_binary_holder_costs_no_other_renewed_with_it(
 
 @pytest.mark.parametrize("size", [1, 5, 12])
 @pytest.mark.parametrize("kind", [ConnectionPool, BlockingConnectionPool])
-async def test_work_that_holds_the_pool_costs_no_lease(front, server, direct, name, kind, size):
+async def test_exhausted_pool_loses_no_lease(front, server, direct, name, kind, size):
     pool = kind(host=server.host, port=server.port, max_connections=size)
     client = Redis(connection_pool=pool)
     words = ("GET",) if _needs_command_name(pool) else ()
     lost = []
     try:
         async with RedisLock(name, client=client, expire=1, on_lost=lambda *_: lost.append(1)):
-            taken = [
+            connections = [
                 await pool.get_connection(*words)
                 for _ in range(size - len(pool._in_use_connections))
             ]
             await asyncio.sleep(2)
             assert await RedisLock(name, client=client).locked()
-            for connection in taken:
+            for connection in connections:
                 await pool.release(connection)
     finally:
         await pool.disconnect()
@@ -125,7 +125,7 @@ async def test_work_that_holds_the_pool_costs_no_lease(front, server, direct, na
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_connections_go_back_to_the_pool_as_they_came(front, name):
+async def test_connections_return_to_the_pool_unchanged(front, name):
     with LocalServer() as server:
         client = Redis(host=server.host, port=server.port, socket_timeout=0.5, retry=None)
         async with RedisLock(name, client=client):
@@ -143,8 +143,8 @@ async def test_connections_go_back_to_the_pool_as_they_came(front, name):
         await client.aclose()
 
 
-async def test_who_cancels_all_tasks_does_not_end_what_carries_later_requests(front, server, name):
-    """At every step of a burst of requests; the tasks of the package among them."""
+async def test_cancelling_all_tasks_does_not_stop_later_requests(front, server, name):
+    """At each step of a burst of requests, including the tasks of the package."""
     for steps in range(12):
         client = front.client(server)
         lock = RedisLock(name, client=client)
@@ -164,11 +164,11 @@ async def test_who_cancels_all_tasks_does_not_end_what_carries_later_requests(fr
         assert len([task for task in others if task.done()]) == 50
 
         assert await together(client, name, lock.locked()) is False
-        assert time.monotonic() - started < 4, "requests were left to their time-outs"
+        assert time.monotonic() - started < 4, "requests were not sent until their time-outs"
 
 
-async def test_refused_and_cut_connections_are_told_apart(front, name):
-    """Whether a request may have reached the server: of one that found none it cannot."""
+async def test_refused_connection_is_reported_as_not_sent(front, name):
+    """A request without a server cannot have reached it."""
     with LocalServer() as server:
         client = front.client(server, retry=None)
         held = [await acquire_lock(client, f"{name}:{n}", 0, 30) for n in MANY]
@@ -183,8 +183,8 @@ async def test_refused_and_cut_connections_are_told_apart(front, name):
     assert len({id(error) for error in found}) == 50
 
 
-async def test_backlog_of_a_burst_is_served_to_the_last(front, server, direct, name):
-    """Many more requests at once than can be sent within the time for a silent server."""
+async def test_every_request_of_a_long_backlog_is_served(front, server, direct, name):
+    """More concurrent requests than can be sent within the time-out of a silent server."""
     client = front.client(server)
     served = []
 

@@ -1,4 +1,4 @@
-"""Clients that were made for an event loop are closed with it; those of the program are not."""
+"""Clients created for an event loop are closed with it; those of the program are not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asynci
 
 
 class Hook:
-    """Gives a new client for each event loop."""
+    """A hook that creates a client for each event loop."""
 
     def __init__(self, server: Any, **options: Any) -> None:
         self._options = {"port": server.port, **options}
@@ -38,7 +38,7 @@ class Hook:
         return self.made[-1]
 
     def open(self) -> list[Any]:
-        """The connections that are open."""
+        """The open connections."""
         return [one for client in self.made for one in connections(client) if one.is_connected]
 
 
@@ -48,7 +48,7 @@ def connections(client: Any) -> list[Any]:
 
 
 async def contend(locks: Locks, name: str) -> None:
-    """Hold a lock that others wait for."""
+    """Hold a lock that other tasks wait for."""
 
     async def enter() -> None:
         async with locks.async_lock(name):
@@ -85,14 +85,14 @@ def test_clients_of_the_environment_leave_no_resource_warning(server, name, run,
     assert [str(one.message) for one in caught if one.category is ResourceWarning] == []
 
 
-@pytest.mark.parametrize("way", ["locks", "lock"])
-def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, way):
+@pytest.mark.parametrize("given_to", ["locks", "lock"])
+def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, given_to):
     hook, loop = Hook(server), asyncio.new_event_loop()
 
     async def main() -> Any:
         client = hook()
-        locks = Locks(client=client) if way == "locks" else Locks()
-        async with locks.async_lock(name, client=None if way == "locks" else client):
+        locks = Locks(client=client) if given_to == "locks" else Locks()
+        async with locks.async_lock(name, client=None if given_to == "locks" else client):
             return client
 
     client = loop.run_until_complete(main())
@@ -104,8 +104,8 @@ def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, way):
 
 
 @RUNS
-def test_lock_of_a_generator_that_ends_with_the_loop_is_let_go_first(server, direct, name, run):
-    """All generators are ended at the same time, in any order."""
+def test_lock_of_a_generator_is_released_before_its_loop_ends(server, direct, name, run):
+    """The event loop closes all generators concurrently, in any order."""
     hook = Hook(server)
     locks, left = Locks(get_async_redis_connection=hook), []
 
@@ -127,9 +127,7 @@ def test_lock_of_a_generator_that_ends_with_the_loop_is_let_go_first(server, dir
 
 
 @RUNS
-def test_decorated_generator_that_ends_with_the_loop_holds_its_lock_until_then(
-    server, direct, name, run
-):
+def test_decorated_generator_holds_its_lock_until_its_loop_ends(server, direct, name, run):
     problems: list[Any] = []
     locks, left, held = Locks(get_async_redis_connection=Hook(server)), [], []
 
@@ -142,7 +140,9 @@ def test_decorated_generator_that_ends_with_the_loop_holds_its_lock_until_then(
             held.append(direct.exists(f"sys:lock:{name}"))
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: problems.append(told))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: problems.append(context)
+        )
         left.append(items())
         await anext(left[0])
 
@@ -153,7 +153,7 @@ def test_decorated_generator_that_ends_with_the_loop_holds_its_lock_until_then(
     assert not direct.exists(f"sys:lock:{name}")
 
 
-def test_lease_that_nobody_lets_go_does_not_keep_its_loop(server, name):
+def test_unreleased_lease_does_not_keep_its_loop(server, name):
     hook = Hook(server)
     locks = Locks(get_async_redis_connection=hook)
 
@@ -163,7 +163,7 @@ def test_lease_that_nobody_lets_go_does_not_keep_its_loop(server, name):
     assert hook.open() == []
 
 
-def test_loop_that_is_closed_without_an_end_is_no_error(server, name, recwarn):
+def test_closing_a_loop_without_shutdown_is_no_error(server, name, recwarn):
     hook, loop = Hook(server), asyncio.new_event_loop()
 
     loop.run_until_complete(contend(Locks(get_async_redis_connection=hook), name))

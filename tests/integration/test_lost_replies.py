@@ -1,4 +1,4 @@
-"""Each request of a held lock is run though its reply, or the request itself, is lost once."""
+"""Each request of a held lock takes effect even if the request or its reply is lost once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A cluster whose nodes are known by the addresses of proxies; and those, by node."""
+    """A cluster that announces the addresses of proxies as those of its nodes, and the proxies."""
     if LEGACY:
         pytest.skip("redis-py 3.5 has no cluster client")
     with contextlib.ExitStack() as stack:
@@ -35,19 +35,19 @@ def cluster():
                 node.client().script_load(_lua.script(verb).text)
         known = {proxy.port for proxy in proxies}
         for node in cluster.nodes:
-            node.wait_until(lambda node=node: _told_by(node) == known, "knows other addresses")
+            node.wait_until(lambda node=node: _known_by(node) == known, "announces other addresses")
         yield cluster, proxies
 
 
-def _told_by(node):
+def _known_by(node):
     with contextlib.closing(node.client()) as client:
         slots = client.execute_command("CLUSTER SLOTS")
     found = slots.values() if isinstance(slots, dict) else slots
     return {int(one["primary"][1]) if isinstance(one, dict) else int(one[2][1]) for one in found}
 
 
-class Way:
-    """A client of a server or cluster behind proxies, and one past them to look."""
+class Connected:
+    """A client of a server or cluster behind proxies, and a direct client for checks."""
 
     def __init__(self, client, direct, proxies):
         self.client = client
@@ -58,15 +58,15 @@ class Way:
             proxy.clear()
 
     async def lose(self, fate, verb):
-        """Let the next request of a verb be lost, or its reply, at whatever node it comes to."""
-        # Before it knows the slots, a cluster's client asks any node and is sent on by it.
+        """Lose the next request of a verb, or its reply, at any node."""
+        # A cluster client that does not know the slots asks any node and is redirected.
         await do(getattr(self.client, "initialize", self.client.ping)())
         self._lost.append(verb)
         for proxy in self.proxies:
             getattr(proxy, fate)(self._is_next)
 
     def end(self):
-        """Lose nothing any more."""
+        """End the faults."""
         self._lost.clear()
         self.direct.close()
 
@@ -77,7 +77,7 @@ class Way:
         return False
 
     def sent(self, verb):
-        """How many requests of a verb were sent."""
+        """The number of requests of a verb that were sent."""
         sent = [command for proxy in self.proxies for command in proxy.commands]
         return sum(is_of(verb, command) for command in sent)
 
@@ -88,8 +88,8 @@ def is_of(verb, command):
 
 
 @pytest.fixture(params=["direct", "wrapped", "cluster"])
-def way(request, front):
-    """Past the client's ``execute_command``, through it, or to the nodes of a cluster."""
+def connected(request, front):
+    """Bypassing the client's ``execute_command``, through it, or to the nodes of a cluster."""
     if request.param == "cluster":
         yield from _to_cluster(front, *request.getfixturevalue("cluster"))
     else:
@@ -98,7 +98,7 @@ def way(request, front):
 
 def _to_server(front, server, kind):
     if LEGACY and kind == "wrapped":
-        pytest.skip("redis-py 3.5 does not repeat by itself")
+        pytest.skip("redis-py 3.5 does not resend on its own")
     direct = server.client()
     with none_left(server.client()), FaultProxy(server.host, server.port) as proxy:
         for verb in VERBS:
@@ -106,9 +106,9 @@ def _to_server(front, server, kind):
         client = front.client(proxy)
         if kind == "wrapped":
             wrap(client)
-        way = Way(client, direct, [proxy])
-        yield way
-        way.end()
+        connected = Connected(client, direct, [proxy])
+        yield connected
+        connected.end()
 
 
 def _to_cluster(front, cluster, proxies):
@@ -117,41 +117,41 @@ def _to_cluster(front, cluster, proxies):
         for node in cluster.nodes:
             stack.enter_context(none_left(node.client()))
         direct = cluster.client(address_remap=lambda at: (at[0], real.get(at[1], at[1])))
-        way = Way(front.cluster(proxies[0]), direct, proxies)
-        yield way
-        way.end()
+        connected = Connected(front.cluster(proxies[0]), direct, proxies)
+        yield connected
+        connected.end()
         if front is BLOCKING:  # an asyncio client is closed with its event loop
-            way.client.close()
+            connected.client.close()
 
 
-async def test_an_acquire_is_held_at_once(front, way, name, fate):
-    lock = front.package.RedisLock(name, client=way.client, expire=3)
-    await way.lose(fate, "acquire")
+async def test_lost_message_does_not_delay_an_acquire(front, connected, name, fate):
+    lock = front.package.RedisLock(name, client=connected.client, expire=3)
+    await connected.lose(fate, "acquire")
     started = time.monotonic()
 
     lease = await do(lock.acquire())
 
-    assert time.monotonic() - started < 2.5  # it did not wait for its own lease to end
-    assert way.sent("acquire") >= 2
-    assert way.direct.get(lease.key).decode() == lease.identifier
+    assert time.monotonic() - started < 2.5  # it does not wait for its own lease to end
+    assert connected.sent("acquire") >= 2
+    assert connected.direct.get(lease.key).decode() == lease.identifier
     await do(lease.release())
 
 
-async def test_a_release_is_no_loss(front, way, name, fate):
-    lock = front.package.RedisLock(name, client=way.client, expire=3)
+async def test_lost_message_of_a_release_is_no_loss(front, connected, name, fate):
+    lock = front.package.RedisLock(name, client=connected.client, expire=3)
 
     async with front.held(lock) as lease:
-        await way.lose(fate, "release")
+        await connected.lose(fate, "release")
 
-    assert way.sent("release") >= 2
+    assert connected.sent("release") >= 2
     assert not lease.lost
-    assert not way.direct.exists(lease.key)
+    assert not connected.direct.exists(lease.key)
 
 
-async def test_a_release_leaves_the_next_holder_alone(front, way, name, fate):
-    lock = front.package.RedisLock(name, client=way.client, expire=3)
+async def test_repeated_release_does_not_affect_the_next_holder(front, connected, name, fate):
+    lock = front.package.RedisLock(name, client=connected.client, expire=3)
     lease = await do(lock.acquire())
-    await way.lose(fate, "release")
+    await connected.lose(fate, "release")
 
     await do(lease.release())
     following = await do(lock.acquire())
@@ -161,38 +161,38 @@ async def test_a_release_leaves_the_next_holder_alone(front, way, name, fate):
     await do(following.release())
 
 
-async def test_an_extend_extends_once(front, way, name, fate):
-    lock = front.package.RedisLock(name, client=way.client, expire=3)
+async def test_repeated_extend_extends_once(front, connected, name, fate):
+    lock = front.package.RedisLock(name, client=connected.client, expire=3)
 
     async with front.held(lock) as lease:
-        await way.lose(fate, "extend")
+        await connected.lose(fate, "extend")
         assert await do(lease.extend(20)) is True
 
-        assert way.sent("extend") >= 2
-        assert 15_000 < way.direct.pttl(lease.key) <= 20_000
+        assert connected.sent("extend") >= 2
+        assert 15_000 < connected.direct.pttl(lease.key) <= 20_000
         assert 15 < lease.remaining() < 20
 
 
-async def test_a_renewal_keeps_the_lease(front, way, name, fate):
-    told = []
+async def test_lost_message_of_a_renewal_keeps_the_lease(front, connected, name, fate):
+    losses = []
     lock = front.package.RedisLock(
-        name, client=way.client, expire=1.5, on_lost=lambda *client_state: told.append(client_state)
+        name, client=connected.client, expire=1.5, on_lost=lambda *report: losses.append(report)
     )
-    await way.lose(fate, "renew")
+    await connected.lose(fate, "renew")
 
     async with front.held(lock) as lease:
         first = lease.deadline
         await until(front, lambda: time.monotonic() > first + 0.2)
 
-        assert way.sent("renew") >= 2
-        assert 0 < way.direct.pttl(lease.key) <= 1_500
+        assert connected.sent("renew") >= 2
+        assert 0 < connected.direct.pttl(lease.key) <= 1_500
         assert await do(lease.owned())
 
-    assert not told
+    assert not losses
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_release_by_a_command_of_the_server_is_no_loss(
+async def test_lost_message_of_a_native_release_is_no_loss(
     front, server, proxy, direct, name, fate, times
 ):
     if LEGACY or not _has_native_release(direct):

@@ -1,4 +1,4 @@
-"""The stand-ins for redis-py's Lock with replies lost, servers dead, callers interrupted."""
+"""The drop-in for redis-py's Lock with lost replies, dead servers and interrupted callers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import redis
 from support.fronts import LEGACY, do, wrap
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
 from support.proxy import FaultProxy
+from support.suspensions import cancel_everywhere
 
 import redis_lock_decorators.lock
 from redis_lock_decorators import _lua
@@ -25,11 +26,11 @@ FATES = pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 
 @pytest.fixture(params=["direct", "wrapped"])
 def client(front, proxy, request):
-    """A client through the proxy: past its ``execute_command``, or through it."""
+    """A client of the proxy, bypassing its ``execute_command`` or through it."""
     client = front.client(proxy)
     if request.param == "wrapped":
         if LEGACY:
-            pytest.skip("redis-py 3.5 does not repeat by itself")
+            pytest.skip("redis-py 3.5 does not resend on its own")
         wrap(client)
     return client
 
@@ -43,12 +44,12 @@ def make(front, client, name):
 
 
 def runs(verb):
-    """Whether a command runs the script of a verb, known to the server or not."""
+    """Whether a command runs the script of a verb, by EVAL or EVALSHA."""
     return lambda command: len(command) > 1 and command[1] in _lua.script(verb)
 
 
 async def warm(lock):
-    """Let the server know the scripts."""
+    """Load the scripts by using them."""
     for token in (None, "warm"):
         assert await do(lock.acquire(token=token))
         if lock.timeout is not None:
@@ -61,7 +62,7 @@ async def warm(lock):
 @pytest.mark.parametrize("verb", ["acquire", "settle"])
 @pytest.mark.parametrize("timeout", [None, 10])
 @pytest.mark.parametrize("token", [None, "mine"])
-async def test_an_acquire_survives_a_lost_reply(
+async def test_acquire_succeeds_though_a_message_is_lost(
     front, proxy, direct, name, make, fate, known, verb, timeout, token
 ):
     lock = make(timeout=timeout)
@@ -86,7 +87,7 @@ async def test_an_acquire_survives_a_lost_reply(
 @FATES
 @pytest.mark.parametrize("timeout", [None, 10])
 @pytest.mark.parametrize("token", [None, "mine"])
-async def test_a_release_survives_a_lost_reply(
+async def test_release_succeeds_though_a_message_is_lost(
     front, proxy, direct, name, make, fate, timeout, token
 ):
     lock = make(timeout=timeout)
@@ -103,7 +104,7 @@ async def test_a_release_survives_a_lost_reply(
 @FATES
 @pytest.mark.parametrize("verb", ["time_left", "adjust"])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_an_extension_survives_a_lost_reply_and_adds_once(
+async def test_extension_adds_once_though_a_message_is_lost(
     front, proxy, direct, name, make, fate, verb, times
 ):
     lock = make(timeout=10)
@@ -120,9 +121,7 @@ async def test_an_extension_survives_a_lost_reply_and_adds_once(
     await do(lock.release())
 
 
-async def test_a_copy_of_an_extension_that_arrives_late_changes_nothing(
-    front, proxy, direct, name, make
-):
+async def test_late_copy_of_an_extension_changes_nothing(front, proxy, direct, name, make):
     lock = make(timeout=10)
     assert await do(lock.acquire())
     proxy.clear()
@@ -138,9 +137,7 @@ async def test_a_copy_of_an_extension_that_arrives_late_changes_nothing(
     assert not direct.exists(name)
 
 
-async def test_a_copy_of_an_acquire_that_arrives_late_ends_by_itself(
-    front, proxy, direct, name, make
-):
+async def test_late_copy_of_an_acquire_expires(front, proxy, direct, name, make):
     lock = make()
     proxy.clear()
     assert await do(lock.acquire(token=MINE))
@@ -158,7 +155,7 @@ async def test_a_copy_of_an_acquire_that_arrives_late_ends_by_itself(
     direct.delete(name)
 
 
-async def test_a_failed_release_can_be_called_again(front, name):
+async def test_failed_release_can_be_called_again(front, name):
     with LocalServer() as server, FaultProxy(server.host, server.port) as proxy:
         lock = front.package.lock.Lock(front.client(proxy), name, timeout=60)
         assert await do(lock.acquire())
@@ -175,18 +172,18 @@ async def test_a_failed_release_can_be_called_again(front, name):
         assert not server.client().exists(name)
 
 
-async def test_a_broken_connection_does_not_replace_the_body_error(front, name, caplog):
+async def test_broken_connection_does_not_replace_the_body_error(front, name, caplog):
     with LocalServer() as server:
         lock = front.package.lock.Lock(front.client(server), name, timeout=60)
         with pytest.raises(ValueError, match="own"):
             async with front.held(lock):
                 server.kill()
-                raise ValueError("the body's own")
+                raise ValueError("own error of the body")
 
     assert "was not released" in caplog.text
 
 
-async def test_a_dead_server_is_the_clients_own_error(front, name):
+async def test_dead_server_raises_the_clients_own_error(front, name):
     with LocalServer() as server:
         client = front.client(server)
         lock = front.package.lock.Lock(client, name)
@@ -198,15 +195,13 @@ async def test_a_dead_server_is_the_clients_own_error(front, name):
             await do(lock.owned())
         with pytest.raises(BROKEN):
             async with front.held(front.package.lock.Lock(client, name, blocking_timeout=0.2)):
-                raise AssertionError("it must not run")
+                raise AssertionError("the body must not run")
 
         assert time.monotonic() - started < 20
         assert lock.local.token
 
 
-async def test_an_acquire_that_never_hears_back_leaves_nothing_for_ever(
-    front, proxy, direct, name, make
-):
+async def test_acquire_without_a_reply_leaves_no_key(front, proxy, direct, name, make):
     lock = make()
     await warm(lock)
     proxy.drop_reply(runs("acquire"), times=1000)
@@ -234,7 +229,7 @@ OPTIONS = pytest.mark.parametrize(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", [Interrupted, Limited])
-def test_a_thread_interrupted_at_any_line_leaves_no_key(
+def test_thread_interrupted_at_any_line_leaves_no_key(
     server, direct, name, timeout, token, kind, monkeypatch
 ):
     monkeypatch.setattr(Interruption, "kind", kind)
@@ -285,10 +280,9 @@ def test_a_thread_interrupted_at_any_line_leaves_no_key(
 
 
 if not LEGACY:
-    from integration.test_cancellation import cancel_everywhere
 
     @OPTIONS
-    async def test_a_task_cancelled_anywhere_leaves_no_key(
+    async def test_task_cancelled_anywhere_leaves_no_key(
         front, proxy, direct, name, timeout, token
     ):
         if front.name != "asyncio":

@@ -1,4 +1,4 @@
-"""A signal handler that takes the lock which its own thread is taking or letting go."""
+"""Signal handlers that acquire the lock which their own thread is acquiring or releasing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redis_lock_decorators._lua import script
 
 pytestmark = pytest.mark.usefixtures("tidy_queue")
 
-TAKES = ("acquire", "enqueue")
-#: Before and after which scripts the handler runs, and whether the lock is its own thread's then.
+ACQUIRES = ("acquire", "enqueue")
+#: Before or after which scripts the handler runs, and whether its thread has the lock then.
 MOMENTS = [
-    ("before", TAKES, False),
-    ("after", TAKES, True),
+    ("before", ACQUIRES, False),
+    ("after", ACQUIRES, True),
     ("before", ("release",), True),
     ("after", ("release",), False),
 ]
@@ -26,7 +26,7 @@ MOMENTS = [
 
 @pytest.fixture
 def at(monkeypatch):
-    """Run a handler once, on the thread that sends one of some scripts, as a signal does."""
+    """Run a handler once on the thread that sends one of the scripts, as a signal does."""
 
     def set_up(moment, verbs, handler):
         shas, plain, left = [script(verb).sha for verb in verbs], PrivatePool.exchange, [handler]
@@ -48,17 +48,17 @@ def at(monkeypatch):
 
 
 @pytest.mark.parametrize(("moment", "verbs", "is_own"), MOMENTS)
-@pytest.mark.parametrize("way", ["queue", "cohort", "poll"])
-def test_handler_is_told_at_once_that_its_own_thread_has_the_lock(
-    at, server, name, way, moment, verbs, is_own
+@pytest.mark.parametrize("wait", ["queue", "cohort", "poll"])
+def test_handler_fails_immediately_if_its_own_thread_has_the_lock(
+    at, server, name, wait, moment, verbs, is_own
 ):
     client, found = server.client(), []
-    lock = RedisLock(name, client=client, wait=way, acquire_time=PATIENCE, expire=2)
+    lock = RedisLock(name, client=client, wait=wait, acquire_time=PATIENCE, expire=2)
 
     def handler():
         try:
             with lock:
-                found.append("got it")
+                found.append("acquired")
         except LockError as error:
             found.append(str(error))
 
@@ -74,14 +74,14 @@ def test_handler_is_told_at_once_that_its_own_thread_has_the_lock(
     assert not client.exists(f"sys:lock:{name}")
 
 
-@pytest.mark.parametrize("way", ["queue", "cohort"])
-def test_handler_amid_the_release_of_a_lock_that_was_handed_over_is_told(at, server, name, way):
+@pytest.mark.parametrize("wait", ["queue", "cohort"])
+def test_handler_fails_during_the_release_of_a_handed_off_lock(at, server, name, wait):
     found = []
-    lock = RedisLock(name, client=server.client(), wait=way, acquire_time=PATIENCE, expire=2)
+    lock = RedisLock(name, client=server.client(), wait=wait, acquire_time=PATIENCE, expire=2)
 
     def handler():
         with contextlib.suppress(LockError), lock:
-            found.append("got it")
+            found.append("acquired")
 
     other = RedisLock(name, client=server.client()).acquire()
     threading.Timer(0.3, other.release).start()

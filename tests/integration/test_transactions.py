@@ -1,4 +1,4 @@
-"""Letting go by WATCH, MULTI and EXEC while its connection breaks."""
+"""Releases by WATCH, MULTI and EXEC while the connection breaks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from support.leftovers import TIDY_FRONTS
 FRONTS = TIDY_FRONTS
 
 
-#: How often the client has let go so before: the first time MULTI goes ahead.
+#: Earlier transactions of the client: only for the first is MULTI sent separately.
 earlier = pytest.mark.parametrize("earlier", [0, 1])
 
 
@@ -18,7 +18,7 @@ def of(verb):
 
 
 async def transact(front, client, name, times):
-    """Take a lock and let it go so many times."""
+    """Acquire a lock and release it by a transaction, ``times`` times."""
     for _ in range(times):
         identifier = await do(front.package.acquire_lock(client, name, 0, 30))
         released = front.package.release_lock(client, name, identifier, method="transaction")
@@ -28,7 +28,7 @@ async def transact(front, client, name, times):
 @earlier
 @pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"MULTI", b"EXEC"])
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
-async def test_a_lock_is_let_go_though_the_connection_breaks(
+async def test_lock_is_released_though_the_connection_breaks(
     front, proxy, direct, name, verb, fate, earlier
 ):
     client = front.client(proxy)
@@ -45,7 +45,7 @@ async def test_a_lock_is_let_go_though_the_connection_breaks(
 @earlier
 @pytest.mark.parametrize("verb", [b"WATCH", b"GET", b"MULTI", b"EXEC"])
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
-async def test_a_block_ends_well_though_the_connection_breaks(
+async def test_block_ends_normally_though_the_connection_breaks(
     front, proxy, direct, name, verb, fate, earlier, caplog
 ):
     client = front.client(proxy)
@@ -59,7 +59,7 @@ async def test_a_block_ends_well_though_the_connection_breaks(
     assert caplog.records == []
 
 
-async def test_a_lock_of_another_is_left_to_it_though_the_connection_breaks(
+async def test_another_holders_lock_is_kept_though_the_connection_breaks(
     front, proxy, direct, name
 ):
     client = front.client(proxy)

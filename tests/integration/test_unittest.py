@@ -1,4 +1,4 @@
-"""Locks as fixtures of ``unittest``, which asks of what it calls whether it is to be awaited."""
+"""Locks as fixtures of ``unittest``, which awaits only coroutine functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from support.fronts import LEGACY
 
 pytestmark = [
-    pytest.mark.skipif(LEGACY, reason="redis-py 3.5 knows nothing of asyncio"),
+    pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio"),
     pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.11 has enterAsyncContext"),
 ]
 
@@ -23,7 +23,7 @@ def passed(case: type[unittest.TestCase]) -> bool:
 
 @pytest.fixture(params=["RedisLock", "drop-in"])
 def make(request):
-    """What makes a lock of a client and its key."""
+    """A function that creates a lock from a client and a key."""
     from redis_lock_decorators.asyncio import RedisLock
     from redis_lock_decorators.asyncio.lock import Lock
 
@@ -33,7 +33,7 @@ def make(request):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_lock_that_a_test_enters_is_let_go_at_its_end(make, server, direct, name):
+def test_lock_entered_by_a_test_case_is_released_at_its_end(make, server, direct, name):
     import redis.asyncio
 
     class Case(unittest.IsolatedAsyncioTestCase):
@@ -41,7 +41,7 @@ def test_a_lock_that_a_test_enters_is_let_go_at_its_end(make, server, direct, na
             client = await self.enterAsyncContext(redis.asyncio.Redis(port=server.port))
             await self.enterAsyncContext(make(client, name))
 
-        async def test_it(self) -> None:
+        async def test_lock_exists(self) -> None:
             assert direct.exists(name)
 
     assert passed(Case)
@@ -49,17 +49,17 @@ def test_a_lock_that_a_test_enters_is_let_go_at_its_end(make, server, direct, na
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_release_as_a_clean_up_is_awaited(make, server, direct, name):
+def test_release_as_a_cleanup_is_awaited(make, server, direct, name):
     import redis.asyncio
 
     class Case(unittest.IsolatedAsyncioTestCase):
         async def asyncSetUp(self) -> None:
             client = await self.enterAsyncContext(redis.asyncio.Redis(port=server.port))
             lock = make(client, name)
-            taken = await lock.acquire()
-            self.addAsyncCleanup((lock if taken is True else taken).release)
+            acquired = await lock.acquire()
+            self.addAsyncCleanup((lock if acquired is True else acquired).release)
 
-        async def test_it(self) -> None:
+        async def test_lock_exists(self) -> None:
             assert direct.exists(name)
 
     assert passed(Case)

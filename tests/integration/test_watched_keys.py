@@ -1,4 +1,4 @@
-"""Letting go by WATCH, GET, MULTI and EXEC, whose connection may break at each of them."""
+"""Releases by WATCH, GET, MULTI and EXEC whose connection breaks at one of them."""
 
 import pytest
 from support.fronts import LEGACY, do, wrap
@@ -7,7 +7,7 @@ from redis_lock_decorators import LockLostError
 from redis_lock_decorators._lua import script
 from redis_lock_decorators._rules.keys import with_queue
 
-POKE = script("recheck").sha
+RECHECK = script("recheck").sha
 
 lost_messages = pytest.mark.parametrize(
     ("fate", "verb"),
@@ -15,13 +15,13 @@ lost_messages = pytest.mark.parametrize(
 )
 
 
-def lose(proxy, fate, verb):
-    """Let the next request of a verb be lost, or its reply."""
-    getattr(proxy, fate)(lambda command: command[0] == verb.encode())
+def lose(proxy, fate, command_name):
+    """Lose the next request with a command, or its reply."""
+    getattr(proxy, fate)(lambda command: command[0] == command_name.encode())
 
 
 @lost_messages
-async def test_lease_is_let_go_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
+async def test_lease_is_released_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
     lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
     lease = await do(lock.acquire())
     lose(proxy, fate, verb)
@@ -33,7 +33,7 @@ async def test_lease_is_let_go_though_a_message_is_lost(front, proxy, direct, na
 
 
 @lost_messages
-async def test_block_ends_as_ever_though_a_message_is_lost(
+async def test_block_ends_normally_though_a_message_is_lost(
     front, proxy, direct, name, fate, verb, caplog
 ):
     lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
@@ -46,7 +46,7 @@ async def test_block_ends_as_ever_though_a_message_is_lost(
 
 
 @lost_messages
-async def test_function_lets_go_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
+async def test_function_releases_though_a_message_is_lost(front, proxy, direct, name, fate, verb):
     client = front.client(proxy)
     identifier = await do(front.package.acquire_lock(client, name))
     lose(proxy, fate, verb)
@@ -56,26 +56,26 @@ async def test_function_lets_go_though_a_message_is_lost(front, proxy, direct, n
     assert not direct.exists(f"sys:lock:{name}")
 
 
-@pytest.mark.parametrize("way", ["lease", "function"])
-async def test_lock_let_go_without_a_reply_is_handed_to_its_queue(front, proxy, direct, name, way):
+@pytest.mark.parametrize("released_by", ["lease", "function"])
+async def test_lock_released_without_a_reply_is_handed_off(front, proxy, direct, name, released_by):
     client = front.client(proxy)
     lease = await do(
         front.package.RedisLock(name, client=client, release_method="transaction").acquire()
     )
     _, queue, _ = with_queue((lease.key.encode(),))
-    direct.zadd(queue, {"redis-lock:nobody|waiter|1000": 1})
+    direct.zadd(queue, {"redis-lock:ended|waiter|1000": 1})
     lose(proxy, "drop_reply", "EXEC")
 
-    if way == "lease":
+    if released_by == "lease":
         await do(lease.release())
     else:
         await do(front.package.release_lock(client, name, lease.identifier))
 
-    assert any(POKE in command for command in proxy.commands)
+    assert any(RECHECK in command for command in proxy.commands)
     direct.delete(queue)
 
 
-async def test_key_that_is_lost_before_a_message_is_told(front, proxy, direct, name):
+async def test_deleted_key_is_a_loss_though_a_message_is_lost(front, proxy, direct, name):
     lock = front.package.RedisLock(name, client=front.client(proxy), release_method="transaction")
     lease = await do(lock.acquire())
     direct.delete(lease.key)
@@ -88,7 +88,7 @@ async def test_key_that_is_lost_before_a_message_is_told(front, proxy, direct, n
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("kind", ["plain", "wrapped"])
-async def test_value_of_another_that_is_no_text_is_a_loss_all_the_same(
+async def test_binary_value_of_another_holder_is_a_loss(
     front, server, direct, name, protocol, kind, method
 ):
     options = {} if LEGACY else {"protocol": protocol}
@@ -105,7 +105,9 @@ async def test_value_of_another_that_is_no_text_is_a_loss_all_the_same(
 
 
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-async def test_other_data_in_the_key_is_a_loss_by_every_method(front, server, direct, name, method):
+async def test_other_data_in_the_key_are_a_loss_by_every_method(
+    front, server, direct, name, method
+):
     lock = front.package.RedisLock(name, client=front.client(server), release_method=method)
 
     with pytest.raises(LockLostError, match="other data"):

@@ -1,4 +1,4 @@
-"""Clients that wrap another and have no pipeline: what needs one is refused, all else works."""
+"""Clients that wrap another client and have no pipeline: only what needs one is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis_lock_decorators.errors import ConfigurationError
 
 
 class Wrapper:
-    """A blocking client of a program's own."""
+    """A blocking client that a program defines."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -36,7 +36,7 @@ def wrapped(front: Any, server: Any) -> Any:
     return AsyncWrapper(client) if awaited else Wrapper(client)
 
 
-async def test_lock_is_let_go_by_script_as_there_is_no_transaction(front, server, direct, name):
+async def test_lock_is_released_by_script_without_a_pipeline(front, server, direct, name):
     conn = wrapped(front, server)
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
@@ -45,7 +45,7 @@ async def test_lock_is_let_go_by_script_as_there_is_no_transaction(front, server
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_transaction_is_refused_in_words(front, server, direct, name):
+async def test_transaction_without_a_pipeline_is_refused(front, server, direct, name):
     conn = wrapped(front, server)
     identifier = await do(front.package.acquire_lock(conn, name, 0))
 
@@ -60,7 +60,7 @@ async def test_transaction_is_refused_in_words(front, server, direct, name):
     assert not direct.exists(f"sys:lock:{name}:2")
 
 
-async def test_replicas_are_refused_in_words(front, server, direct, name):
+async def test_replicas_without_a_pipeline_are_refused(front, server, direct, name):
     lock = front.package.RedisLock(name, client=wrapped(front, server), replicas=1)
 
     with pytest.raises(ConfigurationError, match="has no pipeline"):
@@ -70,7 +70,7 @@ async def test_replicas_are_refused_in_words(front, server, direct, name):
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_many_hold_locks_at_the_same_time(front, server, name):
+async def test_tasks_and_threads_hold_locks_concurrently(front, server, name):
     conn, inside = wrapped(front, server), []
 
     async def hold(number: int) -> None:
@@ -87,12 +87,12 @@ async def test_many_hold_locks_at_the_same_time(front, server, name):
     assert sorted(inside) == list(range(9))
 
 
-async def test_a_lock_lies_where_the_clients_own_pool_connects(front, server, direct, name):
+async def test_lock_is_stored_where_the_clients_own_pool_connects(front, server, direct, name):
     client = front.client(server)
     usual = type(client.connection_pool)
 
     class PerTenant(usual):
-        """Chooses the database at each connection."""
+        """A pool that chooses the database at each connection."""
 
         def make_connection(self):
             connection = super().make_connection()
@@ -110,7 +110,7 @@ async def test_a_lock_lies_where_the_clients_own_pool_connects(front, server, di
 
 
 class Proxy:
-    """Stands for a client on the thread, or in the task, that has one: what Flask's are."""
+    """A proxy for the client of the current context, like those of Flask."""
 
     __slots__ = ("_get_current_object",)
 
@@ -122,7 +122,7 @@ class Proxy:
 
 
 @pytest.mark.parametrize("given_as", ["client", "get_redis_connection"])
-async def test_a_proxy_stands_for_its_client_also_in_the_background(
+async def test_proxy_for_a_client_also_works_in_the_background(
     front, server, direct, name, given_as
 ):
     current: ContextVar[Any] = ContextVar("current")
@@ -136,7 +136,7 @@ async def test_a_proxy_stands_for_its_client_also_in_the_background(
         assert direct.exists(f"sys:lock:{name}")
 
 
-async def test_a_proxy_stands_for_another_client_in_another_context(front, server, direct, name):
+async def test_proxy_uses_the_client_of_the_current_context(front, server, direct, name):
     current: ContextVar[Any] = ContextVar("current")
     lock = front.package.RedisLock(name, expire=5, client=Proxy(current.get))
 

@@ -16,7 +16,7 @@ from support.greenlets import patch
 
 
 def in_hub(library: str, function: Callable[[], object]) -> None:
-    """Have a function called by the hub."""
+    """Call a function in the hub."""
     if library == "gevent":
         import gevent
 
@@ -47,20 +47,20 @@ def main(library: str, port: int) -> None:
     lease = RedisLock("lease", client=client, expire=60, min_hold=1.5).acquire()
     del box
     time.sleep(0.05)
-    said: list[str] = []
+    errors: list[str] = []
 
     def collect() -> None:
         try:
             gc.collect()
             lease.release()
         except BaseException as error:
-            said.append(repr(error))
+            errors.append(repr(error))
 
     in_hub(library, collect)
     time.sleep(0.5)
     left = [key for key in client.keys("*") if key == b"sys:lock:generator"]
-    rests = 0 < client.pttl("sys:lock:lease") <= 1500
-    print(repr({"left": left, "said": said, "rests": rests}), flush=True)
+    ends = 0 < client.pttl("sys:lock:lease") <= 1500
+    print(repr({"left": left, "errors": errors, "ends": ends}), flush=True)
     os._exit(0)
 
 
