@@ -1,4 +1,4 @@
-"""Very many tasks that begin at the same moment are all served, in the order they began."""
+"""Very many tasks that start at the same moment acquire their locks in the order they started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRONTS = TIDY_FRONTS[1:]
 
 
 async def burst(client: Any, tasks: int, locks: int) -> dict[int, list[int]]:
-    """Begin so many tasks on so many locks at once; who was served, by locks."""
+    """Run ``tasks`` tasks on ``locks`` locks; return each lock's order of acquisition."""
     served: dict[int, list[int]] = defaultdict(list)
 
     async def use(number: int) -> None:
@@ -37,15 +37,15 @@ async def assert_served(front: Any, server: Any, tasks: int, locks: int) -> None
     assert lasting(server.client(), "sys:lock:*") == []
 
 
-async def test_all_of_some_thousand_tasks_at_once_are_served_in_order(front, frail):
+async def test_thousands_of_concurrent_tasks_are_served_in_order(front, frail):
     await assert_served(front, frail, 5_000, 50)
 
 
 @pytest.mark.slow
 @pytest.mark.xfail(
-    reason="a load that is sent again, where the machine is very busy, loses its order",
+    reason="a batch that is resent on a very busy machine loses its order",
     strict=False,
 )
 @pytest.mark.timeout(900)
-async def test_all_of_a_hundred_thousand_tasks_at_once_are_served_in_order(front, frail):
+async def test_hundred_thousand_concurrent_tasks_are_served_in_order(front, frail):
     await assert_served(front, frail, 100_000, 1_000)

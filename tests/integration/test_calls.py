@@ -1,7 +1,7 @@
-"""How much Python a free lock takes: the calls of the package's own functions in one cycle.
+"""The calls of the package's own functions in one cycle of an uncontended lock.
 
-Calls can be counted exactly where time cannot, on a machine that others use too. A limit here is
-what a cycle needs today and a little more: whoever needs more has to say what it is good for.
+Calls can be counted exactly on a shared machine, where time cannot be measured. A limit is the
+present number of calls and a small margin: a change that needs more must justify it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.fronts import AsyncioFront
 from support.leftovers import PATIENCE
 
 if int(redis.__version__.partition(".")[0]) < 5:
-    pytest.skip("older clients send in more calls", allow_module_level=True)
+    pytest.skip("older clients need more calls", allow_module_level=True)
 
 import redis_lock_decorators
 from redis_lock_decorators import RedisLock
@@ -28,13 +28,13 @@ from redis_lock_decorators.asyncio import RedisLock as TaskLock
 
 FRONTS = [AsyncioFront()]
 HOME = str(Path(redis_lock_decorators.__file__).parent)
-#: Cycles that are counted, of each of so many tasks.
+#: The number of counted cycles of each task, and of tasks.
 CYCLES = 20
 TASKS = 50
 
 
 class Calls:
-    """Counts calls of the package's functions, and each time that one of its coroutines goes on."""
+    """Counts calls of the package's functions and resumptions of its coroutines."""
 
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
@@ -62,9 +62,9 @@ def test_calls_of_a_free_lock_of_a_thread(server: Any, name: str) -> None:
         with RedisLock(name, client=client, expire=60):
             pass
 
-    # While one is renewed in the background its alarm is set: no cycle has to ask for one.
+    # A renewed lease has set the timer of the background: no cycle has to request it.
     renewed = RedisLock(f"{name}:renewed", client=client, expire=60).acquire()
-    await_alarm(renewed)
+    await_timer(renewed)
     for _ in range(3):
         cycle()
     with Calls() as calls:
@@ -96,8 +96,8 @@ async def test_calls_of_free_locks_of_many_tasks(front: Any, server: Any, name: 
     assert not calls.found["client_errors.no_reply"]
 
 
-def await_alarm(lease: Any) -> None:
-    """Wait until the background has set an alarm for a lease."""
+def await_timer(lease: Any) -> None:
+    """Wait until the background has set its timer for a lease."""
     end = time.monotonic() + PATIENCE
     while lease._port.renewer._wakes_at == math.inf:
         assert time.monotonic() < end

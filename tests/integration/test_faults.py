@@ -1,4 +1,4 @@
-"""Lost replies, lost requests, silent and dead servers, behind a proxy on a real server."""
+"""Lost replies and requests, silent and dead servers, by a proxy of a real server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redis_lock_decorators.testing import LocalServer
 
 @pytest.fixture(params=["direct", "wrapped"])
 def client(front, proxy, request):
-    """A client through the proxy: past its ``execute_command``, or through it."""
+    """A client of the proxy, bypassing its ``execute_command`` or through it."""
     client = front.client(proxy)
     if request.param == "wrapped":
         if LEGACY:
-            pytest.skip("redis-py 3.5 does not repeat by itself")
+            pytest.skip("redis-py 3.5 does not resend on its own")
         wrap(client)
     return client
 
@@ -35,26 +35,24 @@ def is_named(*names):
     return lambda command: command[0].upper() in names
 
 
-async def test_a_set_whose_reply_is_lost_is_held_at_once(front, client, proxy, direct, name):
-    def takes(command):  # by script, where the client may repeat requests itself
+async def test_lost_reply_of_acquire_lock_causes_no_delay(front, client, proxy, direct, name):
+    def sets(command):  # by script if the client may resend requests on its own
         return command[0] == b"SET" or command[0].startswith(b"EVAL")
 
-    proxy.drop_reply(takes)
+    proxy.drop_reply(sets)
     started = time.monotonic()
 
     identifier = await do(front.package.acquire_lock(client, name, 10, 10))
 
     assert time.monotonic() - started < 5
     assert direct.get(f"sys:lock:{name}").decode() == identifier
-    assert len([command for command in proxy.commands if takes(command)]) >= 2
+    assert len([command for command in proxy.commands if sets(command)]) >= 2
 
 
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
-async def test_an_acquire_whose_reply_or_request_is_lost_is_held_at_once(
-    front, client, proxy, direct, name, fate
-):
+async def test_lost_message_of_an_acquire_causes_no_delay(front, client, proxy, direct, name, fate):
     lock = front.package.RedisLock(name, client=client)
-    async with front.held(lock):  # the script is known from here on
+    async with front.held(lock):  # from here on the server knows the script
         pass
     getattr(proxy, fate)(acquires)
     started = time.monotonic()
@@ -66,9 +64,7 @@ async def test_an_acquire_whose_reply_or_request_is_lost_is_held_at_once(
 
 
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
-async def test_a_release_whose_reply_or_request_is_lost_is_no_loss(
-    front, client, proxy, direct, name, fate
-):
+async def test_lost_message_of_a_release_is_no_loss(front, client, proxy, direct, name, fate):
     lock = front.package.RedisLock(name, client=client)
 
     async with front.held(lock):
@@ -79,7 +75,9 @@ async def test_a_release_whose_reply_or_request_is_lost_is_no_loss(
 
 @pytest.mark.parametrize("fate", ["drop_reply", "drop_request"])
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
-async def test_release_lock_survives_a_lost_reply(front, client, proxy, direct, name, fate, method):
+async def test_release_lock_succeeds_though_a_message_is_lost(
+    front, client, proxy, direct, name, fate, method
+):
     identifier = await do(front.package.acquire_lock(client, name))
     commands = {"script": (b"EVALSHA", b"EVAL"), "transaction": (b"EXEC",), "native": (b"DELIFEQ",)}
     getattr(proxy, fate)(is_named(*commands[method]))
@@ -90,7 +88,7 @@ async def test_release_lock_survives_a_lost_reply(front, client, proxy, direct, 
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_a_key_changed_between_watch_and_exec_is_left_alone(front, proxy, direct, name):
+async def test_key_changed_between_watch_and_exec_is_kept(front, proxy, direct, name):
     client = front.client(proxy)
     # After its first transaction a client sends MULTI with the rest.
     before = await do(front.package.acquire_lock(client, f"{name}:before"))
@@ -105,7 +103,7 @@ async def test_a_key_changed_between_watch_and_exec_is_left_alone(front, proxy, 
 
         def multi_after_a_change():
             made.multi = multi
-            direct.set(key, "stranger")
+            direct.set(key, "another")
             multi()
 
         made.multi = multi_after_a_change
@@ -114,10 +112,10 @@ async def test_a_key_changed_between_watch_and_exec_is_left_alone(front, proxy, 
     client.pipeline = pipeline
 
     assert await do(front.package.release_lock(client, name, identifier)) is False
-    assert direct.get(key) == b"stranger"
+    assert direct.get(key) == b"another"
 
 
-async def test_an_extend_whose_reply_is_lost_extends_once(front, client, proxy, direct, name):
+async def test_lost_reply_of_an_extend_extends_once(front, client, proxy, direct, name):
     lock = front.package.RedisLock(name, client=client)
 
     async with front.held(lock) as lease:
@@ -130,7 +128,7 @@ async def test_an_extend_whose_reply_is_lost_extends_once(front, client, proxy, 
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-async def test_a_refused_connection_is_the_clients_own_error_within_the_wait(front, name, is_new):
+async def test_refused_connection_raises_the_clients_own_error(front, name, is_new):
     with LocalServer() as server:
         client = front.client(server)
         if not is_new:
@@ -138,7 +136,7 @@ async def test_a_refused_connection_is_the_clients_own_error_within_the_wait(fro
         server.kill()
         started = time.monotonic()
 
-        # Nobody waited in vain for a reply: the client would try for longer than that to connect.
+        # No request waits for a reply: the client itself would try longer to connect.
         with pytest.raises(redis.exceptions.ConnectionError, match="onnect"):
             await do(front.package.RedisLock(name, client=client, acquire_time=2).acquire())
         with pytest.raises(redis.exceptions.ConnectionError, match="onnect"):
@@ -147,7 +145,7 @@ async def test_a_refused_connection_is_the_clients_own_error_within_the_wait(fro
         assert time.monotonic() - started < 4
 
 
-async def test_a_silent_server_ends_the_wait_in_time(front, proxy, direct, name):
+async def test_wait_for_a_silent_server_ends_in_time(front, proxy, direct, name):
     client = front.client(proxy, socket_timeout=None)
     lock = front.package.RedisLock(name, client=client, acquire_time=1.5)
     async with front.held(lock):
@@ -162,7 +160,7 @@ async def test_a_silent_server_ends_the_wait_in_time(front, proxy, direct, name)
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_a_silent_server_at_the_first_connection_ends_the_wait_in_time(front, proxy, name):
+async def test_first_connection_to_a_silent_server_ends_in_time(front, proxy, name):
     proxy.black_hole = True
     client = front.client(proxy, socket_timeout=None)
     started = time.monotonic()
@@ -173,7 +171,7 @@ async def test_a_silent_server_at_the_first_connection_ends_the_wait_in_time(fro
     assert time.monotonic() - started < 3
 
 
-async def test_a_server_that_comes_back_within_the_wait_is_waited_for(front, name):
+async def test_server_that_restarts_within_the_wait_is_used(front, name):
     with LocalServer() as server:
         client = front.client(server)
         lock = front.package.RedisLock(name, client=client, acquire_time=20)
@@ -185,14 +183,14 @@ async def test_a_server_that_comes_back_within_the_wait_is_waited_for(front, nam
             await front.sleep(0.3)
             server.restart()
 
-        async def take():
+        async def acquire():
             async with front.held(lock) as lease:
                 return await do(lease.owned())
 
-        assert await front.elsewhere(restart, take) == [None, True]
+        assert await front.elsewhere(restart, acquire) == [None, True]
 
 
-async def test_a_release_that_cannot_be_sent_is_logged_and_the_result_kept(front, name, caplog):
+async def test_release_that_cannot_be_sent_is_logged(front, name, caplog):
     with LocalServer() as server:
         client = front.client(server)
         lock = front.package.RedisLock(name, client=client, expire=0.4)
@@ -203,7 +201,7 @@ async def test_a_release_that_cannot_be_sent_is_logged_and_the_result_kept(front
     assert "could not be released" in caplog.text
 
 
-async def test_a_release_that_failed_can_be_called_again(front, name):
+async def test_failed_release_can_be_called_again(front, name):
     with LocalServer() as server:
         client = front.client(server)
         lease = await do(front.package.RedisLock(name, client=client, expire=0.6).acquire())
@@ -212,11 +210,11 @@ async def test_a_release_that_failed_can_be_called_again(front, name):
             await do(lease.release())
         server.resume()
 
-        with pytest.raises(Exception, match="ended before"):  # its 0.6 s are over meanwhile
+        with pytest.raises(Exception, match="ended before"):  # its 0.6 s have elapsed
             await do(lease.release())
 
 
-async def test_the_password_of_the_client_is_in_no_error(front, name):
+async def test_password_of_the_client_is_in_no_error(front, name):
     with LocalServer("--requirepass", "s3cret-word") as server:
         client = front.client(server, password="another-s3cret")  # noqa: S106  # it is the test's subject
 
@@ -227,7 +225,7 @@ async def test_the_password_of_the_client_is_in_no_error(front, name):
     assert "s3cret" not in str(caught.value)
 
 
-async def test_two_round_trips_for_an_uncontended_block(front, proxy, name):
+async def test_uncontended_block_takes_two_round_trips(front, proxy, name):
     client = front.client(proxy)
     lock = front.package.RedisLock(name, client=client)
     async with front.held(lock):
@@ -241,7 +239,7 @@ async def test_two_round_trips_for_an_uncontended_block(front, proxy, name):
     assert [command[0] for command in proxy.commands] == [b"EVALSHA"] * 20
 
 
-async def test_a_pool_used_up_by_the_work_does_not_stop_the_release(front, server, direct, name):
+async def test_pool_exhausted_by_the_body_does_not_prevent_the_release(front, server, direct, name):
     client = front.client(server, max_connections=1)
     lock = front.package.RedisLock(name, client=client)
 

@@ -1,4 +1,4 @@
-"""However often and however locks are used, nothing is left: memory, threads, connections, keys."""
+"""Repeated use of locks leaves no memory, threads, connections or keys behind."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_every_public_name_is_among_the_operations() -> None:
     assert {name for one in OPERATIONS.values() for name in one.names} == {*public, "Lock"}
 
 
-async def test_nothing_is_left_of_some_thousand_uses(front, frail):
+async def test_thousands_of_uses_leave_nothing(front, frail):
     await assert_nothing_is_left(front, frail, WAYS, 12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", WAYS)
-async def test_nothing_is_left_of_ten_thousand_uses(front, frail, way):
-    await assert_nothing_is_left(front, frail, (way,), 10_000 // len(OPERATIONS))
+@pytest.mark.parametrize("exit_method", WAYS)
+async def test_ten_thousand_uses_leave_nothing(front, frail, exit_method):
+    await assert_nothing_is_left(front, frail, (exit_method,), 10_000 // len(OPERATIONS))

@@ -1,4 +1,4 @@
-"""The same for the ways out that only tasks have."""
+"""Repeated use of locks leaves nothing behind: exits that only tasks have."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from support.leftovers import TIDY_FRONTS
 FRONTS = TIDY_FRONTS[1:]
 
 
-async def test_nothing_is_left_of_some_thousand_uses(front, frail):
+async def test_thousands_of_uses_leave_nothing(front, frail):
     await assert_nothing_is_left(front, frail, TASK_WAYS, 12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", TASK_WAYS)
-async def test_nothing_is_left_of_ten_thousand_uses(front, frail, way):
-    await assert_nothing_is_left(front, frail, (way,), 10_000 // len(OPERATIONS))
+@pytest.mark.parametrize("exit_method", TASK_WAYS)
+async def test_ten_thousand_uses_leave_nothing(front, frail, exit_method):
+    await assert_nothing_is_left(front, frail, (exit_method,), 10_000 // len(OPERATIONS))

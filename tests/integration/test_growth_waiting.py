@@ -1,4 +1,4 @@
-"""While somebody waits, nothing is kept of those who waited and do not any more."""
+"""While one waiter waits, no data of former waiters are kept."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from redis_lock_decorators import RedisLock
 from redis_lock_decorators._flow.queue.entries import SPARE
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
 
-#: Acquisitions of each thread, and threads.
+#: The number of acquisitions of each thread, and of threads.
 TIMES, THREADS = SPARE, 3
 
 
 def records() -> int:
-    """What is kept of waiters in this process."""
+    """The number of waiters that this process stores."""
     gc.collect()
     return sum(type(one) is QueuedWaiter for one in gc.get_objects())
 
 
 def together(work: Callable[[int], None]) -> None:
-    """Work in some threads until all are done."""
+    """Run ``work`` in several threads and wait for them."""
     threads = [threading.Thread(target=work, args=(at,)) for at in range(THREADS)]
     for thread in threads:
         thread.start()
@@ -33,7 +33,7 @@ def together(work: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("name", ["free {}", "busy"])
-def test_memory_does_not_grow_with_acquisitions_beside_a_waiter(direct: Redis, name: str) -> None:
+def test_memory_does_not_grow_with_acquisitions_during_a_wait(direct: Redis, name: str) -> None:
     holder = RedisLock("awaited", client=direct, expire=60).acquire()
     assert holder is not None
 

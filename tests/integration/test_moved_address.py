@@ -39,7 +39,7 @@ async def test_locks_and_renewals_follow_a_client_that_reconnects(
     client = front.client(address)
     await do(client.ping())
     async with front.held(front.package.RedisLock(f"{name}:1", client=client, expire=0.6)):
-        await front.sleep(0.8)  # by then the background has a connection too
+        await front.sleep(0.8)  # until the background has a connection too
 
     address.point_to(other)
     await drop(client)
@@ -70,14 +70,14 @@ async def test_lease_held_during_the_move_is_reported_as_lost(front, address, ot
 
 
 async def test_waiter_continues_at_the_new_server(front, frail, address, other, name):
-    client, taken = front.client(address), []
+    client, found = front.client(address), []
     key = f"sys:lock:{name}"
     with contextlib.closing(frail.client()) as old, contextlib.closing(other.client()) as new:
         old.set(key, "another client", px=600_000)
 
         async def wait():
             async with front.held(front.package.RedisLock(name, client=client, acquire_time=20)):
-                taken.append(bool(new.exists(key)))
+                found.append(bool(new.exists(key)))
 
         async def move():
             await front.sleep(0.5)
@@ -86,4 +86,4 @@ async def test_waiter_continues_at_the_new_server(front, frail, address, other, 
 
         await front.elsewhere(wait, move)
 
-    assert taken == [True]
+    assert found == [True]

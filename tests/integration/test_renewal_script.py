@@ -1,4 +1,4 @@
-"""What the script that renews many leases does on a real server."""
+"""The script that renews many leases, on a real server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redis_lock_decorators import _lua
 
 
 def renewed(client, *leases):
-    """Renew keys held by given identifiers for a minute."""
+    """Renew keys for a minute, each for an identifier."""
     details = [detail for _, identifier in leases for detail in (identifier, 60_000)]
     keys = [key for key, _ in leases]
     return client.eval(_lua.script("renew").text, len(keys), *keys, "request", 7, *details)
@@ -24,7 +24,7 @@ def client(direct, name):
     direct.delete(*direct.keys(f"{name}*"))
 
 
-def test_key_of_another_type_is_not_ours_and_leaves_the_others_renewed(client, name):
+def test_key_of_another_type_is_not_renewed_but_the_others_are(client, name):
     keys = [f"{name}:mine", f"{name}:list", f"{name}:also mine"]
 
     reply = renewed(client, *[(key, "me") for key in keys])
@@ -35,7 +35,7 @@ def test_key_of_another_type_is_not_ours_and_leaves_the_others_renewed(client, n
     assert client.lrange(keys[1], 0, -1) == [b"other data"]
 
 
-def test_key_that_may_not_be_read_is_an_error_and_no_loss(client, server, name):
+def test_forbidden_key_is_an_error_and_no_loss(client, server, name):
     client.execute_command("ACL", "SETUSER", "renewer", "on", "nopass", "+@all", f"~{name}:m*")
     renewer = server.client(username="renewer")
     try:
@@ -46,10 +46,10 @@ def test_key_that_may_not_be_read_is_an_error_and_no_loss(client, server, name):
         client.execute_command("ACL", "DELUSER", "renewer")
 
 
-def test_one_key_may_be_asked_about_twice(client, name):
+def test_key_may_be_renewed_for_two_identifiers(client, name):
     key = f"{name}:mine"
 
-    reply = renewed(client, (key, "not me any more"), (key, "me"))
+    reply = renewed(client, (key, "an earlier holder"), (key, "me"))
 
     assert reply == [b"request:7", 0, b"me"]
     assert client.pttl(key) > 50_000

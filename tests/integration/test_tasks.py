@@ -1,4 +1,4 @@
-"""Many tasks on one client: few connections, each request its own fate."""
+"""Many tasks that use one client: few connections, separate results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_ten_thousand_waiters_do_not_run_out_of_connections(front, server,
     assert leases == [None] * 10_000
 
 
-async def test_one_lock_object_serves_a_thousand_tasks(front, server, direct, name):
+async def test_lock_object_serves_a_thousand_tasks(front, server, direct, name):
     lock = RedisLock(name, client=front.client(server), acquire_time=60, delta=0.2)
     inside, most, identifiers = [], [], set()
 
@@ -70,28 +70,30 @@ async def test_one_lock_object_serves_a_thousand_tasks(front, server, direct, na
     assert len(identifiers) == 1_000
 
 
-async def test_one_failing_request_fails_only_its_own_caller(front, server, direct, name):
+async def test_failing_request_fails_only_its_own_caller(front, server, direct, name):
     client = front.client(server)
     direct.rpush(f"sys:lock:{name}:5", "no lock")
 
-    async def take(number):
+    async def acquire(number):
         async with RedisLock(f"{name}:{number}", client=client):
             return number
 
-    results = await asyncio.gather(*[take(number) for number in range(10)], return_exceptions=True)
+    results = await asyncio.gather(
+        *[acquire(number) for number in range(10)], return_exceptions=True
+    )
 
     assert isinstance(results.pop(5), LockError)
     assert results == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
-async def test_a_cancelled_request_does_not_disturb_those_it_travels_with(front, server, name):
+async def test_cancelled_request_does_not_affect_its_batch(front, server, name):
     client = front.client(server)
 
-    async def take(number):
+    async def acquire(number):
         async with RedisLock(f"{name}:{number}", client=client):
             return number
 
-    tasks = [asyncio.ensure_future(take(number)) for number in range(20)]
+    tasks = [asyncio.ensure_future(acquire(number)) for number in range(20)]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
@@ -100,21 +102,21 @@ async def test_a_cancelled_request_does_not_disturb_those_it_travels_with(front,
     assert results[1::2] == list(range(1, 20, 2))
 
 
-async def test_a_child_task_does_not_hold_what_its_parent_holds(front, server, name):
+async def test_child_task_does_not_hold_its_parents_lock(front, server, name):
     lock = RedisLock(name, client=front.client(server), acquire_time=0)
 
-    async def take():
+    async def acquire():
         assert current_lease() is lease
         async with lock:
-            raise AssertionError("it is held")
+            raise AssertionError("the lock is held")
 
     async with lock as lease:
-        (taken,) = await asyncio.gather(take(), return_exceptions=True)
-        assert isinstance(taken, LockTimeoutError)
+        (result,) = await asyncio.gather(acquire(), return_exceptions=True)
+        assert isinstance(result, LockTimeoutError)
         assert await lease.owned()
 
 
-async def test_one_description_serves_the_loops_of_several_threads(front, server, name):
+async def test_lock_object_serves_the_loops_of_several_threads(front, server, name):
     from redis.asyncio import Redis
 
     from redis_lock_decorators import Locks
@@ -146,8 +148,7 @@ async def test_one_description_serves_the_loops_of_several_threads(front, server
     assert max(most) == 1
 
 
-async def test_another_program_of_the_loop_is_not_held_up(front, server, name):
-    """Waiting for a lock lets other tasks run."""
+async def test_waiting_does_not_block_other_tasks_of_the_loop(front, server, name):
     client = front.client(server)
     identifier = await acquire_lock(client, name, expire=60)
     ticks = 0
@@ -171,7 +172,7 @@ def returning(execute):
 
 
 class Wrapper:
-    """A client in a user's own clothes, whose plain function returns the awaitable."""
+    """A user's own client, whose plain function returns an awaitable."""
 
     def __init__(self, client):
         self.client = client
@@ -193,11 +194,11 @@ def patched(client):
     return client
 
 
-@pytest.mark.parametrize("dress", [Wrapper, overriding, patched])
-async def test_a_client_whose_plain_function_returns_the_awaitable_works(
-    dress, front, server, direct, name
+@pytest.mark.parametrize("wrap", [Wrapper, overriding, patched])
+async def test_client_whose_plain_function_returns_an_awaitable_works(
+    wrap, front, server, direct, name
 ):
-    client, order = dress(front.client(server)), []
+    client, order = wrap(front.client(server)), []
 
     async def work():
         async with RedisLock(name, client=client, acquire_time=30) as lease:

@@ -1,4 +1,4 @@
-"""Uses that both type checkers must take as they are; nothing runs them."""
+"""Uses that both type checkers must accept; they are not run."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ assert_type(LockedStore().recount("bolt"), int)
 assert_type(LockedWork().run(1), int)
 
 
-# Without annotations, whatever is called is taken.
+# Functions without annotations accept any arguments.
 
 
 class Untyped:
@@ -377,7 +377,7 @@ billing.configure(expire=3, get_async_redis_connection=lambda: aconn)
 
 
 class Wrapper:
-    """A client in a user's own clothes."""
+    """A user's own client."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.connection_pool = client.connection_pool

