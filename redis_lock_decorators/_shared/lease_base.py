@@ -23,11 +23,11 @@ from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.on_lost import OnLostCall
 from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened
 
+#: The innermost lease around some code, and those around it: entering one of many costs the same.
+Entered = tuple["ref[LeaseBase]", "Entered | None"]
 #: The leases of the blocks around the running code. Weak references, as contexts are copied and
 #: outlive blocks; a block itself refers to its lease.
-_entered: ContextVar[tuple[ref[LeaseBase], ...]] = ContextVar(
-    "redis_lock_decorators.entered", default=()
-)
+_entered: ContextVar[Entered | None] = ContextVar("redis_lock_decorators.entered", default=None)
 
 L = TypeVar("L", bound="LeaseBase")
 
@@ -235,22 +235,39 @@ def current(kind: type[L], owner: object) -> L | None:
 
 def enter(lease: LeaseBase) -> None:
     """Make a lease the innermost one of this context."""
+    outer = _entered.get()
     # Leases that were released in another context would otherwise accumulate here.
-    outer = [ref(other) for other in held_around()] if _entered.get() else ()
-    _entered.set((*outer, ref(lease)))
+    while outer is not None and _is_over(outer[0]()):
+        outer = outer[1]
+    _entered.set((ref(lease), outer))
     lease._claim.in_transition = False
 
 
 def forget(lease: LeaseBase) -> None:
     """Remove a lease from this context; generators end in any order, so not only the innermost."""
     entered, own = _entered.get(), ref(lease)
-    if entered and entered[-1] == own:
-        _entered.set(entered[:-1])
-    elif own in entered:
-        _entered.set(tuple([other for other in entered if other != own]))
+    inner = []
+    while entered is not None and entered[0] != own:
+        inner.append(entered[0])
+        entered = entered[1]
+    if entered is not None:
+        outer = entered[1]
+        for other in reversed(inner):
+            outer = (other, outer)
+        _entered.set(outer)
 
 
 def held_around() -> list[LeaseBase]:
     """Return the leases of this context that have not ended, the innermost one last."""
-    found = [lease() for lease in _entered.get()]
-    return [lease for lease in found if lease is not None and lease._claim.state is not ENDED]
+    found, entered = [], _entered.get()
+    while entered is not None:
+        lease = entered[0]()
+        if lease is not None and not _is_over(lease):
+            found.append(lease)
+        entered = entered[1]
+    found.reverse()
+    return found
+
+
+def _is_over(lease: LeaseBase | None) -> bool:
+    return lease is None or lease._claim.state is ENDED

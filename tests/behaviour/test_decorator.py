@@ -242,7 +242,7 @@ def test_lease_released_in_the_body_is_no_longer_current(locks):
     work()
 
     assert current_lease() is None
-    assert lease_base._entered.get() == ()
+    assert lease_base._entered.get() is None
 
 
 def test_result_and_errors_of_the_function_propagate(locks):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ from redis_lock_decorators._flow.queue.recheck import Rechecks
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.client_state import ClientState
+from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.lease_base import LeaseBase, enter, forget
 
 #: Operations that are compared, and the growth of the steps of each that is allowed.
 FEW, MANY, MOST_GROWTH = 100, 400, 1.5
@@ -167,6 +171,19 @@ def arrivals(count: int) -> Callable[[], object]:
             order.leave(b"a", claim)
 
     return work
+
+
+@grows
+def leases_in_one_stack(count: int) -> Callable[[], object]:
+    leases = [LeaseBase(new_claim(str(number)), Options()) for number in range(count)]
+
+    def work() -> None:
+        for lease in leases:
+            enter(lease)
+        for lease in reversed(leases):
+            forget(lease)
+
+    return partial(copy_context().run, work)
 
 
 @pytest.mark.parametrize("make", MAKES, ids=lambda make: make.__name__)
