@@ -12,7 +12,7 @@ KEY = b"sys:lock:a"
 KEYS = with_queue((KEY,))
 #: Seconds: enough for some requests, less than the pause between two rechecks.
 SOON = 0.02
-#: Seconds that no test takes.
+#: More seconds than any test waits.
 PATIENCE = 100
 
 

@@ -315,7 +315,7 @@ def test_thread_that_joins_during_its_hand_off_leaves_no_entry(world: World) -> 
 
 
 def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:
-    """A trace function that acts once, before the n-th line of cohorts, as another thread may."""
+    """A trace function that acts before the n-th line of cohorts, as another thread could."""
     left = iter(range(number, -1, -1))
 
     def trace(frame: Any, event: str, argument: object) -> Any:

@@ -61,7 +61,7 @@ def test_lock_awaited_during_a_recheck_is_rechecked(world: World) -> None:
     waiting, key = subscriber._entries.waiting, b"sys:lock:other"
 
     def racing(rechecked: bytes) -> Any:
-        """What another thread does while the event loop collects the waiters."""
+        """Let another thread join while the event loop collects the waiters."""
         found = waiting(rechecked)
         subscriber._entries.waiting = waiting  # type: ignore[method-assign]
         queued = QueuedWaiter(key, "0" * 32 + "~", QueuePort(process).wakeup())

@@ -1,4 +1,4 @@
-"""Whatever the order of lines: each thread leaves its own block of a lock that threads share."""
+"""Each thread leaves its own block of a shared lock, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCENES = Scenes(
 
 
 def unheld(plan: LockConfig, lock_names: tuple[str, ...]) -> Lease:
-    """A lease on a server of its own: the blocks are there at once, as those of a free lock."""
+    """A lease on a separate server, where the lock is free."""
     port: Any = SimulatedPort(SimulatedServer(Clock(time.monotonic())))
     return Lease(claim_for(lock_names, plan.options, running()), port, plan.options)
 
@@ -35,20 +35,20 @@ def new_lock() -> RedisLock:
 
 
 def all_left(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
-    """A check: no block is open, and each lease was released."""
+    """A check that no block is open and each lease was released."""
 
     def check() -> None:
         assert lock._blocks == {}
         for lease in leases:
             assert lease._claim.state is ENDED
             port: Any = lease._port
-            assert port.server.value(lease._claim.keys[0]) is None, "it is still in Redis"
+            assert port.server.value(lease._claim.keys[0]) is None, "the key still exists"
 
     return check
 
 
 def in_a_block(lock: RedisLock, leases: list[Lease]) -> Callable[[], None]:
-    """An operation: a block of the lock."""
+    """An operation that enters and leaves a block of the lock."""
 
     def block() -> None:
         with lock as lease:
@@ -84,7 +84,7 @@ def one_thread_is_in_two_blocks_and_another_in_one(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_block_fails_while_another_is_entered(switcher: Switcher) -> Scene:
+def block_fails_while_another_is_entered(switcher: Switcher) -> Scene:
     lock, leases = new_lock(), []  # type: ignore[var-annotated]
 
     def failing() -> None:
@@ -97,8 +97,8 @@ def a_block_fails_while_another_is_entered(switcher: Switcher) -> Scene:
 
 
 @SCENES.add
-def a_block_that_has_moved_to_a_thread_is_left_there(switcher: Switcher) -> Scene:
-    """It is left by a thread that has not entered it, in whose context it is the only one."""
+def block_is_left_by_another_thread(switcher: Switcher) -> Scene:
+    """The block is the only one in the context of the thread that leaves it."""
     lock, leases = new_lock(), []  # type: ignore[var-annotated]
     moved = lock.__enter__()
     leases.append(moved)

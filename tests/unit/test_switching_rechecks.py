@@ -32,7 +32,7 @@ def waiter_joins_while_it_ticks(switcher: Switcher) -> Scene:
     def check() -> None:
         lease_loop.goes_on(1010)
         rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
-        assert rechecks, "it is never rechecked"
+        assert rechecks, "the lock is never rechecked"
         assert rechecks[0] <= 1003.1
 
     return Scene(join, subscriber.tick, check)

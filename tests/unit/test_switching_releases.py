@@ -1,4 +1,4 @@
-"""Two threads release or extend one claim, whatever the order of their lines."""
+"""Two threads release or extend one claim, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def released(port: SimulatedPort, claim: Claim) -> None:
 
 
 def release_once(port: SimulatedPort, claim: Claim) -> None:
-    with suppress(LockNotOwnedError):  # the other one was first
+    with suppress(LockNotOwnedError):  # the other thread was first
         run(release(port, claim, "script"))
 
 
@@ -43,7 +43,7 @@ def two_threads_release_one_claim(switcher: Switcher) -> Scene:
 
 
 @RELEASE.add
-def one_thread_extends_what_another_releases(switcher: Switcher) -> Scene:
+def one_thread_extends_while_another_releases(switcher: Switcher) -> Scene:
     port = SimulatedPort()
     claim = acquired(port, "a")
 
@@ -55,5 +55,5 @@ def one_thread_extends_what_another_releases(switcher: Switcher) -> Scene:
 
 
 @pytest.mark.parametrize("make", list(RELEASE), ids=name_of)
-def test_claim_is_released_whatever_the_order_of_lines(make: Make) -> None:
+def test_claim_is_released_with_thread_switches_at_any_line(make: Make) -> None:
     assert RELEASE.explore(make) > 10

@@ -36,7 +36,7 @@ class Work:
 
 
 class FakeLoop:
-    """An event loop that runs callbacks and timers when ``goes_on`` is called.
+    """An event loop that runs callbacks and timers when ``run_until`` is called.
 
     Attributes:
         alarm: when the renewer ticks next.
@@ -80,7 +80,7 @@ class FakeLoop:
         self.alarm = math.inf
         self.renewer.tick()
 
-    def goes_on(self, until: float) -> None:
+    def run_until(self, until: float) -> None:
         """Run the callbacks and timers that are due by ``until``."""
         while self.calls or self.alarm <= until:
             while self.calls:
@@ -120,7 +120,7 @@ class Lease:
         due, _ = self.watch.next_check()
         if any(watch is self.watch for _, watch in self.lease_loop.renewed):
             return True
-        self.lease_loop.goes_on(due + 0.001)
+        self.lease_loop.run_until(due + 0.001)
         begun = [at for at, watch in self.lease_loop.renewed if watch is self.watch]
         return self.reported or (begun != [] and begun[0] <= due)
 
@@ -132,78 +132,78 @@ def lose(lease: Lease) -> None:
 PORT = SimulatedPort()
 
 
-def all_well(lease_loop: FakeLoop, *kept: Lease) -> Callable[[], None]:
-    """A check: these leases, and one that is handed in later, are looked after; nothing else is."""
+def only_renewed(lease_loop: FakeLoop, *kept: Lease) -> Callable[[], None]:
+    """A check that only these leases, and one that is added later, are renewed."""
 
     def check() -> None:
         later = Lease(lease_loop, "later", expire=0.5)
         later.add()
-        assert later.is_renewed_in_time(), "a lease handed in later is not rung for"
+        assert later.is_renewed_in_time(), "no tick for a lease that is added later"
         later.drop()
         for lease in kept:
-            assert lease.is_renewed_in_time(), "a lease is forgotten"
+            assert lease.is_renewed_in_time(), "a lease is not renewed"
         for lease in kept:
             lease.drop()
-        lease_loop.goes_on(lease_loop.time + 61)
-        assert len(lease_loop.renewer) == 0, "something stays"
+        lease_loop.run_until(lease_loop.time + 61)
+        assert len(lease_loop.renewer) == 0, "a lease remains"
 
     return check
 
 
 @SCENES.add
-def adding_what_is_overdue_while_ticking(switcher: Switcher) -> Scene:
+def adding_an_overdue_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     long, overdue = Lease(lease_loop, "long", expire=60), Lease(lease_loop, "overdue", expire=6)
     long.add()
     lease_loop.tick()
     lease_loop.time += 3
-    return Scene(overdue.add, lease_loop.tick, all_well(lease_loop, long, overdue))
+    return Scene(overdue.add, lease_loop.tick, only_renewed(lease_loop, long, overdue))
 
 
 @SCENES.add
-def adding_what_is_due_later_while_ticking(switcher: Switcher) -> Scene:
+def adding_a_later_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     due, lease = Lease(lease_loop, "due", expire=3), Lease(lease_loop, "lease", expire=1)
     due.add()
     lease_loop.tick()
     lease_loop.time += 0.9
     lease.claim.mark_held(lease_loop.time)
-    return Scene(lease.add, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(lease.add, lease_loop.tick, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
-def adding_the_first_while_ticking_for_nothing(switcher: Switcher) -> Scene:
+def adding_the_first_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     lease = Lease(lease_loop, "lease", expire=1)
-    return Scene(lease.add, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(lease.add, lease_loop.tick, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
-def removing_what_is_new_while_ticking(switcher: Switcher) -> Scene:
+def removing_a_new_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     new, lease = Lease(lease_loop, "new", expire=DAY), Lease(lease_loop, "lease", expire=1)
     new.add()
     lease.add()
-    return Scene(new.drop, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(new.drop, lease_loop.tick, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
-def removing_the_last_while_ticking(switcher: Switcher) -> Scene:
+def removing_the_last_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     last = Lease(lease_loop, "last", expire=30)
     last.add()
-    return Scene(last.drop, lease_loop.tick, all_well(lease_loop))
+    return Scene(last.drop, lease_loop.tick, only_renewed(lease_loop))
 
 
 @SCENES.add
-def removing_what_is_on_the_wheel_while_ticking(switcher: Switcher) -> Scene:
+def removing_a_scheduled_lease_while_ticking(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
     old.add()
     lease.add()
     lease_loop.tick()
     lease_loop.time += 0.9
-    return Scene(old.drop, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(old.drop, lease_loop.tick, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
@@ -217,7 +217,7 @@ def removing_and_adding_again_while_ticking(switcher: Switcher) -> Scene:
         lease_loop.renewer.remove(lease.watch)
         lease_loop.renewer.add(lease.watch)
 
-    return Scene(again, lease_loop.tick, all_well(lease_loop, lease))
+    return Scene(again, lease_loop.tick, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
@@ -232,24 +232,24 @@ def adding_again_and_removing_while_ticking(switcher: Switcher) -> Scene:
         lease.add()
         lease.drop()
 
-    return Scene(again, lease_loop.tick, all_well(lease_loop, other))
+    return Scene(again, lease_loop.tick, only_renewed(lease_loop, other))
 
 
 @SCENES.add
 def two_threads_add(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
-    return Scene(one.add, other.add, all_well(lease_loop, one, other))
+    return Scene(one.add, other.add, only_renewed(lease_loop, one, other))
 
 
 @SCENES.add
-def two_threads_take_back_at_once(switcher: Switcher) -> Scene:
+def two_threads_remove_leases(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
     one.add()
     lease_loop.tick()
     other.add()
-    return Scene(one.drop, other.drop, all_well(lease_loop))
+    return Scene(one.drop, other.drop, only_renewed(lease_loop))
 
 
 @SCENES.add
@@ -257,7 +257,7 @@ def adding_while_another_is_removed(switcher: Switcher) -> Scene:
     lease_loop = FakeLoop()
     one, other = Lease(lease_loop, "one", expire=1), Lease(lease_loop, "other", expire=2)
     other.add()
-    return Scene(one.add, other.drop, all_well(lease_loop, one))
+    return Scene(one.add, other.drop, only_renewed(lease_loop, one))
 
 
 @SCENES.add
@@ -269,13 +269,13 @@ def adding_while_the_timer_is_cancelled(switcher: Switcher) -> Scene:
     old.drop()
 
     def stop_if_idle() -> None:
-        """What the background loop of threads does without any work."""
+        """Stop the timer, as the background loop of threads does without work."""
         lease_loop.alarm = math.inf
         lease_loop.renewer.forget_wake_up()
         if len(lease_loop.renewer):
             lease_loop.wake_at(lease_loop.time)
 
-    return Scene(lease.add, stop_if_idle, all_well(lease_loop, lease))
+    return Scene(lease.add, stop_if_idle, only_renewed(lease_loop, lease))
 
 
 @SCENES.add
@@ -284,10 +284,10 @@ def removing_while_a_renewal_is_cancelled(switcher: Switcher) -> Scene:
     old, lease = Lease(lease_loop, "old", expire=3), Lease(lease_loop, "lease", expire=3)
     old.add()
     lease.add()
-    lease_loop.goes_on(1001)
+    lease_loop.run_until(1001)
     lease_loop.renewed.clear()
     (work,) = lease_loop.works
-    return Scene(old.drop, work.end, all_well(lease_loop, lease))
+    return Scene(old.drop, work.end, only_renewed(lease_loop, lease))
 
 
 @pytest.mark.parametrize("scene", list(SCENES), ids=name_of)

@@ -39,7 +39,7 @@ class Subscription:
 
 
 class FakeLoop:
-    """An event loop that runs callbacks when ``goes_on`` is called.
+    """An event loop that runs callbacks when ``run_until`` is called.
 
     Attributes:
         started: the time, name and ``key`` argument of each started coroutine.
@@ -84,7 +84,7 @@ class FakeLoop:
     def stop_if_idle(self) -> None:
         pass
 
-    def goes_on(self, until: float) -> None:
+    def run_until(self, until: float) -> None:
         """Run the callbacks and timers that are due by ``until``."""
         while self._calls or self.wakes_at <= until:
             while self._calls:
@@ -138,14 +138,14 @@ def waiter_joins_while_it_opens(switcher: Switcher) -> Scene:
         knows.append(subscriber.admits(waiter))  # as a waiter does before it waits for a signal
 
     def opens() -> None:
-        """What ``_begin`` does once messages can arrive."""
+        """Open the subscription, as ``_begin`` does once messages can arrive."""
         subscriber._is_alive = True
         subscriber._admission.begin(subscriber._entries.waiters)
         subscriber.is_open = True
         subscriber._admission.step()
 
     def check() -> None:
-        lease_loop.goes_on(1000)
+        lease_loop.run_until(1000)
         assert knows == [True] or waiter.wakeup.signal  # type: ignore[attr-defined]
 
     return Scene(join, opens, check)
@@ -157,7 +157,7 @@ def first_waiter_joins_while_nothing_is_open(switcher: Switcher) -> Scene:
     one, other = new_waiter("a"), new_waiter("b")
 
     def check() -> None:
-        lease_loop.goes_on(1000)
+        lease_loop.run_until(1000)
         assert [name for _, name, _ in lease_loop.started] == ["_run"]
 
     return Scene(lambda: subscriber.join(one), lambda: subscriber.join(other), check)
@@ -170,7 +170,7 @@ def waiter_leaves_while_another_joins(switcher: Switcher) -> Scene:
     subscriber.join(old)
 
     def check() -> None:
-        lease_loop.goes_on(1000)
+        lease_loop.run_until(1000)
         assert [name for _, name, _ in lease_loop.started] == ["_run"]
 
     return Scene(lambda: subscriber.leave(old), lambda: subscriber.join(new), check)
@@ -184,7 +184,7 @@ def only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
     waiter = new_waiter("a")
 
     def check() -> None:
-        lease_loop.goes_on(1000)
+        lease_loop.run_until(1000)
         begun = [name for _, name, _ in lease_loop.started] == ["_run"]
         assert begun or (ended == [subscriber] and subscriber not in lease_loop.wanted)
 
@@ -192,7 +192,7 @@ def only_waiter_leaves_before_it_opens(switcher: Switcher) -> Scene:
         subscriber.join(waiter)
         subscriber.leave(waiter)
 
-    return Scene(join_and_leave, lambda: lease_loop.goes_on(1000), check)
+    return Scene(join_and_leave, lambda: lease_loop.run_until(1000), check)
 
 
 @SCENES.add
@@ -202,7 +202,7 @@ def waiter_leaves_while_it_ticks(switcher: Switcher) -> Scene:
     subscriber.join(waiter)
     lease_loop.time += 0.5
     return Scene(
-        lambda: subscriber.leave(waiter), subscriber.tick, lambda: goes_on(lease_loop, subscriber)
+        lambda: subscriber.leave(waiter), subscriber.tick, lambda: run_until(lease_loop, subscriber)
     )
 
 
@@ -216,7 +216,7 @@ def holder_enters_while_it_ticks(switcher: Switcher) -> Scene:
     lease_loop.time += 0.5
 
     def check() -> None:
-        goes_on(lease_loop, subscriber)
+        run_until(lease_loop, subscriber)
         assert list(subscriber._entries._entered) == [messages.hint("new")]
         assert list(subscriber._entries._abandoned) == [messages.hint("over")]
 
@@ -230,8 +230,10 @@ def waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
     subscriber.is_open, subscriber._subscription = False, None
 
     def check() -> None:
-        lease_loop.goes_on(1000)
-        assert Signal.RETRY in waiter.wakeup.signal, "it is not sent to the next subscriber"  # type: ignore[attr-defined]
+        lease_loop.run_until(1000)
+        assert Signal.RETRY in waiter.wakeup.signal, (
+            "the waiter does not move to the next subscriber"
+        )  # type: ignore[attr-defined]
         assert subscriber not in lease_loop.wanted
 
     return Scene(lambda: subscriber.join(waiter), subscriber._stop, check)
@@ -244,7 +246,7 @@ def waiter_joins_while_it_becomes_unavailable(switcher: Switcher) -> Scene:
     subscriber.is_open = False
 
     def check() -> None:
-        lease_loop.goes_on(1000)
+        lease_loop.run_until(1000)
         assert Signal.UNAVAILABLE in waiter.wakeup.signal  # type: ignore[attr-defined]
 
     return Scene(
@@ -260,7 +262,7 @@ def two_holders_enter_from_a_queue(switcher: Switcher) -> Scene:
         claim.mark_held(lease_loop.time)
 
     def check() -> None:
-        lease_loop.goes_on(1001)
+        lease_loop.run_until(1001)
         assert len([at for at, name, _ in lease_loop.started if name == "_confirm"]) == 2
 
     one, other = [entering(subscriber, claim) for claim in claims]
@@ -275,10 +277,10 @@ def holder_enters_from_a_queue_while_it_ticks(switcher: Switcher) -> Scene:
     claim.grant_ms = 300  # its confirmation is due first
 
     def check() -> None:
-        lease_loop.goes_on(1001)
+        lease_loop.run_until(1001)
         confirmed = [at for at, name, _ in lease_loop.started if name == "_confirm"]
         assert len(confirmed) == 1
-        assert confirmed[0] <= 1000.12, "it is confirmed too late"
+        assert confirmed[0] <= 1000.12, "the grant is confirmed too late"
 
     return Scene(entering(subscriber, claim), subscriber.tick, check)
 
@@ -287,10 +289,10 @@ def entering(subscriber: Subscriber, claim: Claim) -> Callable[[], None]:
     return lambda: subscriber.enter(claim.identifier, claim, "channel|an entry|2500")
 
 
-def goes_on(lease_loop: FakeLoop, subscriber: Subscriber) -> None:
-    """Check that it still sends PING for the waiter that remains."""
+def run_until(lease_loop: FakeLoop, subscriber: Subscriber) -> None:
+    """Check that PING is still sent for the remaining waiter."""
     lease_loop.started.clear()
-    lease_loop.goes_on(lease_loop.time + 1)
+    lease_loop.run_until(lease_loop.time + 1)
     assert "send" in [name for _, name, _ in lease_loop.started]
 
 

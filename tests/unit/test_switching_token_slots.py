@@ -1,4 +1,4 @@
-"""Whatever the order of lines: threads share a drop-in lock, and one ends its renewal."""
+"""Threads share a drop-in lock and one ends its renewal, with thread switches at any line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def one_stops_the_renewal_while_another_ends(switcher: Switcher) -> Scene:
 
 @SCENES.add
 def one_forgets_while_another_acquires(switcher: Switcher) -> Scene:
-    """It was released in Redis, so another thread may hold it before the slot is cleared."""
+    """Another thread may hold the lock before the slot is cleared, as it was released in Redis."""
     token_slot, mine, theirs = TokenSlot(), TokenHold(claim()), TokenHold(claim())
     token_slot.put(mine)
 
@@ -56,7 +56,7 @@ def one_forgets_while_another_acquires(switcher: Switcher) -> Scene:
 
 
 @pytest.mark.parametrize("make", list(SCENES), ids=name_of)
-def test_every_switch_between_two_threads(make: Make) -> None:
+def test_slots_are_consistent_with_thread_switches_at_any_line(make: Make) -> None:
     assert SCENES.explore(make) > 2
 
 

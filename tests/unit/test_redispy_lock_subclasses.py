@@ -1,0 +1,167 @@
+"""A block of a subclass of redis-py's ``Lock`` releases only what it has acquired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+if int(redis.__version__.partition(".")[0]) < 4:
+    pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
+
+
+from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_world, run
+
+from redis_lock_decorators import LockError, LockNotOwnedError
+
+
+@pytest.fixture(params=[Threads, Tasks], ids=["threads", "tasks"])
+def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(request.param, monkeypatch)
+
+
+def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
+    async def test() -> None:
+        def acquire(one: Any, *arguments: Any, **options: Any) -> Any:
+            called.append("acquire")
+            return scene.world.kind.acquire(one, *arguments, **options)
+
+        def release(one: Any) -> Any:
+            called.append("release")
+            return scene.world.kind.release(one)
+
+        called: list[str] = []
+        own = type("Own", (scene.world.kind,), {"acquire": acquire, "release": release})
+        block = scene.world.block(own(scene.world.client, KEY, timeout=10))
+        await scene.enter(block)
+        assert scene.holder() is not None
+        await scene.leave(block)
+
+        assert called == ["acquire", "release"]
+        assert scene.holder() is None
+
+    run(test)
+
+
+def fails(acquired: bool) -> bool:
+    raise ValueError(acquired)
+
+
+@pytest.mark.parametrize(
+    ("gives", "error"),
+    [(fails, ValueError), (lambda acquired: None, LockError)],
+    ids=["fails", "no"],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_failing_acquire_of_a_subclass_leaves_nothing_held(
+    scene: Scene, gives: Any, error: Any, shared: bool
+) -> None:
+    async def test() -> None:
+        scene.world = own_world(scene.world, acquire=then(scene.world, gives))
+        scene.lock = scene.make(auto_renew=True, thread_local=not shared)
+
+        with pytest.raises(error):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.holder() is None
+        assert scene.lock.local._slot().hold is None
+
+    run(test)
+
+
+def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
+    async def test() -> None:
+        def refused(acquired: bool) -> bool:
+            scene.lock.local._slot().hold.by = None  # another has acquired it
+            raise ValueError(acquired)
+
+        scene.world = own_world(scene.world, acquire=then(scene.world, refused))
+        scene.lock = scene.make()
+        with pytest.raises(ValueError, match="True"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(scene.lock.local._slot().hold)
+
+    run(test)
+
+
+def test_lock_remains_held_if_a_subclass_fails_to_enter_it_again(scene: Scene) -> None:
+    async def test() -> None:
+        held = await scene.acquire()
+        scene.patch(scene.world.kind, "_has_own", lambda one, method: method == "acquire")
+        scene.patch(scene.world.kind, "acquire", failing)
+        with pytest.raises(ValueError, match="held"):
+            await scene.enter(scene.world.block(scene.lock))
+
+        assert scene.is_inside(held)
+
+    def failing(one: Any) -> Any:
+        blocking = scene.world is Threads
+        return fails_now() if blocking else fails_later()
+
+    def fails_now() -> None:
+        raise ValueError("held")
+
+    async def fails_later() -> None:
+        fails_now()
+
+    run(test)
+
+
+def then(world: Any, gives: Any) -> Any:
+    """A method that acquires the lock, but returns another value than True or False."""
+    kind = world.kind
+
+    async def acquire_async(one: Any) -> Any:
+        return gives(await kind.acquire(one))
+
+    return (lambda one: gives(kind.acquire(one))) if world is Threads else acquire_async
+
+
+def test_release_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one.local._slot().hold)
+            return kind.release(one)
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        await scene.enter(one)
+        scene.free()
+        await scene.enter(two)
+        held = scene.lock.local._slot().hold
+
+        with pytest.raises(LockNotOwnedError):
+            await scene.leave(one)
+
+        assert scene.is_inside(held)
+        await scene.leave(two)
+        assert called == [held]
+        assert scene.holder() is None
+
+    run(test)
+
+
+def test_release_of_a_subclass_is_called_if_nothing_is_held(scene: Scene) -> None:
+    """It may ignore that the lock was released in the block."""
+
+    async def test() -> None:
+        def release(one: Any) -> Any:
+            called.append(one)
+            return kind.release(one) if len(called) == 1 else scene.done()
+
+        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
+        scene.world = own_world(scene.world, release=release)
+        scene.lock = scene.make()
+        block = scene.world.block(scene.lock)
+        await scene.enter(block)
+        await scene.do(scene.lock.release())
+
+        await scene.leave(block)
+
+        assert called == [scene.lock] * 2
+
+    run(test)
