@@ -226,11 +226,11 @@ def test_hand_off_during_a_renewal_causes_no_reply_mismatch() -> None:
     port = SimulatedPort()
     claims = held(port, 2)
 
-    def passing_on(request: Request) -> Any:
+    def hand_off_first(request: Request) -> Any:
         claims[0].identifier = ""
         return delivered(request)
 
-    port.usual = passing_on
+    port.usual = hand_off_first
 
     assert renewed(port, *claims) == [None, None]
 
