@@ -141,3 +141,23 @@ def test_renewal_is_sent_late_if_the_event_loop_was_blocked(loop: VirtualLoop) -
         return await task
 
     assert loop.run_until_complete(ask()) == ("first",)
+
+
+def test_urgent_requests_are_sent_in_order(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(2, monkeypatch)
+
+    async def ask() -> list[Any]:
+        transport = SlowTransport(loop, 0.1)
+        transport.batcher, until = RequestBatcher(), loop.now + 60
+        other = asyncio.ensure_future(exchange(transport, ("other",), until))
+        await asyncio.sleep(0)
+        urgent = [
+            transport.batcher.exchange(transport, (number,), until, first=True)
+            for number in range(5)
+        ]
+        await asyncio.gather(other, *urgent)
+        return transport.sent
+
+    assert loop.run_until_complete(ask()) == [("other",), (0,), (1,), (2,), (3,), (4,)]

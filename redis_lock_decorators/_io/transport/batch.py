@@ -118,32 +118,33 @@ class PendingRequests:
     starts precede new ones, as other requests for the same lock arrived after them.
     """
 
-    __slots__ = ("_continuing", "_repeated_starts", "_starts")
+    __slots__ = ("_continuing", "_first", "_repeated_starts", "_starts")
 
     def __init__(self) -> None:
+        self._first: deque[Request] = deque()
         self._continuing: deque[Request] = deque()
         self._repeated_starts: deque[Request] = deque()
         self._starts: deque[Request] = deque()
 
     def __len__(self) -> int:
-        return len(self._continuing) + len(self._repeated_starts) + len(self._starts)
+        return sum(map(len, self.queues()))
 
     def __bool__(self) -> bool:
-        return bool(self._continuing or self._repeated_starts or self._starts)
+        return bool(self._first or self._continuing or self._repeated_starts or self._starts)
 
     @property
     def are_all_new(self) -> bool:
         """Whether each of them starts an acquisition and was not sent before."""
-        return not self._continuing and not self._repeated_starts
+        return not self._first and not self._continuing and not self._repeated_starts
 
     def queues(self) -> tuple[deque[Request], ...]:
         """The queues in the order in which they are sent; the caller removes what it sends."""
-        return self._continuing, self._repeated_starts, self._starts
+        return self._first, self._continuing, self._repeated_starts, self._starts
 
     def add(self, request: Request) -> None:
         command = request.command
         if request.first:
-            self._continuing.appendleft(request)
+            self._first.append(request)  # in order: no recheck may overtake a renewal
         elif command[1] in _START_SCRIPTS if command[0] == "EVALSHA" else command[0] == "SET":
             (self._repeated_starts if request.is_repeated else self._starts).append(request)
         else:
@@ -151,18 +152,19 @@ class PendingRequests:
 
     def put_back(self, batch: list[Request]) -> None:
         """Queue requests that were not sent before all others."""
-        self._continuing.extendleft(reversed(batch))
+        self._first.extendleft(reversed(batch))
 
     def retain(self, is_retained: Callable[[Request], bool]) -> None:
         """Remove all other requests."""
+        self._first = deque(filter(is_retained, list(self._first)))
         self._continuing = deque(filter(is_retained, list(self._continuing)))
         self._repeated_starts = deque(filter(is_retained, list(self._repeated_starts)))
         self._starts = deque(filter(is_retained, list(self._starts)))
 
     def earliest_end(self) -> float:
         """When the first of them times out; infinity if there are none."""
-        every = (*self._continuing, *self._repeated_starts, *self._starts)
-        return min([request.end for request in every], default=math.inf)
+        ends = [request.end for queue in self.queues() for request in queue]
+        return min(ends, default=math.inf)
 
 
 class Exchange:
