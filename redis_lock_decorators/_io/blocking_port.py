@@ -37,7 +37,7 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
 
 
-def _under_way() -> Iterator[Claim]:
+def _claims_on_stack() -> Iterator[Claim]:
     """The claims of the flows on this stack: the local ``claim`` of each caller of ``run``.
 
     The stack itself is searched: a separate record could be wrong after an exception from a signal
@@ -53,7 +53,7 @@ def _under_way() -> Iterator[Claim]:
         above, frame = frame, frame.f_back
 
 
-def _refuse_here() -> None:
+def _refuse_on_worker() -> None:
     """Refuse to wait on a background worker, which would block the messages that end the wait.
 
     Raises:
@@ -95,7 +95,7 @@ class BlockingPort(BasePort):
         self.may_resend = self._private_pool is None
 
     async def sleep(self, seconds: float) -> None:
-        _refuse_here()
+        _refuse_on_worker()
         time.sleep(seconds)
 
     async def send(self, *command: Any, until: float) -> Any:
@@ -126,11 +126,11 @@ class BlockingPort(BasePort):
         """Blocking clients of clusters know their nodes from the start."""
 
     def wakeup(self) -> ThreadWakeup:
-        _refuse_here()
+        _refuse_on_worker()
         return ThreadWakeup(self.lease_loop.begin)
 
     def interrupted(self) -> Iterator[Claim]:
-        return _under_way()
+        return _claims_on_stack()
 
     def would_stop_tasks(self) -> bool:
         return asyncio._get_running_loop() is not None

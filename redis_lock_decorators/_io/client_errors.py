@@ -85,7 +85,7 @@ def is_unknown(error: Exception) -> bool:
     names = _client_names(error)
     if names & _DEFINITE:
         return False
-    if is_cut(error):
+    if is_closed_meanwhile(error):
         return True
     if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
         return True
@@ -99,7 +99,7 @@ def is_outcome(error: BaseException) -> bool:
     """
     if isinstance(error, OSError) and is_of_socket(error):
         return True
-    if isinstance(error, LockError) or is_cut(error):
+    if isinstance(error, LockError) or is_closed_meanwhile(error):
         return True
     return isinstance(error, Exception) and _is_clients(error)
 
@@ -109,7 +109,7 @@ def was_sent(error: BaseException) -> bool:
     return not getattr(error, "unsent", False)
 
 
-def unsent(error: E) -> E:
+def mark_unsent(error: E) -> E:
     """Mark an error as raised before a byte of the request was sent, and return it."""
     error.unsent = True  # type: ignore[attr-defined]
     return error
@@ -160,7 +160,7 @@ def keeps_connection(reply: Any) -> bool:
     return not isinstance(reply, Exception) or (is_reply(reply) and not is_elsewhere(reply))
 
 
-def is_cut(error: BaseException) -> bool:
+def is_closed_meanwhile(error: BaseException) -> bool:
     """Whether other code closed the connection while the library used it.
 
     Libraries do not expect that: they fail with an AttributeError of None.
@@ -188,9 +188,9 @@ def meant(client: object, error: Exception) -> Exception:
     """Translate a misleading error into a ConnectionError; return other errors as they are.
 
     If the connection breaks while a pipeline watches a key, the pipeline raises WatchError, as for
-    a changed key, although EXEC may have been run. See also ``is_cut``.
+    a changed key, although EXEC may have been run. See also ``is_closed_meanwhile``.
     """
-    if is_cut(error):
+    if is_closed_meanwhile(error):
         return caused(closed(client, "the connection was closed meanwhile"), error)
     if "WatchError" not in _client_names(error) or is_change(error):
         return error
@@ -220,7 +220,7 @@ def lacks(error: Exception) -> str:
         return "right"
     if "OutOfMemoryError" in _client_names(error) or "OOM" in _codes(error):
         return "memory"
-    if _is_torn(error):
+    if _is_slot_split(error):
         return "keys"
     if not _is_clients(error):
         return ""
@@ -230,7 +230,7 @@ def lacks(error: Exception) -> str:
     return "command" if any(part in sentence for part in _NO_COMMAND) else ""
 
 
-def _is_torn(error: Exception) -> bool:
+def _is_slot_split(error: Exception) -> bool:
     names = _client_names(error)
     # A cluster client repeats the command a few times, and then reports only that it gave up.
     has_given_up = "ClusterError" in names and "TTL exhausted" in str(error)

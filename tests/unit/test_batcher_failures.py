@@ -76,7 +76,7 @@ class Interrupted(SlowTransport):
 
 
 @pytest.mark.parametrize("size", [1, 100])
-@pytest.mark.parametrize("error", [LookupError(), client_errors.unsent(LookupError())])
+@pytest.mark.parametrize("error", [LookupError(), client_errors.mark_unsent(LookupError())])
 def test_exception_from_outside_in_an_exchange_fails_no_request(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, size: int, error: Exception
 ) -> None:
@@ -100,7 +100,7 @@ def test_command_that_cannot_be_encoded_is_never_in_a_batch(loop: VirtualLoop) -
 
 
 def test_requests_that_fail_together_have_separate_errors(loop: VirtualLoop) -> None:
-    refused = client_errors.unsent(redis.exceptions.ConnectionError("refused"))
+    refused = client_errors.mark_unsent(redis.exceptions.ConnectionError("refused"))
 
     results = fifty_and_one(loop, FailingBatches(loop, refused), ("poison",))[1:]
 
@@ -132,7 +132,7 @@ class Stepping(SlowTransport):
             await asyncio.sleep(0.01)
             await asyncio.sleep(0)
         except asyncio.CancelledError as error:
-            raise client_errors.unsent(error)  # noqa: B904  # the same one
+            raise client_errors.mark_unsent(error)  # noqa: B904  # the same one
         self.sent += commands
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)

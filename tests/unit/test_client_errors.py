@@ -15,8 +15,8 @@ from redis_lock_decorators._io.client_errors import (
     is_unknown,
     keeps_connection,
     lacks,
+    mark_unsent,
     meant,
-    unsent,
     was_sent,
 )
 
@@ -311,7 +311,7 @@ def test_request_counts_as_sent_unless_marked() -> None:
     error = client.ConnectionError("refused")
     assert was_sent(error)
 
-    unsent(error)
+    mark_unsent(error)
 
     assert not was_sent(error)
 

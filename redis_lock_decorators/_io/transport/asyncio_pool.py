@@ -51,7 +51,7 @@ class PoolTransport:
             if borrowed is None or self._returning:
                 borrowed = await self._connection(commands[0][0], until)
         except BaseException as error:
-            client_errors.unsent(error)
+            client_errors.mark_unsent(error)
             raise
         under_way = self._batcher.under_way = Exchange(
             borrowed.connection, until, borrowed.patience

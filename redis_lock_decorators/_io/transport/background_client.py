@@ -63,7 +63,7 @@ class ConnectionTransport:
         except asyncio.TimeoutError:
             failure = self.no_reply()
             if connection is None:
-                client_errors.unsent(failure)
+                client_errors.mark_unsent(failure)
             raise failure from None
         except Exception:
             self._drop(connection)
@@ -234,7 +234,7 @@ def _awaitable(error: BaseException) -> BaseException:
     if not isinstance(error, StopIteration):
         return error
     found = client_errors.caused(RuntimeError(f"a hook raised {error!r}"), error)
-    return found if client_errors.was_sent(error) else client_errors.unsent(found)
+    return found if client_errors.was_sent(error) else client_errors.mark_unsent(found)
 
 
 def _failure(work: asyncio.Future[Any]) -> BaseException | None:

@@ -187,7 +187,7 @@ class BatchSender:
         if now < (request.deadline(last_reply) if is_silent else request.end):
             return True
         if is_silent:
-            request.set_reply(client_errors.unsent(transport.no_reply()))
+            request.set_reply(client_errors.mark_unsent(transport.no_reply()))
         else:
             others = f"{len(self._pending)} lock requests of this event loop were queued"
             request.set_reply(NeverSent(f"its request timed out before it was sent: {others}"))

@@ -52,7 +52,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.connect()
     except BaseException as error:
         connection.disconnect()
-        client_errors.unsent(error)
+        client_errors.mark_unsent(error)
         raise
     connection.socket_timeout = patience
     return connection

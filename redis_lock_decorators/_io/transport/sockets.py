@@ -93,7 +93,7 @@ class BlockingSocket:
             failure = self._failure(error)
             # With TLS a part of the data may have been sent.
             if not sent and not self._is_tls and isinstance(error, (BlockingIOError, TimeoutError)):
-                client_errors.unsent(failure)
+                client_errors.mark_unsent(failure)
             raise failure from error
 
     def _reply(self, until: float) -> Any:

@@ -112,9 +112,9 @@ async def find_nodes(client: Any, until: float) -> None:
         async with timeout(until - monotonic()):
             await client.initialize()
     except asyncio.TimeoutError:
-        raise client_errors.unsent(client_errors.no_reply(client)) from None
+        raise client_errors.mark_unsent(client_errors.no_reply(client)) from None
     except Exception as error:
-        client_errors.unsent(error)
+        client_errors.mark_unsent(error)
         raise
 
 

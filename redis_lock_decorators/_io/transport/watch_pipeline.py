@@ -73,7 +73,7 @@ class _Watch:
             return error.object
         except Exception as error:
             # Only reading commands were sent: nothing has changed.
-            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            failure = client_errors.mark_unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
 
     async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
@@ -97,7 +97,7 @@ class _Watch:
             await self._result(self._pipeline.immediate_execute_command("MULTI"))
         except Exception as error:
             # No command that changes anything was sent.
-            failure = client_errors.unsent(client_errors.meant(self._client, error))
+            failure = client_errors.mark_unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
         try:
             replies = await self._exchange([*map(encoded, commands), ("EXEC",)])
