@@ -58,25 +58,26 @@ def part_of(client: object, module: str) -> Any:
 
 def no_reply(client: object) -> Exception:
     """A TimeoutError of the client's library."""
-    error: Exception = part_of(client, "exceptions").TimeoutError("no reply came in time")
-    return error
+    return _new_error(client, "TimeoutError", "no reply came in time")
 
 
 def closed(client: object, why: str = "the connection was closed") -> Exception:
     """A ConnectionError of the client's library."""
-    error: Exception = part_of(client, "exceptions").ConnectionError(why)
-    return error
+    return _new_error(client, "ConnectionError", why)
 
 
 def garbled(client: object, why: str) -> Exception:
     """An InvalidResponse of the client's library, for bytes that are no reply."""
-    error: Exception = part_of(client, "exceptions").InvalidResponse(why)
-    return error
+    return _new_error(client, "InvalidResponse", why)
 
 
 def moved(client: object) -> Exception:
     """A ConnectionError of the client's library, for a slot that moved during a pipeline."""
-    error: Exception = part_of(client, "exceptions").ConnectionError("the slot moved meanwhile")
+    return closed(client, "the slot moved meanwhile")
+
+
+def _new_error(client: object, name: str, why: str) -> Exception:
+    error: Exception = getattr(part_of(client, "exceptions"), name)(why)
     return error
 
 

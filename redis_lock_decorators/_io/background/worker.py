@@ -127,11 +127,7 @@ class BackgroundWorker:
         raise NotImplementedError
 
     def run_on_spare(self, name: str, function: Callable[[], object]) -> bool:
-        """Run a function for which no thread could be started; False if no spare one is free.
-
-        Args:
-            name: the name that the thread would have had.
-        """
+        """Run the target of a thread that could not start on a spare one; False if none is free."""
         return False
 
     def shares_tasks_with(self, other: BackgroundWorker) -> bool:
