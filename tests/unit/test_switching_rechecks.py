@@ -30,7 +30,7 @@ def waiter_joins_while_it_ticks(switcher: Switcher) -> Scene:
         subscriber.schedule_recheck(waiter.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
-        lease_loop.goes_on(1010)
+        lease_loop.run_until(1010)
         rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
         assert rechecks, "the lock is never rechecked"
         assert rechecks[0] <= 1003.1
@@ -55,7 +55,7 @@ def waiter_joins_while_the_last_for_the_same_lock_leaves(switcher: Switcher) -> 
         subscriber.schedule_recheck(waiter.key, Refusal(HOLDER, 5.0), 2.5)
 
     def check() -> None:
-        lease_loop.goes_on(1010)
+        lease_loop.run_until(1010)
         assert [name for _, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
 
     return Scene(join, leave_and_tick, check)
@@ -68,7 +68,7 @@ def waiter_schedules_while_the_timer_is_set(switcher: Switcher) -> Scene:
     subscriber.join(waiter)
 
     def check() -> None:
-        lease_loop.goes_on(1010)
+        lease_loop.run_until(1010)
         rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
         assert rechecks
         assert rechecks[0] <= 1000.1
@@ -88,7 +88,7 @@ def two_waiters_of_one_lock_schedule(switcher: Switcher) -> Scene:
     subscriber.join(other)
 
     def check() -> None:
-        lease_loop.goes_on(1010)
+        lease_loop.run_until(1010)
         rechecks = [at for at, name, key in lease_loop.started if (name, key) == ("_recheck", b"a")]
         assert rechecks
         assert rechecks[0] <= 1000.6, "not rechecked within the shorter grant"

@@ -231,9 +231,7 @@ def waiter_joins_while_it_ends(switcher: Switcher) -> Scene:
 
     def check() -> None:
         lease_loop.run_until(1000)
-        assert Signal.RETRY in waiter.wakeup.signal, (
-            "the waiter does not move to the next subscriber"
-        )  # type: ignore[attr-defined]
+        assert Signal.RETRY in waiter.wakeup.signal, "no next subscriber"  # type: ignore[attr-defined]
         assert subscriber not in lease_loop.wanted
 
     return Scene(lambda: subscriber.join(waiter), subscriber._stop, check)
