@@ -7,9 +7,9 @@ class Bare:
     def method(self) -> None: ...
 
 
-class Kept:
+class Addressed:
     def __repr__(self) -> str:
-        return f"Kept({id(self)})" if not vars(self) else f"Kept({vars(self)})"
+        return f"Addressed({id(self)})" if not vars(self) else f"Addressed({vars(self)})"
 
 
 class Slotted:

@@ -169,7 +169,7 @@ def persisted(transport: SlowTransport, command: Any) -> Any:
 def test_time_limit_of_a_silent_server_does_not_depend_on_the_past(
     loop: VirtualLoop,
 ) -> None:
-    """However long the requests before took, and though a caller would queue for an hour."""
+    """Earlier requests may have been slow, and a caller may be ready to queue for an hour."""
     transport, ended = SlowTransport(loop, 0.5), {}
 
     async def ask(batcher: RequestBatcher, number: int, end: float) -> None:

@@ -39,8 +39,8 @@ class FailingBatches(SlowTransport):
         return replies
 
 
-def fifty_and_one(loop: VirtualLoop, transport: SlowTransport, command: Any) -> list[Any]:
-    """The results of fifty commands with another one in their middle, made at once."""
+def results_with(loop: VirtualLoop, transport: SlowTransport, command: Any) -> list[Any]:
+    """The results of fifty commands and one more in their middle, all sent concurrently."""
 
     async def ask() -> list[Any]:
         batcher, until = RequestBatcher(), loop.now + 5
@@ -56,14 +56,14 @@ def fifty_and_one(loop: VirtualLoop, transport: SlowTransport, command: Any) -> 
     "error", [UnicodeDecodeError("utf-8", b"", 0, 1, "no text"), ValueError("x"), RecursionError()]
 )
 def test_command_that_fails_its_batch_fails_alone(loop: VirtualLoop, error: Exception) -> None:
-    results = fifty_and_one(loop, FailingBatches(loop, error), ("poison",))
+    results = results_with(loop, FailingBatches(loop, error), ("poison",))
 
     assert type(results.pop(25)) is type(error)
     assert results == [("GET", b"%d" % number) for number in range(50)]
 
 
 class Interrupted(SlowTransport):
-    """A signal handler's exception ends the first exchange of the sending task."""
+    """An exception of a signal handler ends the first exchange of the sending task."""
 
     def __init__(self, loop: VirtualLoop, error: Exception) -> None:
         super().__init__(loop, 0.01)
@@ -83,7 +83,7 @@ def test_exception_from_outside_in_an_exchange_fails_no_request(
     limit_batches(size, monkeypatch)
     transport = Interrupted(loop, error)
 
-    results = fifty_and_one(loop, transport, ("GET", b"more"))
+    results = results_with(loop, transport, ("GET", b"more"))
 
     assert results.pop(25) == ("GET", b"more")
     assert results == [("GET", b"%d" % number) for number in range(50)]
@@ -93,7 +93,7 @@ def test_exception_from_outside_in_an_exchange_fails_no_request(
 def test_command_that_cannot_be_encoded_is_never_in_a_batch(loop: VirtualLoop) -> None:
     transport = SlowTransport(loop, 0.01)
 
-    results = fifty_and_one(loop, transport, ("SET", b"k", "\ud800"))
+    results = results_with(loop, transport, ("SET", b"k", "\ud800"))
 
     assert isinstance(results.pop(25), UnicodeEncodeError)
     assert results == transport.sent
@@ -102,7 +102,7 @@ def test_command_that_cannot_be_encoded_is_never_in_a_batch(loop: VirtualLoop) -
 def test_requests_that_fail_together_have_separate_errors(loop: VirtualLoop) -> None:
     refused = client_errors.mark_unsent(redis.exceptions.ConnectionError("refused"))
 
-    results = fifty_and_one(loop, FailingBatches(loop, refused), ("poison",))[1:]
+    results = results_with(loop, FailingBatches(loop, refused), ("poison",))[1:]
 
     assert len({id(error) for error in results}) == 50
     assert all(error.unsent for error in results)
@@ -132,7 +132,7 @@ class Stepping(SlowTransport):
             await asyncio.sleep(0.01)
             await asyncio.sleep(0)
         except asyncio.CancelledError as error:
-            raise client_errors.mark_unsent(error)  # noqa: B904  # the same one
+            raise client_errors.mark_unsent(error)  # noqa: B904  # the same exception
         self.sent += commands
         await asyncio.sleep(0)
         await asyncio.sleep(0.01)
@@ -144,7 +144,7 @@ def cancelled_at(
 ) -> tuple[CancellingLoop, Stepping, list[Any]]:
     """The results of fifty-one requests while tasks are cancelled at one iteration of the loop.
 
-    Also makes one request after them.
+    Sends one more request after them.
     """
     limit_batches(20, monkeypatch)
     loop = CancellingLoop(turn, chosen)

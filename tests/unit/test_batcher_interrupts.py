@@ -35,7 +35,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
+def _discarded_tasks() -> Iterator[None]:
     """Remove the unfinished work of closed event loops, so that no other test finds it."""
     yield
     supervised._forget_closed()
@@ -169,7 +169,7 @@ def test_interrupted_task_that_continues_delays_no_other_reply(
 
 
 class LosingWakeup(SlowTransport):
-    """The wake-up of the task that awaits the second batch is lost."""
+    """A server; the wake-up of the task that awaits the second batch is lost."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
         if len(self.sent) == 1:
@@ -215,7 +215,7 @@ class SlowIterations(SlowTransport):
 
 
 def test_task_that_is_about_to_be_woken_is_not_abandoned(loop: VirtualLoop) -> None:
-    """However many checks are due by then."""
+    """Although several checks are due by then."""
     results = results_of(SlowIterations(loop, 0), 6, 60)
 
     assert results == [(number,) for number in range(6)]

@@ -27,7 +27,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 
 class LostClosing(HalfOpen):
-    """The event loop loses the first connection's closing until it is reported again."""
+    """A server; the event loop loses the closing of the first connection until it is repeated."""
 
     def writer(self, closed: asyncio.Event) -> Any:
         protocol = SimpleNamespace(connection_lost=lambda error: closed.set())
@@ -65,7 +65,7 @@ async def exchange(transport: SlowTransport, command: Any, until: float) -> Any:
 def test_renewal_ends_an_exchange_without_a_reply_in_its_time(
     loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Its own exchange, or that of requests with far more time."""
+    """Its own exchange, or one of requests with much more time."""
     limit_batches(100, monkeypatch)
 
     assert renewed_at(loop, HalfOpen(loop, 0), count) == pytest.approx(1001, abs=0.2)

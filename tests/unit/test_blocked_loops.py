@@ -28,7 +28,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 
 class Connecting:
-    """A server that answers immediately once its connection is open, after so many seconds."""
+    """A server that replies immediately, once its connection has been opened after some seconds."""
 
     may_resend = False
 
@@ -88,8 +88,12 @@ def test_timeout_does_not_count_the_time_of_a_blocked_loop(loop: VirtualLoop) ->
         async with timeout(1):
             loop.now += 5
             await asyncio.sleep(0.8)
+            ended.append(loop.now)
 
+    ended: list[float] = []
     loop.run_until_complete(work())
+
+    assert len(ended) == 1
 
 
 def test_timeout_ends_after_a_blocked_loop(loop: VirtualLoop) -> None:
@@ -149,7 +153,7 @@ def test_subscriber_that_is_woken_late_keeps_its_subscription() -> None:
     assert holder.held
     (line,) = process.subscriptions
 
-    line.late = 5.0  # what arrives is read that much later, and so is the alarm
+    line.late = 5.0  # messages are read that much later, and so are timers
     _block(process, 5.0)
     line.late = 0.0
     process.server.clock.advance(3)

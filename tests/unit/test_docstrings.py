@@ -1,4 +1,4 @@
-"""Docstrings name the attributes and arguments that there are."""
+"""Docstrings name only existing attributes and arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_docstring_names_existing_attributes_and_arguments(module: str) -> None:
 
 
 def problems(node: ast.AST) -> list[str]:
-    """What a docstring names and the code does not."""
+    """The names in a docstring that do not exist in the code."""
     if isinstance(node, ast.ClassDef):
         unknown = named(node, "Attributes") - attributes(node)
         makers = [one for one in node.body if isinstance(one, Function) and one.name == "__init__"]

@@ -45,7 +45,7 @@ def attempt(
     return run(acquire(port, claim, wait, delta))
 
 
-# A server that is busy with other requests
+# A busy server
 
 
 @pytest.mark.parametrize("wait", [0.5, 20])
@@ -152,7 +152,7 @@ def test_client_may_decode_replies() -> None:
     assert refusals[1] is None
 
 
-# A lock with another holder
+# A held lock
 
 
 def test_wait_of_zero_tries_exactly_once() -> None:

@@ -110,7 +110,7 @@ def test_dead_server_is_given_up_after_an_outage_or_the_wait(wait: float, longes
 
 
 def test_cleanup_of_a_failed_acquisition_is_queued_behind_others() -> None:
-    """Many may give up together: the server may answer other requests for more than a second."""
+    """If many give up together, the server answers other requests for more than a second."""
     asked = []
 
     class Noting(SimulatedPort):

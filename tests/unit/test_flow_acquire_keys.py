@@ -1,4 +1,4 @@
-"""Acquisition of several keys, and waiting for a lock of one's own."""
+"""Acquisition of several keys, and waits for a lock that the caller holds."""
 
 import itertools
 import math
@@ -171,7 +171,7 @@ def test_refusal_between_late_grants_leaves_no_key_of_any_slot() -> None:
     assert port.server.value(first) is port.server.value(third) is None
 
 
-# Waiting for a lock of one's own
+# Waits for a lock that the caller holds
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a")])
@@ -260,7 +260,7 @@ def test_late_copy_gives_an_endless_lock_no_expiry() -> None:
     claim = new_claim("a")
     port.faults = [delayed(5), delivered]
     assert run(acquire(port, claim, 0, 0.005)) is None
-    port.server.put(claim.keys[0], claim.identifier)  # without expiry, as redis-py's locks may be
+    port.server.put(claim.keys[0], claim.identifier)  # without expiry, like some locks of redis-py
 
     port.clock.advance(10)
 

@@ -1,4 +1,4 @@
-"""Extension: from now, once, and never of a lease that is lost."""
+"""Extension: counted from now, done once, never for a lost lease."""
 
 import contextlib
 from typing import Any
@@ -139,7 +139,7 @@ def test_extension_answered_after_the_deadline_revives_no_lease(is_reported: boo
 
     assert claim.is_lost(port.now())
     assert not claim.is_live(port.now())
-    assert port.server.value(KEY) is None  # other clients need not wait for its end
+    assert port.server.value(KEY) is None  # so other clients do not wait for its expiry
     with pytest.raises(LockLostError):
         run(leave(port, claim, "script", failed=False))
 

@@ -1,4 +1,4 @@
-"""Release: only keys that hold our identifier, by each method."""
+"""Release: by each method, only keys that hold the own identifier."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
-# What is found
+# Outcomes
 
 
 @every_method

@@ -184,7 +184,7 @@ def test_pool_that_changes_while_a_connection_opens_is_followed() -> None:
         assert ask(private_pool, pool) == b"new"
 
 
-# What may have reached the server
+# Requests that may have reached the server
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_error_of_a_signal_handler_is_raised_unchanged(monkeypatch: pytest.Monke
 
 
 class Late:
-    """A socket whose first wait ends too late, as after a long signal handler."""
+    """A socket; its first wait ends too late, as after a long signal handler."""
 
     def __init__(self, sock: Any, error: OSError) -> None:
         self._sock = sock

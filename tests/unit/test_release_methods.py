@@ -208,13 +208,13 @@ def test_transaction_is_repeated_if_the_key_changed() -> None:
 
 
 def test_transaction_does_not_delete_a_key_acquired_in_between() -> None:
-    def taken_by_another(request: Request) -> Any:
+    def acquired_by_another(request: Request) -> Any:
         port.server.put(KEY, "another", 60)
         return delivered(request)
 
     port = new_port()
     claim = acquired(port, "a")
-    port.faults = [None, taken_by_another]
+    port.faults = [None, acquired_by_another]
 
     with pytest.raises(LockLostError):
         run(release(port, claim, "transaction"))

@@ -1,4 +1,4 @@
-"""The renewer without faults: leases last while their holders work."""
+"""The renewer without faults: leases are renewed while they are held."""
 
 import itertools
 from typing import Any
@@ -22,7 +22,7 @@ def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
 
 
 def renewals(port: SimulatedPort) -> list[float]:
-    """When renewals were sent."""
+    """The times at which renewals were sent."""
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
@@ -207,13 +207,13 @@ def test_lease_added_while_others_are_checked_is_renewed(
 
     next_look = TrackedLease.next_check
 
-    def hand_in(watch: TrackedLease) -> tuple[float, float]:
-        """Another thread adds a lease meanwhile."""
+    def add_concurrently(watch: TrackedLease) -> tuple[float, float]:
+        """Let another thread add a lease."""
         if len(leases) == 1 and port.now() > 1000:
             leases.append(HeldLease(port, "b", expire=1))
         return next_look(watch)
 
-    monkeypatch.setattr(TrackedLease, "next_check", hand_in)
+    monkeypatch.setattr(TrackedLease, "next_check", add_concurrently)
     port.clock.advance(200)
 
     assert len(leases) == 2

@@ -31,7 +31,7 @@ def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
 
 
 def renewals(port: SimulatedPort) -> list[float]:
-    """When renewals were sent."""
+    """The times at which renewals were sent."""
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
@@ -40,7 +40,7 @@ def assert_reported_once_at_its_deadline(lease: HeldLease) -> None:
     assert abs(at - lease.claim.deadline) <= SOON
 
 
-# The end
+# Ends of leases
 
 
 def release_keys(lease: HeldLease) -> None:
@@ -48,7 +48,7 @@ def release_keys(lease: HeldLease) -> None:
     run(release(lease.port, lease.claim, "script"))
 
 
-def release_in_vain(lease: HeldLease) -> None:
+def release_without_success(lease: HeldLease) -> None:
     lease.port.renewer.remove(lease.watch)
     lease.claim.state = RELEASING
 
@@ -57,7 +57,7 @@ def report_lost(lease: HeldLease) -> None:
     lease.claim.lost_reason = "reported by a release"
 
 
-@pytest.mark.parametrize("end", [release_keys, release_in_vain, report_lost])
+@pytest.mark.parametrize("end", [release_keys, release_without_success, report_lost])
 @pytest.mark.parametrize("after", [0, 1, 200.0])
 def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
     lease_loop, port = new_lease_loop()

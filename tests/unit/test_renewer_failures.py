@@ -211,7 +211,7 @@ def test_error_of_a_lease_is_logged_with_its_name(caplog: pytest.LogCaptureFixtu
 
 
 def interrupting(error: BaseException, at: int) -> Callable[..., Any]:
-    """A check that is interrupted once, at the lease of this number."""
+    """A check that is interrupted once, at the lease with the given number."""
     checks, plain = 0, Renewer._check
 
     def check(self: Renewer, *arguments: Any) -> None:
@@ -356,7 +356,7 @@ def test_max_hold_counts_from_the_entry_of_a_waiter() -> None:
     _, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=1, max_hold=1)
     claim = acquired(port, "b", expire=1)
-    claim.entered = claim.since + 0.4  # the lock was granted before its waiter knew
+    claim.entered = claim.since + 0.4  # the lock was granted before its waiter noticed
     waiter = HeldLease(port, claim=claim, expire=1, max_hold=1)
 
     port.clock.advance(5)

@@ -1,4 +1,4 @@
-"""Leases are renewed, and losses reported, whichever line a signal handler interrupts."""
+"""Leases are renewed and losses reported though a signal handler interrupts any line."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class LineInterrupted:
     """Raises once, at a line of the renewer.
 
     Args:
-        at: which of the lines, in the order in which they are run first.
-        time: which time that it is run.
-        kind: what is raised.
+        at: the number of the line, in the order of first execution.
+        time: the number of its execution.
+        kind: the class of the exception.
     """
 
     def __init__(self, at: int, time: int, kind: type[BaseException]) -> None:
@@ -78,11 +78,11 @@ class Scene:
         sys.settrace(interruption.call)
         try:
             while self.port.clock.now < end_of(self):
-                self.go_on(interruption.kind)
+                self.resume(interruption.kind)
         finally:
             sys.settrace(None)
 
-    def go_on(self, kind: type[BaseException]) -> None:
+    def resume(self, kind: type[BaseException]) -> None:
         try:
             self.port.clock.advance(0.1)
         except kind:

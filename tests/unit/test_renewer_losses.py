@@ -31,7 +31,7 @@ def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
 
 
 def renewals(port: SimulatedPort) -> list[float]:
-    """When renewals were sent."""
+    """The times at which renewals were sent."""
     return [sent.at for sent in port.log if sent.verb == "renew"]
 
 
@@ -83,7 +83,7 @@ def test_renewal_is_retried_with_growing_pauses_until_the_deadline() -> None:
 
     tries = renewals(port)
     gaps = [later - at for at, later in itertools.pairwise(tries)]
-    assert gaps[0] < 0.01, "an idle connection was stale: the first repetition is at once"
+    assert gaps[0] < 0.01, "the first repetition is immediate, as an idle connection may be stale"
     assert 0.3 < max(gaps) < 1.0
     assert 10 < len(tries) < 30
     assert lease.claim.deadline - 1 < tries[-1] < lease.claim.deadline
@@ -127,7 +127,7 @@ def test_renewal_answered_after_the_deadline_does_not_undo_the_loss() -> None:
 
     port.clock.advance(11.5)
 
-    assert port.server.left(lease.key) > 0, "it was renewed there"
+    assert port.server.left(lease.key) > 0, "the lease was not renewed in the server"
     assert lease.claim.deadline == deadline
     assert lease.claim.is_lost(port.now())
     assert len(lease.notifications) == 1
@@ -186,7 +186,7 @@ def test_outage_of_one_client_does_not_delay_the_renewals_of_another() -> None:
     gaps = [later - at for at, later in itertools.pairwise([before, *renewals(sound)])]
     assert max(gaps) < 3.4
     assert_reported_once_at_its_deadline(leases[0])
-    assert "time ran out" in leases[0].notifications[0][1], "the other server was not asked"
+    assert "time ran out" in leases[0].notifications[0][1], "the other server received a request"
     assert leases[1].is_live()
 
 
@@ -204,7 +204,7 @@ def test_failing_node_of_a_cluster_does_not_affect_leases_on_others() -> None:
     assert sound.notifications == []
 
 
-# Loss
+# Reasons of a loss
 
 
 @pytest.mark.parametrize(

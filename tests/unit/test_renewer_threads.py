@@ -1,4 +1,4 @@
-"""Leases that are no longer renewed cost nothing, however long they would have lasted."""
+"""Leases that are no longer renewed use no memory, even with a long expiry."""
 
 import gc
 import math

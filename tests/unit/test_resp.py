@@ -24,7 +24,7 @@ class Failed(Exception):
     __hash__ = None  # type: ignore[assignment]
 
 
-def taken(*chunks: bytes) -> list[object]:
+def parsed(*chunks: bytes) -> list[object]:
     """The replies parsed from chunks of bytes."""
     replies, found = ReplyParser(Failed), []
     for chunk in chunks:
@@ -38,29 +38,29 @@ ALL = (
     b"+OK\r\n:-7\r\n$3\r\nabc\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n"
     b"*3\r\n:1\r\n*1\r\n$2\r\n\r\n\r\n-ERR x\r\n"
 )
-MEANT = [b"OK", -7, b"abc", b"", None, None, [], [1, [b"\r\n"], Failed("ERR x")]]
+EXPECTED = [b"OK", -7, b"abc", b"", None, None, [], [1, [b"\r\n"], Failed("ERR x")]]
 
 
 def test_replies_of_all_kinds() -> None:
-    assert taken(ALL) == MEANT
+    assert parsed(ALL) == EXPECTED
 
 
 @given(st.lists(st.integers(0, len(ALL)), max_size=8))
 def test_replies_may_be_cut_anywhere(places: list[int]) -> None:
     ends = sorted([0, *places, len(ALL)])
 
-    assert taken(*[ALL[one:two] for one, two in itertools.pairwise(ends)]) == MEANT
+    assert parsed(*[ALL[one:two] for one, two in itertools.pairwise(ends)]) == EXPECTED
 
 
 def test_replies_may_arrive_byte_by_byte() -> None:
-    assert taken(*[ALL[at : at + 1] for at in range(len(ALL))]) == MEANT
+    assert parsed(*[ALL[at : at + 1] for at in range(len(ALL))]) == EXPECTED
 
 
 @given(
     st.recursive(st.binary() | st.integers(), lambda some: st.lists(some, max_size=4), max_leaves=9)
 )
 def test_every_reply_is_parsed_to_its_value(value: object) -> None:
-    assert taken(written(value)) == [value]
+    assert parsed(written(value)) == [value]
 
 
 def written(value: object) -> bytes:
@@ -101,8 +101,8 @@ def test_partial_reply_remains_unread() -> None:
 )
 def test_invalid_reply_is_refused(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
-        taken(garbage)
+        parsed(garbage)
 
 
 def test_error_reply_with_invalid_utf8_is_decoded() -> None:
-    assert taken(b"-ERR \xff\r\n") == [Failed("ERR \ufffd")]
+    assert parsed(b"-ERR \xff\r\n") == [Failed("ERR \ufffd")]

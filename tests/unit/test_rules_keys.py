@@ -25,7 +25,7 @@ from redis_lock_decorators._shared.redispy_args import key_of as redispy_key_of
 from redis_lock_decorators.errors import LockNameError
 
 PREFIX = "sys:lock:"
-#: Any text that can be written as UTF-8.
+#: Any text that can be encoded as UTF-8.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 #: Keys full of braces.
 BRACED = st.text("{}ab:", min_size=1, max_size=12).map(str.encode)
@@ -235,7 +235,7 @@ def test_keys_of_one_slot_keep_their_order() -> None:
     )
 
 
-# Companions: further facts about a lock
+# Companion keys
 
 
 KINDS = st.sampled_from([b"queue", b"waiters", b"released", b"fence", b"a"])

@@ -1,4 +1,4 @@
-"""Lock names of calls: the same arguments give the same name, in whichever form they are passed."""
+"""Lock names of calls: equal arguments give the same name, however they are passed."""
 
 import functools
 import inspect
@@ -28,7 +28,7 @@ def none() -> None: ...
 
 
 class Shop:
-    """Something with every kind of method."""
+    """A class with every kind of method."""
 
     def __str__(self) -> str:
         return "shop 7"
@@ -58,7 +58,7 @@ def bound(function: Any, args: Any, kwargs: Any) -> Any:
     return arguments.arguments
 
 
-# One meaning, one name
+# Ways to pass arguments
 
 
 @pytest.mark.parametrize("template", [None, "{x}"])
@@ -145,7 +145,7 @@ def test_every_parameter_is_read_as_the_call_would_bind_it(
     assert read == dict(arguments)
 
 
-# Wrong calls
+# Invalid calls
 
 
 @pytest.mark.parametrize("template", [None, "{x}", "a:{x}", "{x.id}"])
@@ -175,7 +175,7 @@ def test_missing_argument_names_the_function() -> None:
     assert type(caught.value) is TypeError
 
 
-# Functions that wrap others
+# Wrappers
 
 
 def account(session: Any, account: Any, amount: Any = 0) -> None: ...
@@ -183,8 +183,8 @@ def shop(account: Any, amount: Any, *, session: Any) -> None: ...
 def optional(account: Any, amount: Any = 0) -> None: ...
 
 
-def passing(function: Any) -> Any:
-    """Wrapped, with any arguments, as most decorators have it."""
+def wrapped(function: Any) -> Any:
+    """A wrapper that accepts any arguments, as most decorators return it."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any: ...
@@ -200,31 +200,31 @@ def test_wrapper_that_may_shift_arguments_is_not_read_by_position(
     function: Any, args: Any, lock_name: Any
 ) -> None:
     with pytest.raises(TypeError, match=r"^@redis_lock on .*put @redis_lock below it"):
-        names(passing(function), *args, lock_name=lock_name)
+        names(wrapped(function), *args, lock_name=lock_name)
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {"account": 7}), (("s",), {"account": 7}), (("s", 7), {})]
 )
 def test_argument_that_the_wrapper_cannot_shift_is_read(args: Any, kwargs: Any) -> None:
-    assert names(passing(account), *args, lock_name="a:{account}", **kwargs) == ("a:7",)
+    assert names(wrapped(account), *args, lock_name="a:{account}", **kwargs) == ("a:7",)
 
 
 def test_argument_that_is_added_by_keyword_moves_no_other() -> None:
-    assert names(passing(shop), 7, 100, lock_name="a:{account}") == ("a:7",)
+    assert names(wrapped(shop), 7, 100, lock_name="a:{account}") == ("a:7",)
 
 
 def test_name_without_arguments_of_what_is_wrapped_needs_none() -> None:
-    assert names(passing(account), 7, lock_name="report") == ("report",)
-    assert names(passing(account), 7, lock_name="{function}") == (f"{__name__}.account",)
-    assert names(passing(account), 7) == ("7",)
+    assert names(wrapped(account), 7, lock_name="report") == ("report",)
+    assert names(wrapped(account), 7, lock_name="{function}") == (f"{__name__}.account",)
+    assert names(wrapped(account), 7) == ("7",)
 
 
 def test_wrapper_that_names_its_arguments_is_read_by_them() -> None:
     @functools.wraps(account)
     def injecting(account: Any, amount: Any = 0) -> None: ...
 
-    for wrapper in (injecting, passing(injecting), passing(passing(injecting))):
+    for wrapper in (injecting, wrapped(injecting), wrapped(wrapped(injecting))):
         assert names(wrapper, 7, lock_name="{account}") == ("7",)
         assert names(wrapper, 7) == ("7",)
     with pytest.raises(LockNameError, match="session"):
@@ -233,7 +233,7 @@ def test_wrapper_that_names_its_arguments_is_read_by_them() -> None:
 
 def test_method_that_wraps_is_read_without_its_object() -> None:
     class Bank:
-        @passing
+        @wrapped
         def move(self, account: Any, amount: Any) -> None: ...
 
         @functools.wraps(move)
@@ -248,13 +248,13 @@ def test_method_that_wraps_is_read_without_its_object() -> None:
 
 def test_object_whose_call_is_wrapped_has_the_signature_of_its_call() -> None:
     class Job:
-        __call__ = passing(lambda self, order: None)
+        __call__ = wrapped(lambda self, order: None)
 
     assert names(Job(), 7, lock_name="{order}") == ("7",)
 
 
 def test_signature_that_a_wrapper_was_given_holds() -> None:
-    wrapper = passing(account)
+    wrapper = wrapped(account)
     wrapper.__signature__ = inspect.signature(optional)
 
     assert names(wrapper, 7, lock_name="{account}") == ("7",)
@@ -337,7 +337,7 @@ def test_builtin_without_a_signature_can_be_named_by_a_function() -> None:
     assert name((1, 2), {}) == ("of 2",)
 
 
-# Ways to name
+# Sources of names
 
 
 def test_several_templates_give_several_names_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Arguments as text: the same in every process, or refused."""
+"""Arguments as text: refused unless the text is the same in every process."""
 
 import asyncio
 import enum
@@ -26,7 +26,7 @@ from redis_lock_decorators._rules.templates import compiled
 from redis_lock_decorators._rules.texts import as_text, escaped, stable_text
 from redis_lock_decorators.errors import LockNameError
 
-#: Without the sign by which braces are escaped.
+#: Without the character that escapes braces.
 TEXTS = st.text(st.characters(exclude_characters="%"))
 
 

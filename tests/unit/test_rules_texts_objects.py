@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.texts import Bare, Hidden, Kept, Query, Slotted, Spoken, Tagged
+from support.texts import Addressed, Bare, Hidden, Query, Slotted, Spoken, Tagged
 
 from redis_lock_decorators._rules.templates import compiled
 from redis_lock_decorators._rules.texts import as_text
@@ -38,7 +38,7 @@ class Private:
     [
         *(
             Model(tags={"a", "b"}),
-            Model(client_state={"a": 1}),
+            Model(facts={"a": 1}),
             Model(rows=[(1, {"a"})]),
             Private({"a"}),
         ),
@@ -279,7 +279,11 @@ def tagged(kind: type, **attributes: object) -> object:
     "value",
     [
         *(Query({"a", "b"}), [Query({"a", "b"})]),
-        *(tagged(Slotted, tags={"a"}), [tagged(Slotted, tags={"a"})], tagged(Kept, tags={"a"})),
+        *(
+            tagged(Slotted, tags={"a"}),
+            [tagged(Slotted, tags={"a"})],
+            tagged(Addressed, tags={"a"}),
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -1,4 +1,4 @@
-"""A spare thread makes calls when no thread can be started."""
+"""A spare thread runs calls when no thread can be started."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from redis_lock_decorators._io.transport.subscriptions import (
 )
 
 
-def on_a_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
+def with_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
     """Run a test with a server that accepts connections and never replies."""
 
     async def run() -> None:
@@ -54,7 +54,7 @@ class Writer:
 
 
 class Connection:
-    """A connection whose other side does not answer its closing, which TLS waits for."""
+    """A connection whose peer does not answer the closing of TLS."""
 
     def __init__(self) -> None:
         self._writer = Writer()
@@ -115,7 +115,7 @@ def test_closing_a_subscription_ends_its_receive() -> None:
         with pytest.raises(redis.ConnectionError):
             await receiving
 
-    on_a_silent_server(test)
+    with_silent_server(test)
 
 
 def test_receive_reports_a_subscription_that_broke_before() -> None:
@@ -169,7 +169,7 @@ def test_opening_a_subscription_for_tasks_times_out(monkeypatch: pytest.MonkeyPa
         with pytest.raises(TimedOut):
             await task_subscription(client, b"key")
 
-    on_a_silent_server(test)
+    with_silent_server(test)
 
 
 def test_opening_a_subscription_for_threads_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,4 +183,4 @@ def test_opening_a_subscription_for_threads_times_out(monkeypatch: pytest.Monkey
         with pytest.raises(TimedOut):
             await thread_subscription(redis.Redis(port=port), b"key")
 
-    on_a_silent_server(test)
+    with_silent_server(test)

@@ -41,7 +41,7 @@ def under_a_lock(switcher: Switcher) -> Scene:
     )
 
 
-def test_then_pop(switcher: Switcher) -> Scene:
+def checked_pop(switcher: Switcher) -> Scene:
     things = {1}
 
     def pop() -> None:
@@ -49,9 +49,6 @@ def test_then_pop(switcher: Switcher) -> Scene:
             things.pop()
 
     return Scene(pop, pop)
-
-
-test_then_pop.__test__ = False  # type: ignore[attr-defined]
 
 
 def waiting_endlessly(switcher: Switcher) -> Scene:
@@ -66,7 +63,7 @@ def test_steps_that_should_be_atomic_are_found_with_their_line() -> None:
 
 def test_error_between_two_lines_is_found() -> None:
     with pytest.raises(AssertionError, match="KeyError"):
-        SCENES.explore(test_then_pop)
+        SCENES.explore(checked_pop)
 
 
 def test_code_guarded_by_a_lock_is_correct() -> None:

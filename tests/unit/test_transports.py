@@ -132,7 +132,7 @@ def test_connection_outside_the_pool_is_closed_if_cancelled(
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_renewal_does_not_wait_for_a_hanging_connection(loop: VirtualLoop, others: int) -> None:
-    """Another one is opened in half of its time; the first one is used if it opens earlier."""
+    """Another one is opened after half of the time; the first is used if it opens earlier."""
 
     async def ask(seconds: float) -> float:
         client = Client(pool := Pool())
@@ -199,7 +199,7 @@ def test_closed_connection_is_replaced_without_an_error(loop: VirtualLoop, pool:
 def test_connection_closed_while_the_loop_was_blocked_is_replaced(
     loop: VirtualLoop, size: int
 ) -> None:
-    """The event loop has not noticed, whether the connection is kept or idle in the pool."""
+    """The event loop has not noticed yet; the connection is in use or idle in the pool."""
     pool = Pool(size)
 
     async def ask() -> None:
@@ -314,9 +314,9 @@ def test_replies_that_arrived_before_a_connection_broke_are_returned(
 
 
 class Parsing(Connection):
-    """Like redis-py's connections: the parser raises plain errors, and returns error replies.
+    """Like redis-py, a parser that raises plain errors and returns error replies.
 
-    Only the connection's own method raises the client's errors.
+    Only the method of the connection raises the errors of the client.
     """
 
     @property
@@ -350,7 +350,7 @@ def test_replies_read_from_the_parser_equal_those_of_the_connection(
 
 
 class HalfOpen(Connection):
-    """Returns no reply after the first one until it is opened again; each takes some time."""
+    """A slow connection that returns no second reply until it is opened again."""
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
         self.pool.reads += 1

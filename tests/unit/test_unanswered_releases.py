@@ -75,7 +75,7 @@ def test_deletion_that_the_client_repeated_is_no_loss(method: ReleaseMethod) -> 
 def test_lock_of_another_after_an_unanswered_release_may_be_a_loss(
     method: ReleaseMethod, may_resend: bool, is_run: bool
 ) -> None:
-    def no_reply_and_lock_taken(request: Request) -> Any:
+    def no_reply_and_lock_acquired(request: Request) -> Any:
         if is_run:
             request.execute()
         port.server.put(KEY, "another", 60)
@@ -83,7 +83,7 @@ def test_lock_of_another_after_an_unanswered_release_may_be_a_loss(
 
     port = new_port(may_resend=may_resend)
     claim = acquired(port, "a")
-    fate = no_reply_and_lock_taken
+    fate = no_reply_and_lock_acquired
     port.faults = [fate] if method != "transaction" else [None, fate]
 
     # A script records each release, so what it has not recorded was not done.
