@@ -239,7 +239,7 @@ def test_release_by_a_finalizer_does_not_block_the_background(
     monkeypatch.setattr(BlockingPort, "send", wait)
     lease_loop.call(release_keys)
     lease_loop.call(went_on.set)
-    lease_loop.call(lease_loop.rest)  # after which the loop may end
+    lease_loop.call(lease_loop.stop_if_idle)  # after which the loop may end
 
     end = time.monotonic() + 20
     while direct.exists(f"sys:lock:{name}"):
