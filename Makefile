@@ -9,8 +9,9 @@ demo: $(VENV)/demo-ready  ## the problem and the cure on a real server, in some 
 
 test: $(VENV)/tox-ready  ## what every change must pass, on this Python
 	$(BIN)/tox run -e lint,typing,packaging,docs,redis8,legacy
-	$(BIN)/tox run -e redis5 -- tests/unit tests/behaviour/test_lock.py tests/behaviour/test_decorator.py \
-		tests/behaviour/test_async_decorator.py tests/behaviour/test_functions.py tests/integration/test_connections.py
+	$(BIN)/tox run -e redis5 -- tests/unit tests/behaviour/test_lock.py tests/behaviour/test_lock_names.py \
+		tests/behaviour/test_decorator.py tests/behaviour/test_decorated_calls.py tests/behaviour/test_async_decorator.py \
+		tests/behaviour/test_functions.py tests/integration/test_connections.py
 
 test-all: $(VENV)/tox-ready  ## slow tests too, on every Python and redis-py; Pythons that are missing are skipped
 	PYTEST_ADDOPTS="-m ''" $(BIN)/tox run --skip-missing-interpreters true

@@ -6,13 +6,13 @@ import gc
 import time
 
 import pytest
+from support.blocks import acquire_elsewhere
 from support.fronts import do
 
 from redis_lock_decorators import (
     ConfigurationError,
     LockError,
     LockLostError,
-    LockNameError,
     LockNotOwnedError,
     LockTimeoutError,
 )
@@ -29,21 +29,11 @@ def rival(front, conn, name):
     return front.package.RedisLock(name, client=conn, acquire_time=0)
 
 
-async def take_elsewhere(front, lock, **options):
-    """The result of acquire in another thread or task."""
-
-    async def take():
-        return await do(lock.acquire(**options))
-
-    (taken,) = await front.elsewhere(take)
-    return taken
-
-
 async def test_block_acquires_and_releases_the_lock(front, conn, client, name, lock, rival):
     async with front.held(lock) as lease:
         assert await do(lock.locked())
         assert await do(lock.owner()) == lease.identifier
-        assert await take_elsewhere(front, rival) is None
+        assert await acquire_elsewhere(front, rival) is None
 
     assert not await do(lock.locked())
     assert await do(lock.owner()) is None
@@ -88,11 +78,11 @@ async def test_timeout_error_has_holder_and_remaining_time(front, conn, lock, ri
 async def test_acquire_returns_a_lease_or_none(front, conn, lock, rival):
     lease = await do(lock.acquire())
 
-    assert await take_elsewhere(front, rival) is None
-    assert await take_elsewhere(front, lock, acquire_time=0.02) is None
-    assert await take_elsewhere(front, lock, blocking=False) is None
+    assert await acquire_elsewhere(front, rival) is None
+    assert await acquire_elsewhere(front, lock, acquire_time=0.02) is None
+    assert await acquire_elsewhere(front, lock, blocking=False) is None
     await do(lease.release())
-    taken = await take_elsewhere(front, rival)
+    taken = await acquire_elsewhere(front, rival)
     await do(taken.release())
 
 
@@ -111,7 +101,7 @@ async def test_blocking_false_tries_once_without_sleeping(front, conn, lock, nam
     lease = await do(lock.acquire())
 
     started = time.monotonic()
-    assert await take_elsewhere(front, patient, blocking=False) is None
+    assert await acquire_elsewhere(front, patient, blocking=False) is None
 
     assert time.monotonic() - started < 5
     await do(lease.release())
@@ -262,10 +252,10 @@ async def test_reentrant_acquisition_fails_at_once(front, conn, lock, client, na
 
 
 async def test_lock_of_a_dead_thread_is_not_mistaken_for_reentrant(front, conn, lock, rival):
-    lease = await take_elsewhere(front, lock)
+    lease = await acquire_elsewhere(front, lock)
 
     assert await do(rival.acquire()) is None
-    assert await take_elsewhere(front, rival, acquire_time=0.02) is None
+    assert await acquire_elsewhere(front, rival, acquire_time=0.02) is None
     await do(lease.release())
 
 
@@ -295,50 +285,6 @@ async def test_failed_acquire_leaves_the_first_lease_intact(front, conn, lock):
     await do(lease.release())
 
 
-async def test_several_names_are_acquired_all_or_none(front, conn, client, name):
-    first, second = f"{name}:a", f"{name}:b"
-    both = front.package.RedisLock([second, first, first], client=conn, acquire_time=0)
-    single = front.package.RedisLock(second, client=conn)
-
-    async with front.held(both) as lease:
-        assert lease.lock_names == (first, second)
-        assert await do(lease.owned())
-        assert await take_elsewhere(front, single, blocking=False) is None
-    async with front.held(single):
-        assert await take_elsewhere(front, both) is None
-        assert not client.exists(f"sys:lock:{first}")
-
-    assert not client.exists(f"sys:lock:{second}")
-
-
-async def test_several_names_in_one_slot(front, conn, client, name):
-    both = front.package.RedisLock([f"{{{name}}}:a", f"{{{name}}}:b"], client=conn)
-
-    async with front.held(both) as lease:
-        assert await do(lease.extend(20)) is True
-        assert client.pttl(f"sys:lock:{{{name}}}:b") > 19_000
-
-    assert not await do(both.locked())
-
-
-async def test_crossed_pairs_do_not_deadlock(front, conn, client, name):
-    names = [f"{name}:a", f"{name}:b"]
-
-    def worker(order):
-        lock = front.package.RedisLock(order, client=conn, acquire_time=60, delta=0.002)
-
-        async def work():
-            for _ in range(5):
-                async with front.held(lock):
-                    await front.sleep(0.001)
-
-        return work
-
-    done = await front.elsewhere(worker(names), worker(names[::-1]), worker(names))
-
-    assert done == [None] * 3
-
-
 @pytest.mark.parametrize("method", ["script", "transaction", "native"])
 async def test_every_release_method_releases(front, conn, client, name, topology, method):
     if method == "native" and not topology.has_native_release:
@@ -363,53 +309,3 @@ async def test_flushed_scripts_are_sent_again(front, conn, client, lock, topolog
 
     async with front.held(lock):
         client.script_flush()
-
-
-async def test_call_names_the_lock_by_its_arguments(front, conn, client, name):
-    by_argument = front.package.RedisLock(client=conn)
-    by_rule = front.package.RedisLock(get_lock_name=lambda item: f"{item}:x", client=conn)
-    by_name = front.package.RedisLock(f"{name}:fixed", client=conn)
-
-    def blocking_key(item):
-        return front.package.current_lease().key
-
-    async def async_key(item):
-        return front.package.current_lease().key
-
-    key = blocking_key if front.name == "blocking" else async_key
-
-    assert await do(by_argument.call(key, name)) == f"sys:lock:{name}"
-    assert await do(by_rule.call(key, item=name)) == f"sys:lock:{name}:x"
-    assert await do(by_name.call(key, name)) == f"sys:lock:{name}:fixed"
-
-
-async def test_call_refuses_deferred_functions_before_acquiring(front, conn, client, name):
-    def steps():
-        yield 1
-
-    async def later():
-        raise AssertionError("it must not run")
-
-    client.set(f"sys:lock:{name}", "another")
-    lock = front.package.RedisLock(name, client=conn, acquire_time=0)
-    with pytest.raises(ConfigurationError, match="before its body runs"):
-        await do(lock.call(steps))
-    if front.name == "blocking":
-        with pytest.raises(ConfigurationError, match="before its body runs"):
-            lock.call(later)
-
-
-async def test_arguments_of_methods_are_refused_by_their_own_names(front, conn, name):
-    lock = front.package.RedisLock(name, client=conn)
-
-    with pytest.raises(ConfigurationError, match="blocking='x': give True or False"):
-        await do(lock.acquire(blocking="x"))
-    async with front.held(lock) as lease:
-        with pytest.raises(ConfigurationError, match="seconds=0: a lease lives more than 0 s"):
-            await do(lease.extend(0))
-
-
-async def test_block_without_a_name_is_refused(front, conn, client):
-    with pytest.raises(LockNameError, match="no name"):
-        async with front.held(front.package.RedisLock(client=conn)):
-            pass

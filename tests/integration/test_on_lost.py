@@ -8,12 +8,7 @@ import time
 
 import pytest
 from support.fronts import LEGACY, do
-from support.leftovers import (
-    ASYNCIO,
-    BLOCKING,
-    TIDY_FRONTS,
-    until,
-)
+from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.losing import losing
 
 from redis_lock_decorators import LockLostError

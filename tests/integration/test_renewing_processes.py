@@ -10,11 +10,7 @@ import time
 
 import pytest
 from support.fronts import do
-from support.leftovers import (
-    ASYNCIO,
-    TIDY_FRONTS,
-    until,
-)
+from support.leftovers import ASYNCIO, TIDY_FRONTS, until
 from support.workers import in_child
 
 from redis_lock_decorators import LockNotOwnedError

@@ -12,14 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-from support.local_servers import (
-    KINDS,
-    Owner,
-    binary_of,
-    is_running,
-    status_of,
-    until,
-)
+from support.local_servers import KINDS, Owner, binary_of, is_running, status_of, until
 
 from redis_lock_decorators.testing import (
     LocalServer,

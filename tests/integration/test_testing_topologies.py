@@ -10,12 +10,7 @@ import pytest
 import redis
 from support.local_servers import KINDS, binary_of, port_of, until, works
 
-from redis_lock_decorators.testing import (
-    LocalAddress,
-    LocalCluster,
-    LocalSentinel,
-    LocalServer,
-)
+from redis_lock_decorators.testing import LocalAddress, LocalCluster, LocalSentinel, LocalServer
 
 
 @pytest.fixture(params=KINDS)

@@ -1,4 +1,4 @@
-"""Blocks of a lock that are entered in one thread or task and left in another."""
+"""Calls and blocks of a lock in separate threads or tasks."""
 
 from __future__ import annotations
 
@@ -32,3 +32,8 @@ async def leave(front: Any, lock: Any) -> Any:
     """Leave a block in a separate thread or task; return what the exit raises."""
     end = getattr(lock, "__exit__", None) or lock.__aexit__
     return await elsewhere(front, lambda: end(None, None, None))
+
+
+async def acquire_elsewhere(front: Any, lock: Any, **options: Any) -> Any:
+    """Return the result of ``acquire`` in a separate thread or task."""
+    return await elsewhere(front, lambda: lock.acquire(**options))

