@@ -12,7 +12,12 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.supervised import LOOK, start, together, works
+from redis_lock_decorators._io.background.supervised import (
+    CHECK_INTERVAL,
+    background_tasks,
+    gather,
+    start,
+)
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
@@ -92,7 +97,7 @@ class AsyncioPort(BasePort):
         return replies
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
-        return await together(works)
+        return await gather(works)
 
     async def locate(self, key: bytes, until: float) -> None:
         if self.slotted and self._client_state.node(self.client, ("", key)) is None:
@@ -189,7 +194,7 @@ async def finish(work: Callable[[], Awaitable[object]]) -> None:
         if left <= 0:
             break
         try:
-            await asyncio.wait([task], timeout=min(LOOK, left))  # its wake-up may be lost
+            await asyncio.wait([task], timeout=min(CHECK_INTERVAL, left))  # its wake-up may be lost
         except asyncio.CancelledError as error:
             end = min(end, monotonic() + ROUND_TRIP)
             cancelled = error
@@ -215,4 +220,4 @@ def _failure(task: asyncio.Future[object]) -> BaseException | None:
 
 def unfinished() -> list[asyncio.Future[object]]:
     """The background tasks of the running event loop that are not done."""
-    return works().tasks()
+    return background_tasks().tasks()

@@ -8,7 +8,7 @@ import traceback
 from opcode import opmap
 from weakref import ref
 
-from redis_lock_decorators._io.background.supervised import works
+from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 
 #: The message of the cancellation by a loss.
@@ -55,7 +55,7 @@ class BlockTask:
             if running() is None:
                 self._cancel()
             else:
-                works().call(self._cancel)
+                background_tasks().call(self._cancel)
 
     def _found(self) -> asyncio.Task[object] | None:
         """Return the task, unless it has ended or is the running one."""

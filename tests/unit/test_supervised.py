@@ -1,4 +1,4 @@
-"""Work in the background comes to its end whichever wake-up of the event loop is lost."""
+"""Background tasks end whichever callback of the event loop is lost."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.asyncio._cancellation import BlockTask as TaskHolder
 from redis_lock_decorators.asyncio._cancellation import running
 
-#: Seconds of virtual time that a work gets, and it may take at most.
+#: Seconds of virtual time after which a test gives up, and that a task may take at most.
 MOST, LONGEST = 30.0, 5.0
 
 
 class LosingLoop(VirtualLoop):
-    """Loses one of its calls, as if a signal handler raised an exception at its entry.
+    """Loses one of its callbacks, as if a signal handler raised an exception at its entry.
 
     Args:
-        at: the number of the call; those do not count by which a test itself ends.
+        at: the number of the callback, without the test's own.
     """
 
     def __init__(self, at: int) -> None:
@@ -48,7 +48,7 @@ class LosingLoop(VirtualLoop):
         self.mine: set[object] = set()
 
     def is_lost(self, handle: Any) -> bool:
-        """Whether the next call is lost."""
+        """Whether the next callback is lost."""
         if handle._callback in self.mine:
             return False
         self.calls += 1
@@ -60,7 +60,7 @@ class LosingLoop(VirtualLoop):
 
 @pytest.fixture
 def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLoop]]:
-    """Makes event loops."""
+    """Create event loops."""
     opened: list[LosingLoop] = []
     run = asyncio.Handle._run  # type: ignore[attr-defined]
 
@@ -82,20 +82,20 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
 
 def done_after(loop: LosingLoop, begin: Callable[[], object], is_done: Callable[[], bool]) -> float:
-    """The seconds that it took until something was done that is begun on an event loop."""
+    """Call ``begin`` on an event loop; return the seconds until ``is_done()``."""
     found: list[float] = []
 
-    def look() -> None:
+    def check() -> None:
         if is_done():
             found.append(loop.now - 1000)
         if found or loop.now >= 1000 + MOST:
             loop.stop()
         else:
-            loop.call_later(0.05, look)
+            loop.call_later(0.05, check)
 
-    loop.mine |= {begin, look}
+    loop.mine |= {begin, check}
     loop.call_soon(begin)
-    loop.call_soon(look)
+    loop.call_soon(check)
     loop.run_forever()
     seconds = loop.now
     _leave_nothing(loop)
@@ -111,13 +111,13 @@ def _leave_nothing(loop: LosingLoop) -> None:
 
 
 async def steps(ends: list[str]) -> None:
-    """Everything that a work may wait for."""
+    """Wait for everything that a background task may wait for."""
     await asyncio.sleep(0)
     await timers.sleep(0.1)
-    over = asyncio.get_running_loop().create_future()
-    loops.CallerLoop().call(lambda: over.done() or over.set_result(None))
-    await over
-    await supervised.together([part(ends), part(ends)])
+    called = asyncio.get_running_loop().create_future()
+    loops.CallerLoop().call(lambda: called.done() or called.set_result(None))
+    await called
+    await supervised.gather([part(ends), part(ends)])
     await asyncio_port.finish(lambda: part(ends))
     ends.append("end")
 
@@ -128,14 +128,14 @@ async def part(ends: list[str]) -> None:
     ends.append("part")
 
 
-def test_work_is_done_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+def test_task_ends_whichever_callback_is_lost(losing: Any) -> None:
     for at in range(1, 1000):
-        loop, ends, told = losing(at), list[str](), list[str]()
+        loop, ends, ended = losing(at), list[str](), list[str]()
 
-        def begin(ends: list[str] = ends, told: list[str] = told) -> None:
-            supervised.start(steps(ends), lambda: told.append("told"))
+        def begin(ends: list[str] = ends, ended: list[str] = ended) -> None:
+            supervised.start(steps(ends), lambda: ended.append("ended"))
 
-        seconds = done_after(loop, begin, lambda told=told: bool(told))
+        seconds = done_after(loop, begin, lambda ended=ended: bool(ended))
 
         assert ends == ["part"] * 3 + ["end"], loop.lost
         assert seconds < LONGEST, loop.lost
@@ -144,7 +144,7 @@ def test_work_is_done_whichever_call_of_the_event_loop_is_lost(losing: Any) -> N
     assert 20 < at < 1000
 
 
-def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
+def test_resumed_task_can_be_cancelled(losing: Any) -> None:
     for at in range(1, 10):
         loop = losing(at)
         begun: list[asyncio.Future[object]] = []
@@ -162,23 +162,23 @@ def test_work_that_was_lost_is_cancelled_with_its_task(losing: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="a task does not count cancellations")
-def test_work_that_was_lost_is_cancelled_as_often_as_its_task(losing: Any) -> None:
-    async def stubborn(told: list[float]) -> None:
+def test_resumed_task_is_cancelled_as_often_as_the_original(losing: Any) -> None:
+    async def stubborn(cancelled: list[float]) -> None:
         for _ in range(3):
             with contextlib.suppress(asyncio.CancelledError):
                 await timers.sleep(60)
-            told.append(asyncio.get_running_loop().time() - 1000)
+            cancelled.append(asyncio.get_running_loop().time() - 1000)
 
     for at in range(1, 20):
-        loop, told = losing(at), list[float]()
+        loop, cancelled = losing(at), list[float]()
         begun: list[asyncio.Future[object]] = []
 
         def begin(
             begun: list[asyncio.Future[object]] = begun,
             loop: Any = loop,
-            told: list[float] = told,
+            cancelled: list[float] = cancelled,
         ) -> None:
-            begun.append(supervised.start(stubborn(told)))
+            begun.append(supervised.start(stubborn(cancelled)))
             cancel = begun[0].cancel
             loop.mine.add(cancel)
             for moment in (5, 10, 15):
@@ -187,33 +187,33 @@ def test_work_that_was_lost_is_cancelled_as_often_as_its_task(losing: Any) -> No
         seconds = done_after(loop, begin, lambda begun=begun: begun[0].done())
 
         assert seconds < 15 + LONGEST, loop.lost
-        assert [round(moment) // 5 for moment in told] == [1, 2, 3], loop.lost
+        assert [round(moment) // 5 for moment in cancelled] == [1, 2, 3], loop.lost
 
 
-def test_work_that_was_lost_goes_on_in_its_context(losing: Any) -> None:
+def test_resumed_task_keeps_its_context(losing: Any) -> None:
     variable = contextvars.ContextVar("variable", default="")
 
-    async def looking(seen: list[str]) -> None:
+    async def reading(seen: list[str]) -> None:
         await asyncio.sleep(0)
         await timers.sleep(0.1)
         seen.append(variable.get())
 
     def begin(seen: list[str]) -> None:
-        variable.set("set where it was begun")
-        supervised.start(looking(seen))
+        variable.set("set by the caller")
+        supervised.start(reading(seen))
 
     for at in range(1, 10):
         loop, seen = losing(at), list[str]()
 
         done_after(loop, partial(begin, seen), lambda seen=seen: bool(seen))
 
-        assert seen == ["set where it was begun"], loop.lost
+        assert seen == ["set by the caller"], loop.lost
 
 
 def ended_at(losing: Any, work: Callable[[], Any], is_counted: Any = None) -> int:
-    """Do a work once for each call of the event loop that may be lost; how many there are.
+    """Run work once for each callback that can be lost; return how many there are.
 
-    The work is to end within seconds, whichever it is.
+    The work must end within seconds each time.
     """
     for at in range(1, 100):
         loop, done = losing(at), list[object]()
@@ -231,10 +231,10 @@ def ended_at(losing: Any, work: Callable[[], Any], is_counted: Any = None) -> in
         assert seconds < LONGEST, loop.lost
         if not loop.lost:
             return at
-    raise AssertionError("it never ends")
+    raise AssertionError("the work does not end")
 
 
-def test_time_out_comes_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+def test_timeout_fires_whichever_callback_is_lost(losing: Any) -> None:
     async def limited() -> str:
         try:
             async with timeout(1):
@@ -246,7 +246,7 @@ def test_time_out_comes_whichever_call_of_the_event_loop_is_lost(losing: Any) ->
     assert ended_at(losing, limited) > 3
 
 
-def test_task_stops_waiting_for_news_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+def test_wait_for_a_signal_ends_whichever_callback_is_lost(losing: Any) -> None:
     async def waited() -> str:
         assert await TaskWakeup().wait(1) is None
         return "nothing"
@@ -254,7 +254,7 @@ def test_task_stops_waiting_for_news_whichever_call_of_the_event_loop_is_lost(lo
     assert ended_at(losing, waited) > 2
 
 
-def test_task_whose_lease_is_lost_is_cancelled_whichever_call_is_lost(losing: Any) -> None:
+def test_lost_lease_cancels_its_task_whichever_callback_is_lost(losing: Any) -> None:
     async def body(begun: list[Any]) -> None:
         begun.append(TaskHolder(running()))  # type: ignore[arg-type]
         await asyncio.get_running_loop().create_future()
@@ -265,7 +265,7 @@ def test_task_whose_lease_is_lost_is_cancelled_whichever_call_is_lost(losing: An
         while not begun:
             await asyncio.sleep(0)
         begun[0].cancel()
-        await supervised.over([task])
+        await supervised.wait_all([task])
         return task.cancelled()
 
     def is_no_step(handle: Any) -> bool:
@@ -274,7 +274,7 @@ def test_task_whose_lease_is_lost_is_cancelled_whichever_call_is_lost(losing: An
     assert ended_at(losing, cut, is_no_step) > 1
 
 
-def test_exception_of_work_that_was_lost_is_that_of_its_task(losing: Any) -> None:
+def test_exception_of_a_resumed_task_is_raised_by_the_original(losing: Any) -> None:
     async def failing() -> None:
         await asyncio.sleep(0)
         raise LookupError("gone")
@@ -291,7 +291,7 @@ def test_exception_of_work_that_was_lost_is_that_of_its_task(losing: Any) -> Non
 
 
 class Renewing:
-    """A client and the way to its server, which renews every lease."""
+    """A client and its transport; each lease is renewed."""
 
     may_resend = False
     connection_pool = execute_command = None
@@ -300,7 +300,7 @@ class Renewing:
         self.loop = loop
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
-        await timers.sleep(0.01)  # a connection that can be read stays so until it is
+        await timers.sleep(0.01)  # a readable connection remains so until it is read
         return [self.reply(*command) for command in commands]
 
     def reply(self, verb: str, script: str, count: int, *details: Any) -> str:
@@ -318,14 +318,14 @@ class Renewing:
 
 
 class BlockTask:
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.loop, self.told = loop, False
+        self.loop, self.is_lost = loop, False
         self.claim = new_claim("a", expire=3)
 
     def begin(self) -> None:
-        """Have it kept."""
+        """Start to renew it."""
         client, lease_loop = Renewing(self.loop), loops.CallerLoop()
         port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
         self.claim.mark_held(self.loop.now)
@@ -333,26 +333,26 @@ class BlockTask:
         lease_loop.renewer.add(self.watch)
 
     def notify(self) -> None:
-        self.told = True
+        self.is_lost = True
 
 
-def test_lease_is_kept_whichever_call_of_the_event_loop_is_lost(losing: Any) -> None:
+def test_lease_is_renewed_whichever_callback_is_lost(losing: Any) -> None:
     for at in range(1, 1000):
         holder = BlockTask(loop := losing(at))
         done_after(loop, holder.begin, lambda: loop.now > 1012)
 
         assert holder.claim.is_live(loop.now), loop.lost
-        assert not holder.told
+        assert not holder.is_lost
         if not loop.lost:
             break
     assert 20 < at < 1000
 
 
 class Polling:
-    """An awaitable that lets others go first until a time, always at the same place.
+    """An awaitable that yields until a given time, always at the same line.
 
     Attributes:
-        tasks: those that have run its steps.
+        tasks: the tasks that have run its steps.
     """
 
     def __init__(self, loop: VirtualLoop, until: float) -> None:
@@ -373,7 +373,7 @@ class SlowSteps(VirtualLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def test_work_that_polls_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_coroutine_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = SlowSteps()
     monkeypatch.setattr(supervised, "monotonic", loop.time)
     monkeypatch.setattr(timers, "monotonic", loop.time)
@@ -383,7 +383,7 @@ def test_work_that_polls_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -> 
         await polling
 
     async def main() -> None:
-        await supervised.over([supervised.start(work())])
+        await supervised.wait_all([supervised.start(work())])
 
     loop.run_until_complete(main())
     loop.close()

@@ -22,7 +22,7 @@ from redis_lock_decorators._io.background.hubs import (
     hub,
 )
 from redis_lock_decorators._io.background.loop_thread import LoopThread
-from redis_lock_decorators._io.background.supervised import start, works
+from redis_lock_decorators._io.background.supervised import background_tasks, start
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
     BackgroundWorker,
@@ -61,7 +61,7 @@ class CallerLoop:
         """Do nothing: the program runs the event loop."""
 
     def call(self, function: Callable[[], object]) -> None:
-        works().call(function)
+        background_tasks().call(function)
 
     def port(self, port: Any) -> Any:
         return cast(AsyncioPort, port).ahead()

@@ -1,8 +1,8 @@
-"""Work in the background of an event loop, looked after until it is over.
+"""Supervised background tasks of an event loop: they continue even if a wake-up is lost.
 
-asyncio wakes a task once. If an exception from outside, as signal handlers raise it, comes as the
-event loop is about to do so, that is lost, and the task never goes on. The work is then carried on
-by another task.
+asyncio wakes a task by one callback. If a signal handler raises an exception at the entry of the
+callback, the wake-up is lost and the task never continues. Then another task takes over its
+coroutine.
 """
 
 from __future__ import annotations
@@ -20,50 +20,51 @@ from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import forget_closed
 
-#: Seconds between two looks whether work goes on.
-LOOK = 0.25
-#: So often a function is called that does not return: an exception from outside may have ended it.
+#: Seconds between two checks for stopped tasks.
+CHECK_INTERVAL = 0.25
+#: How often a function is called that raises: a signal handler may have raised the exception.
 MOST_CALLS = 3
-#: Seconds in which all that was ready has had its turn, on any kind of event loop.
-TURN = 0.02
+#: Seconds in which an event loop of any kind runs all callbacks that are ready.
+SETTLE_TIME = 0.02
 
 
-class Work:
-    """Work of a task, which others may wait for or cancel whoever carries it on.
+class SupervisedTask:
+    """A task whose coroutine another task may have taken over.
 
     Attributes:
-        task: who began it, and is done when it is over.
-        driver: who takes its steps.
+        task: the original task, which other tasks await or cancel; done when the coroutine is.
+        driver: the task that runs the coroutine now.
+        ended: called when the task is done.
     """
 
-    __slots__ = ("_context", "_passed", "driver", "ended", "task")
+    __slots__ = ("_context", "_forwarded", "driver", "ended", "task")  #: loop only
 
     def __init__(self, task: asyncio.Future[Any], ended: Callable[[], object] | None) -> None:
         self.task = self.driver = task
         self.ended = ended
-        self._context = copy_context()  # the task was begun in this one
-        self._passed = 0  # cancellations of the task that who carries it on was told
+        self._context = copy_context()  # the context of the task
+        self._forwarded = 0  # cancellations of the task that the driver has received
 
-    def carry_on(self) -> object:
-        """Have another task take the steps from where the driver stands; returns that."""
+    def take_over(self) -> object:
+        """Let a new task continue the coroutine; returns that task."""
         former: Any = self.driver
-        work = partial(asyncio.Task, former.get_coro(), loop=former.get_loop())
+        new_task = partial(asyncio.Task, former.get_coro(), loop=former.get_loop())
         context = former.get_context() if hasattr(former, "get_context") else self._context
-        self.driver = driver = context.run(work)
+        self.driver = driver = context.run(new_task)
         former._log_destroy_pending = False
         if former is self.task:
-            self._passed = _cancellations(former)
+            self._forwarded = _cancellations(former)
         if former._must_cancel:
             driver.cancel()
-        driver.add_done_callback(lambda _: self.settle(), context=Context())
+        driver.add_done_callback(lambda _: self.copy_outcome(), context=Context())
         return driver
 
-    def settle(self) -> None:
-        """Have the task end as the one that carried it on."""
+    def copy_outcome(self) -> None:
+        """Give the task the outcome of its driver."""
         task, driver = self.task, self.driver
         if task.done() or not driver.done():
             return
-        # A task refuses to be told its result, as that is for its own steps, but takes none here.
+        # ``Task.set_result`` raises, as only the task itself may set it; it no longer runs.
         if driver.cancelled():
             asyncio.Future.cancel(task)
         elif (error := driver.exception()) is not None:
@@ -71,211 +72,212 @@ class Work:
         else:
             asyncio.Future.set_result(task, driver.result())
 
-    def pass_cancellation(self) -> None:
-        """Cancel who carries it on, if the task was cancelled since it was told."""
+    def forward_cancellation(self) -> None:
+        """Cancel the driver if the task was cancelled again."""
         if self.driver is self.task:
             return
-        passed, self._passed = self._passed, _cancellations(self.task)
-        if self._passed > passed:
+        before, self._forwarded = self._forwarded, _cancellations(self.task)
+        if self._forwarded > before:
             self.driver.cancel()
 
-    def halt(self) -> object:
-        """What its driver is to be woken from, as that is over; None if it waits for something."""
-        return halt(self.driver)
+    def stopped_at(self) -> object:
+        return stopped_at(self.driver)
 
 
 class Call:
-    """A function that is to be called.
+    """A function to call.
 
     Attributes:
-        left: how often it may yet be called.
+        attempts: how often it may still be called.
     """
 
-    __slots__ = ("function", "left")
+    __slots__ = ("attempts", "function")
 
     def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
-        self.left = MOST_CALLS
+        self.attempts = MOST_CALLS
 
 
-class Works:
-    """The work in the background of one event loop.
+class BackgroundTasks:
+    """The background tasks of one event loop.
 
-    A look finds what stands still. If it still does when all that was ready then has had its turn,
-    its wake-up was lost.
+    A check finds tasks whose awaited future is done. If they have made no step after all ready
+    callbacks have run, their wake-up was lost.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        #: loop only
         self._loop = loop
-        self._works: dict[asyncio.Future[Any], Work] = {}
-        self._begun: dict[object, asyncio.Future[Any]] = {}  # by who carries it on
+        self._supervised: dict[asyncio.Future[Any], SupervisedTask] = {}
+        self._by_driver: dict[object, asyncio.Future[Any]] = {}  # the tasks that were taken over
         self._calls: deque[Call] = deque()
-        self._timer = LoopTimer(self._look)
-        self._halted: dict[asyncio.Future[Any], object] = {}
+        self._timer = LoopTimer(self._check)
+        self._stopped: dict[asyncio.Future[Any], object] = {}
 
     def add(self, task: asyncio.Future[Any], ended: Callable[[], object] | None = None) -> None:
-        """Look after a task; ``ended`` is called after it, maybe twice."""
-        self._works[task] = Work(task, ended)
-        self._timer.set(monotonic() + LOOK)
+        """Supervise a task; ``ended`` is called after it, maybe twice."""
+        self._supervised[task] = SupervisedTask(task, ended)
+        self._timer.set(monotonic() + CHECK_INTERVAL)
         task.add_done_callback(self._end, context=Context())
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function soon, and once more where an exception ends it."""
+        """Call a function soon, and again if an exception ends it."""
         self._calls.append(Call(function))
-        self._timer.set(monotonic() + LOOK)
-        self._loop.call_soon(self._catch_up, context=Context())
+        self._timer.set(monotonic() + CHECK_INTERVAL)
+        self._loop.call_soon(self._make_calls, context=Context())
 
     def tasks(self) -> list[asyncio.Future[Any]]:
-        """The tasks that are not over."""
-        return list(self._works)
+        """The tasks that are not done."""
+        return list(self._supervised)
 
     def current(self) -> object:
-        """The task that began what is running, whoever carries it on."""
+        """The original task of the running coroutine."""
         task = asyncio.current_task()
-        return self._begun.get(task, task) if self._begun else task
+        return self._by_driver.get(task, task) if self._by_driver else task
 
-    def looks_after(self, task: asyncio.Future[Any]) -> bool:
-        """Whether a task does, or began, some of this work."""
-        return self._begun.get(task, task) in self._works
+    def supervises(self, task: asyncio.Future[Any]) -> bool:
+        """Whether this is a background task, or the driver of one."""
+        return self._by_driver.get(task, task) in self._supervised
 
     def _end(self, task: asyncio.Future[Any]) -> None:
-        work = self._works.get(task)
-        if work is not None:
-            if work.ended is not None:
-                work.ended()
-            self._works.pop(task, None)
-            for driver in [one for one, begun in self._begun.items() if begun is task]:
-                del self._begun[driver]
+        supervised = self._supervised.get(task)
+        if supervised is not None:
+            if supervised.ended is not None:
+                supervised.ended()
+            self._supervised.pop(task, None)
+            for driver in [driver for driver, of in self._by_driver.items() if of is task]:
+                del self._by_driver[driver]
 
-    def _catch_up(self) -> None:
+    def _make_calls(self) -> None:
         while self._calls:
             call = self._calls[0]
-            call.left -= 1
-            if call.left >= 0:
+            call.attempts -= 1
+            if call.attempts >= 0:
                 call.function()
-            self._calls.popleft()  # last: an exception from outside must lose none
+            self._calls.popleft()  # last, so that a signal handler's exception loses no call
 
-    def _look(self) -> None:
-        halted = {}
-        for task, work in list(self._works.items()):
-            work.pass_cancellation()
-            at = work.halt()
+    def _check(self) -> None:
+        stopped = {}
+        for task, supervised in list(self._supervised.items()):
+            supervised.forward_cancellation()
+            at = supervised.stopped_at()
             if at is not None:
-                halted[task] = at
-        self._halted = halted
-        if halted:
-            self._loop.call_later(TURN, self._wake, context=Context())
-        if self._works or self._calls:
-            self._timer.set(monotonic() + LOOK)
-        self._catch_up()
+                stopped[task] = at
+        self._stopped = stopped
+        if stopped:
+            self._loop.call_later(SETTLE_TIME, self._resume_stopped, context=Context())
+        if self._supervised or self._calls:
+            self._timer.set(monotonic() + CHECK_INTERVAL)
+        self._make_calls()
 
-    def _wake(self) -> None:
-        """Have go on what still stands where the look has found it."""
-        halted, self._halted = self._halted, {}
-        for task, at in halted.items():
-            work = self._works.get(task)
-            if work is None or work.halt() is not at:
+    def _resume_stopped(self) -> None:
+        """Resume the tasks that have made no step since the check."""
+        stopped, self._stopped = self._stopped, {}
+        for task, at in stopped.items():
+            supervised = self._supervised.get(task)
+            if supervised is None or supervised.stopped_at() is not at:
                 continue
-            if task.done():  # it was not told
+            if task.done():  # its done callback was lost
                 self._end(task)
-            elif work.driver.done():
-                work.settle()
+            elif supervised.driver.done():
+                supervised.copy_outcome()
             else:
-                log.debug("work on locks had come to a stop, and goes on")
-                self._begun[work.carry_on()] = task
+                log.debug("a background task of locks had stopped: resuming it")
+                self._by_driver[supervised.take_over()] = task
 
 
-_found: dict[asyncio.AbstractEventLoop, Works] = {}
+_by_loop: dict[asyncio.AbstractEventLoop, BackgroundTasks] = {}  #: any thread
 
 
-def works() -> Works:
-    """The work in the background of the running event loop."""
+def background_tasks() -> BackgroundTasks:
+    """The background tasks of the running event loop."""
     loop = asyncio.get_running_loop()
-    found = _found.get(loop)
+    found = _by_loop.get(loop)
     if found is None:
         _forget_closed()
-        found = _found[loop] = Works(loop)
+        found = _by_loop[loop] = BackgroundTasks(loop)
     return found
 
 
 def start(
     work: Awaitable[object], ended: Callable[[], object] | None = None
 ) -> asyncio.Future[object]:
-    """Do work in the background, whatever becomes of who began it.
+    """Run work in the background, independently of the caller.
 
-    ``ended`` is called though it never took a step.
+    ``ended`` is called afterwards, even if the work never made a step.
     """
     task = asyncio.ensure_future(work)
-    works().add(task, ended)
-    task.add_done_callback(_tell)
+    background_tasks().add(task, ended)
+    task.add_done_callback(_log_failure)
     return task
 
 
-async def together(parts: list[Awaitable[Any]]) -> list[Any]:
-    """The results of several parts of a work, done side by side."""
+async def gather(parts: list[Awaitable[Any]]) -> list[Any]:
+    """Run awaitables concurrently; return their results, or cancel the others if one fails."""
     if len(parts) == 1:
         return [await parts[0]]
     tasks = [asyncio.ensure_future(part) for part in parts]
     for task in tasks:
-        works().add(task)
+        background_tasks().add(task)
     try:
-        await over(tasks)
+        await wait_all(tasks)
     finally:
         for task in tasks:
             task.cancel()
     return [task.result() for task in tasks]
 
 
-async def over(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Wait until tasks are done, also if one of them could not tell."""
+async def wait_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait until tasks are done, even if the done callback of one is lost."""
     while waiting := [task for task in tasks if not task.done()]:
-        await asyncio.wait(waiting, timeout=LOOK)
+        await asyncio.wait(waiting, timeout=CHECK_INTERVAL)
 
 
-def halt(task: Any) -> object:
-    """What a task is to be woken from, as that is over; None if it waits for something.
+def stopped_at(task: Any) -> object:
+    """The object that a task should continue from; None if it waits for an unfinished future.
 
-    It is another object whenever the task has taken a step.
+    After each step of the task it is another object.
     """
     if task.done():
         return task
     awaited = getattr(task, "_fut_waiter", None)
     if awaited is not None:
         return awaited if awaited.done() else None
-    work = task.get_coro() if hasattr(task, "get_coro") else None
-    if inspect.iscoroutine(work):
-        return _pause(work)  # it has not begun, or lets others go first
+    coroutine = task.get_coro() if hasattr(task, "get_coro") else None
+    if inspect.iscoroutine(coroutine):
+        return _pause(coroutine)  # it has not started, or it yields once
     return None
 
 
 def _cancellations(task: Any) -> int:
-    """How often a task was cancelled; before Python 3.11 whether it is yet to be told so."""
+    """How often a task was cancelled; before Python 3.11, whether a cancellation is pending."""
     return int(task.cancelling() if hasattr(task, "cancelling") else task._must_cancel)
 
 
-def _pause(work: Any) -> object:
-    """The object that a coroutine is suspended at, if it is another one at each step; else None.
+def _pause(coroutine: Any) -> object:
+    """The object at which a coroutine is suspended, if each step has another one; otherwise None.
 
-    That is a coroutine that has not begun, or a pause of asyncio. The iterator of an application's
-    awaitable may make many steps: it must not be taken for a task that has stopped.
+    This is a coroutine that has not started, or a pause of asyncio. The iterator of a program's
+    awaitable may make many steps: its task has not stopped.
     """
-    while (inner := getattr(work, "cr_await", None)) is not None:
-        work = inner
-    if inspect.iscoroutine(work):
-        return work
-    frame = work.gi_frame if inspect.isgenerator(work) else None
-    module = type(work).__module__ if frame is None else frame.f_globals.get("__name__", "")
-    return work if module.lstrip("_").partition(".")[0] == "asyncio" else None
+    at = coroutine
+    while (inner := getattr(at, "cr_await", None)) is not None:
+        at = inner
+    if inspect.iscoroutine(at):
+        return at
+    frame = at.gi_frame if inspect.isgenerator(at) else None
+    module = type(at).__module__ if frame is None else frame.f_globals.get("__name__", "")
+    return at if module.lstrip("_").partition(".")[0] == "asyncio" else None
 
 
 def _forget_closed() -> None:
-    """Let go what event loops left undone that were closed."""
-    for left in forget_closed(_found):
-        for task in left.tasks():
-            # Its program closed the loop over it: to say so once more helps nobody.
+    """Drop the unfinished tasks of closed event loops."""
+    for closed in forget_closed(_by_loop):
+        for task in closed.tasks():
+            # Do not warn: the program has closed the loop while the task was pending.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def _tell(task: asyncio.Future[object]) -> None:
+def _log_failure(task: asyncio.Future[object]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.info("work on locks in the background failed: %s: %s", type(error).__name__, error)
+        log.info("background work on locks failed: %s: %s", type(error).__name__, error)

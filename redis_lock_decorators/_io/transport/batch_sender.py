@@ -13,7 +13,7 @@ from typing import Any
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import with_send_time
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.supervised import works
+from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import PendingRequests, Request, Transport
 
@@ -49,14 +49,14 @@ class BatchSender:
         "_pending",
         "_runner",
         "_silent_checks",
+        "_tasks",
         "_turns_for_retries",
         "_unblocked",
-        "_works",
     )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._works = works()
+        self._tasks = background_tasks()
         self._pending = PendingRequests()
         self._earliest_end = math.inf  # no pending request times out before
         #: What runs the exchange under way: a coroutine that a caller awaits, or the sending task.
@@ -93,7 +93,7 @@ class BatchSender:
             # A task factory of the program might run it immediately, inside the caller's step.
             work = partial(asyncio.Task, self._send_pending(transport), loop=self._loop)
             self._runner = runner = Context().run(work)
-            self._works.add(runner, partial(self._task_ended, transport, runner))
+            self._tasks.add(runner, partial(self._task_ended, transport, runner))
 
     def _task_ended(self, transport: Transport, task: asyncio.Task[None]) -> None:
         if task is self._runner:  # it was cancelled, possibly before its first step
@@ -102,7 +102,7 @@ class BatchSender:
     async def _send_pending(self, transport: Transport) -> None:
         # If the code that started this task was interrupted before it stored the task, another
         # task sends the requests.
-        while self._pending and self._runner is self._works.current():
+        while self._pending and self._runner is self._tasks.current():
             if self._turns_for_retries and self._pending.are_all_new:
                 self._turns_for_retries -= 1
                 await asyncio.sleep(0)
@@ -116,7 +116,7 @@ class BatchSender:
                 self._fail_unanswered(batch, transport)
             if not self._pending:
                 await asyncio.sleep(0)  # the tasks that received replies queue their next requests
-        if self._runner is self._works.current():
+        if self._runner is self._tasks.current():
             self._runner = None
 
     def _fill(self, batch: list[Request], transport: Transport) -> None:

@@ -202,7 +202,7 @@ class RequestBatcher(WatchedSender):
             opening(batcher), request.command, request.urgent_deadline(self._last_reply), first=True
         )
         work = partial(asyncio.Task, _set_reply(exchange, request), loop=self._loop)
-        self._works.add(Context().run(work))
+        self._tasks.add(Context().run(work))
 
 
 async def _set_reply(exchange: Coroutine[Any, Any, Any], request: Request) -> None:

@@ -8,7 +8,7 @@ import math
 from contextlib import suppress
 from contextvars import Context
 
-from redis_lock_decorators._io.background.supervised import halt
+from redis_lock_decorators._io.background.supervised import stopped_at
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, Transport
 from redis_lock_decorators._io.transport.batch_sender import (
@@ -94,9 +94,9 @@ class WatchedSender(BatchSender):
         runner, (former, since), self._stuck = self._runner, self._stuck, (None, 0.0)
         if not inspect.iscoroutine(runner) or inspect.getcoroutinestate(runner) not in UNFINISHED:
             return
-        if self._caller is None or self._works.looks_after(self._caller):
+        if self._caller is None or self._tasks.supervises(self._caller):
             return
-        at, now = halt(self._caller), self._loop.time()
+        at, now = stopped_at(self._caller), self._loop.time()
         self._stuck = at, since if at is former else now
         if at is not None and at is former and now >= since + CHECK_INTERVAL:
             self._runner = None
