@@ -8,7 +8,7 @@ import math
 from contextlib import suppress
 from contextvars import Context
 
-from redis_lock_decorators._io.background.supervised import stopped_at
+from redis_lock_decorators._io.background.supervised_task import stopped_at
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, Transport
 from redis_lock_decorators._io.transport.batch_sender import (
