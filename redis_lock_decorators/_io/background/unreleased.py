@@ -1,7 +1,7 @@
-"""Releases that a task has no stack left for: its event loop makes them.
+"""Releases by the event loop, for tasks whose stack is exhausted.
 
-Where a call raises RecursionError, every call that handles it may raise it too. Appending to the
-deque needs no Python frame.
+Where a call raises RecursionError, each call that handles it may raise it too. Appending to a deque
+needs no Python frame.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from redis_lock_decorators._io.background.supervised import start
 
-#: Releases to be made, each with its event loop; for any thread.
+#: any thread: releases to make, each with its event loop
 unreleased: deque[tuple[asyncio.AbstractEventLoop, Callable[[], Coroutine[Any, Any, object]]]] = (
     deque(maxlen=10_000)
 )
@@ -23,8 +23,8 @@ unreleased: deque[tuple[asyncio.AbstractEventLoop, Callable[[], Coroutine[Any, A
 def release_soon() -> None:
     """Make the releases of this event loop in its next iteration.
 
-    The running task may not even have stack left to request that. Then they are made when it ends,
-    or at the latest when another lock is acquired.
+    The stack of the running task may be too short even for that. Then they are made when the task
+    ends, or at the latest when another lock is acquired.
     """
     task = asyncio.current_task()
     if task is not None:
@@ -37,7 +37,7 @@ def _release(_: object = None) -> None:
     for _ in range(len(unreleased)):
         try:
             other, release = unreleased.popleft()
-        except IndexError:  # another event loop makes its own
+        except IndexError:  # another thread has emptied the deque
             return
         if other is loop:
             start(release())
