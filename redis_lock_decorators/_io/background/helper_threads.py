@@ -69,11 +69,11 @@ class HelperThreads:
 
     def _of_this_hub(self) -> HubThreads:
         key = fork.number, hub()
-        team = self._by_hub.get(key)
-        if team is None:
-            team = self._by_hub.setdefault(key, self._new())
+        threads = self._by_hub.get(key)
+        if threads is None:
+            threads = self._by_hub.setdefault(key, self._new())
             forget_oldest(self._by_hub, MOST_HUBS)
-        return team
+        return threads
 
 
 class HubThreads:
