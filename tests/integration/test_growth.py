@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.growth import OPERATIONS, WAYS, assert_nothing_is_left
+from support.growth import ENDINGS, OPERATIONS, assert_nothing_is_left
 from support.leftovers import TIDY_FRONTS
 
 import redis_lock_decorators
@@ -23,11 +23,11 @@ def test_every_public_name_is_among_the_operations() -> None:
 
 
 async def test_thousands_of_uses_leave_nothing(front, frail):
-    await assert_nothing_is_left(front, frail, WAYS, 12)
+    await assert_nothing_is_left(front, frail, ENDINGS, 12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("exit_method", WAYS)
+@pytest.mark.parametrize("exit_method", ENDINGS)
 async def test_ten_thousand_uses_leave_nothing(front, frail, exit_method):
     await assert_nothing_is_left(front, frail, (exit_method,), 10_000 // len(OPERATIONS))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from support.growth import OPERATIONS, TASK_WAYS, assert_nothing_is_left
+from support.growth import OPERATIONS, TASK_ENDINGS, assert_nothing_is_left
 from support.leftovers import TIDY_FRONTS
 
 FRONTS = TIDY_FRONTS[1:]
 
 
 async def test_thousands_of_uses_leave_nothing(front, frail):
-    await assert_nothing_is_left(front, frail, TASK_WAYS, 12)
+    await assert_nothing_is_left(front, frail, TASK_ENDINGS, 12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("exit_method", TASK_WAYS)
+@pytest.mark.parametrize("exit_method", TASK_ENDINGS)
 async def test_ten_thousand_uses_leave_nothing(front, frail, exit_method):
     await assert_nothing_is_left(front, frail, (exit_method,), 10_000 // len(OPERATIONS))

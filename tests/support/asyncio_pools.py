@@ -1,4 +1,4 @@
-"""A simulated pool of an asyncio client, whose connections reply what a test gives them."""
+"""A simulated pool of an asyncio client; its connections return the replies that a test sets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stream:
 
 
 class Connection:
-    """A connection whose replies are given by the test; an exception is raised."""
+    """A connection with replies that the test sets; an exception among them is raised."""
 
     __module__ = "redis.asyncio.connection"
 
@@ -56,7 +56,7 @@ class Connection:
         self._reader = self._writer = None
 
     async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
-        assert self.socket_timeout is None, "a timeout of the user's"
+        assert self.socket_timeout is None, "the connection has a timeout of the user"
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
         assert disable_decoding

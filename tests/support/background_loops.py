@@ -34,6 +34,6 @@ def soon(seconds: float = 60) -> float:
 
 
 async def received(end: socket.socket, size: int = 65536) -> bytes:
-    """What arrives at the test's end of a connection."""
+    """The bytes that arrive at the test's end of a connection."""
     end.setblocking(False)
     return await asyncio.get_running_loop().sock_recv(end, size)

@@ -70,7 +70,7 @@ class Connection:
 
 
 class HalfOpen(SlowTransport):
-    """The first connection brings no reply until it is closed; new connections do."""
+    """A server; the first connection returns no reply until it is closed, new connections do."""
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
         first = not self.sent
@@ -90,7 +90,7 @@ class HalfOpen(SlowTransport):
 
 
 def results_of(transport: SlowTransport, count: int, seconds: float) -> list[Any]:
-    """The replies or errors of ``count`` requests made at once, with so many seconds each."""
+    """The replies or errors of ``count`` concurrent requests with ``seconds`` each."""
 
     async def ask() -> list[Any]:
         transport.batcher, until = RequestBatcher(), transport.loop.now + seconds

@@ -71,9 +71,9 @@ class Nodes:
         except StopIteration:
             return None
 
-    def at(self, place: int, way: str) -> str:
+    def at(self, place: int, prefix: str) -> str:
         """A lock name whose key is at a node."""
-        names = (f"{way}-{number}" for number in range(1000))
+        names = (f"{prefix}-{number}" for number in range(1000))
         return next(name for name in names if self.owner(f"sys:lock:{name}".encode()) == place)
 
     def fail_over(self, master: Node, replica: Node) -> None:

@@ -42,7 +42,7 @@ class World:
         **options: Any,
     ) -> Acquisition:
         """Start a waiter, which holds the lock after a moment if it is free."""
-        attempt = kind(process, name, wait, **{"way": "cohort", **options})
+        attempt = kind(process, name, wait, **{"strategy": "cohort", **options})
         self.attempts.append(attempt)
         self.advance(0.001)
         return attempt
@@ -87,7 +87,7 @@ class World:
 
 def stranded(world: World, count: int = 2, **options: Any) -> tuple[Acquisition, list[Acquisition]]:
     """A holder in another process, and ``count`` waiters of one process."""
-    holder = world.acquire(world.process(), way="queue")
+    holder = world.acquire(world.process(), strategy="queue")
     world.advance(SOON)
     return holder, world.crowd(world.process(), count, **options)
 

@@ -44,7 +44,7 @@ class Configuration:
 
     Attributes:
         options: the arguments of the client, or a function that makes them from redis-py's module.
-        way: how the server is reached: "tcp", "unix" or "tls".
+        transport: how the server is reached: "tcp", "unix" or "tls".
         pool: the class of its pool; "" leaves that to the client.
         wrapped: its ``execute_command`` is wrapped, as a tracer does.
         killed: the type of connections that the server drops every 50 ms.
@@ -54,7 +54,7 @@ class Configuration:
 
     name: str
     options: dict[str, Any] | Callable[[Any], dict[str, Any]]
-    way: str = "tcp"
+    transport: str = "tcp"
     pool: str = ""
     wrapped: bool = False
     killed: str = ""
@@ -86,13 +86,13 @@ class Configuration:
         return world.Redis(connection_pool=pool)
 
     def _address(self, world: Any, place: Place) -> dict[str, Any]:
-        if self.way == "tls":
+        if self.transport == "tls":
             safe = {"ssl_ca_certs": place.authority, "ssl_check_hostname": True}
             kind = {"connection_class": world.SSLConnection} if self.pool else {"ssl": True}
             return {"host": place.host, "port": place.tls, **kind, **safe}
-        if self.way == "unix" and self.pool:
+        if self.transport == "unix" and self.pool:
             return {"connection_class": world.UnixDomainSocketConnection, "path": place.path}
-        if self.way == "unix":
+        if self.transport == "unix":
             return {"unix_socket_path": place.path}
         return {"host": place.host, "port": place.port}
 
@@ -169,7 +169,11 @@ CONFIGURATIONS = [
     ),
     Configuration("waiting pool", {}, pool="BlockingConnectionPool", long=True),
     Configuration(
-        "waiting pool of one, unix", SMALL, way="unix", pool="BlockingConnectionPool", long=True
+        "waiting pool of one, unix",
+        SMALL,
+        transport="unix",
+        pool="BlockingConnectionPool",
+        long=True,
     ),
     Configuration("health check", {"health_check_interval": 1}),
     Configuration(
@@ -177,11 +181,11 @@ CONFIGURATIONS = [
         {"health_check_interval": 1, "single_connection_client": True},
     ),
     Configuration("tiny time-out", {"socket_timeout": 0.05}),
-    Configuration("tiny time-out, unix", {"socket_timeout": 0.05}, way="unix", long=True),
+    Configuration("tiny time-out, unix", {"socket_timeout": 0.05}, transport="unix", long=True),
     Configuration(
         "short time-out, TLS",  # redis-py's handshake counts against it
         {"socket_timeout": 0.5, "socket_connect_timeout": 5},
-        way="tls",
+        transport="tls",
         long=True,
     ),
     Configuration("tiny time-out, wrapped", {"socket_timeout": 0.05}, wrapped=True, long=True),
@@ -193,13 +197,15 @@ CONFIGURATIONS = [
         _retries(3, redis.ConnectionError, redis.TimeoutError, redis.ResponseError),
     ),
     Configuration("retries of more, wrapped", _retries(3, redis.ResponseError), wrapped=True),
-    Configuration("unix socket", {}, way="unix"),
-    Configuration("TLS", {}, way="tls"),
-    Configuration("TLS, one connection", {"single_connection_client": True}, way="tls", long=True),
+    Configuration("unix socket", {}, transport="unix"),
+    Configuration("TLS", {}, transport="tls"),
+    Configuration(
+        "TLS, one connection", {"single_connection_client": True}, transport="tls", long=True
+    ),
     Configuration(
         "TLS, decoded resp3 pool",
         {"decode_responses": True, "protocol": 3, **SMALL},
-        way="tls",
+        transport="tls",
         pool="ConnectionPool",
         long=True,
     ),

@@ -33,8 +33,8 @@ def to_sentinels(sentinels: LocalSentinel) -> dict[str, Any]:
     return {"kind": "sentinel", "sentinels": found, "service": sentinels.service_name}
 
 
-def to_whom_it_says(path: pathlib.Path) -> dict[str, Any]:
-    """The port is read from a file whenever a connection is opened, as with a DNS name."""
+def to_port_in(path: pathlib.Path) -> dict[str, Any]:
+    """The port is read from a file whenever a connection is opened, as a DNS name is resolved."""
     return {"kind": "file", "path": str(path)}
 
 

@@ -26,7 +26,7 @@ class Request:
     end: float
 
     def execute(self) -> Any:
-        """Let the server run it; an error that it replies with is returned."""
+        """Let the server run it; returns its reply, also if that is an error."""
         try:
             return self.port.server.run(self.command)
         except Exception as error:
@@ -35,7 +35,7 @@ class Request:
             raise
 
     def travel(self, share: float = 1.0) -> None:
-        """Let a share of the round-trip time pass."""
+        """Advance the clock by a share of the latency."""
         self.port.clock.advance(self.port.latency * share)
 
     def cut(self, sentence: str) -> Disconnected:
@@ -54,7 +54,7 @@ def delivered(request: Request) -> Any:
 
 
 def slow(seconds: float) -> Fate:
-    """It takes that much longer to reach the server."""
+    """It reaches the server ``seconds`` later."""
 
     def fate(request: Request) -> Any:
         clock, half = request.port.clock, request.port.latency / 2
@@ -106,7 +106,7 @@ def timed_out(request: Request) -> Any:
 
 
 def swallowed(request: Request) -> Any:
-    """It is not run and not answered: a black hole."""
+    """It is neither run nor answered, as by a black hole."""
     clock = request.port.clock
     assert request.end < math.inf, "the flow would wait for a reply without limit"
     clock.advance(max(0.0, request.end - clock.now))
@@ -115,7 +115,7 @@ def swallowed(request: Request) -> Any:
 
 
 def delayed(seconds: float) -> Fate:
-    """The connection breaks at once, yet the server runs the request ``seconds`` later."""
+    """The connection breaks immediately, but the server runs the request ``seconds`` later."""
 
     def fate(request: Request) -> Any:
         clock = request.port.clock
@@ -126,7 +126,7 @@ def delayed(seconds: float) -> Fate:
 
 
 def raising(error: BaseException) -> Fate:
-    """The client raises this and the server has not run it."""
+    """The client raises ``error``, and the server has not run the request."""
 
     def fate(request: Request) -> Any:
         request.travel()
@@ -148,7 +148,7 @@ def paused(seconds: float) -> Fate:
 
 
 def interrupted(error: BaseException, *, reply_left: bool = False) -> Fate:
-    """It is run, then a signal handler raises; a careless client keeps the connection."""
+    """It is run, then a signal handler raises; ``reply_left``: its reply is not read."""
 
     def fate(request: Request) -> Any:
         reply = request.execute()

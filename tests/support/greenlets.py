@@ -69,13 +69,13 @@ class Program:
     def waits(self, number: int) -> None:
         """Wait for locks that others hold, in a queue or a cohort."""
         while time.monotonic() < self.end:
-            name, way = (("queued", "queue"), ("shared", "cohort"))[number % 2]
-            with self.lock(name, wait=way, expire=5):
+            name, strategy = (("queued", "queue"), ("shared", "cohort"))[number % 2]
+            with self.lock(name, wait=strategy, expire=5):
                 self.counts["overlaps"] += self.inside[name]
                 self.inside[name] += 1
                 self.pause(0.003)
                 self.inside[name] -= 1
-                self.counts[way] += 1
+                self.counts[strategy] += 1
 
     def renews(self, number: int) -> None:
         """Hold a lock for longer than its lease."""
@@ -85,7 +85,7 @@ class Program:
                 self.counts["kept"] += 1
             self.pause(random.random())
 
-    def loses(self, number: int) -> None:
+    def lose(self, number: int) -> None:
         """Lose a lock and count the notifications."""
         from redis_lock_decorators import LockLostError
 
@@ -101,7 +101,7 @@ class Program:
                 self.counts["losses raised at the end"] += 1
 
     def loops(self) -> None:
-        """Run event loops meanwhile."""
+        """Run event loops at the same time."""
         while time.monotonic() < self.end:
             asyncio.run(asyncio.sleep(0))
             self.counts["loops"] += 1
@@ -109,7 +109,7 @@ class Program:
 
     def run(self, count: int) -> None:
         """Run all of these in ``count`` greenlets."""
-        works: list[Any] = [(self.loops,), (self.loses, 0), (self.loses, 1)]
+        works: list[Any] = [(self.loops,), (self.lose, 0), (self.lose, 1)]
         works += [(self.renews, number) for number in range(count // 4)]
         works += [(self.waits, number) for number in range(count - len(works))]
         threads = [threading.Thread(target=self.guarded, args=work) for work in works]
@@ -135,7 +135,7 @@ def main(kind: str, port: int, seconds: float, count: int) -> None:
 
     if what == "late":
         patch(library, what)
-    elif what == "used":  # the background thread runs already
+    elif what == "used":  # the background thread already runs
         import redis
 
         from redis_lock_decorators import RedisLock

@@ -1,7 +1,7 @@
 """Counts of the package's objects in this process and on its server, and uses of the package.
 
-``OPERATIONS`` are the public ways to hold a lock, ``WAYS`` the ways in which a use may end. For a
-new public name, add an operation here: it is then tested with all ways to end.
+``OPERATIONS`` are the public ways to hold a lock, ``ENDINGS`` the ways in which a use can end. For
+a new public name, add an operation here: it is then tested with all endings.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Operation:
-    """How a lock is acquired and released; ``take`` returns None if it was not free in time."""
+    """How a lock is acquired and released; ``acquire`` returns None if it was not free in time."""
 
     names: tuple[str, ...]
-    take: Callable[[Use], Awaitable[Any]]
+    acquire: Callable[[Use], Awaitable[Any]]
     leave: Callable[[Use, Any], Awaitable[object]]
 
 
-Way = Callable[[Operation, Use], Awaitable[None]]
+Ending = Callable[[Operation, Use], Awaitable[None]]
 
 _numbers = itertools.count()
 
@@ -95,22 +95,22 @@ async def _release(use: Use, held: Any) -> None:
 
 
 def _leases(**options: Any) -> Operation:
-    async def take(use: Use) -> Any:
+    async def acquire(use: Use) -> Any:
         lock = use.front.package.RedisLock(
             use.name, client=use.client, expire=use.expire, acquire_time=use.wait, **options
         )
         return await do(lock.acquire())
 
-    return Operation(("RedisLock", "Lease"), take, _release)
+    return Operation(("RedisLock", "Lease"), acquire, _release)
 
 
-async def _take_several(use: Use) -> Any:
+async def _acquire_several(use: Use) -> Any:
     names = [use.name, f"{use.name}:2", f"{use.name}:3"]
     lock = use.front.package.RedisLock(names, client=use.client, expire=use.expire)
     return await do(lock.acquire(use.wait))
 
 
-async def _take_and_extend(use: Use) -> Any:
+async def _acquire_and_extend(use: Use) -> Any:
     lock = use.front.package.RedisLock(use.name, client=use.client, expire=use.expire)
     lease = await do(lock.acquire(use.wait))
     if lease is not None:
@@ -160,7 +160,7 @@ async def _call(use: Use) -> Any:
 
 
 async def _is_over(use: Use, done: object) -> None:
-    """It was released when the call ended."""
+    """Do nothing: the lock was released when the call ended."""
 
 
 async def _step(use: Use) -> Any:
@@ -188,7 +188,7 @@ async def _close(use: Use, generator: Any) -> None:
     await do(generator.aclose() if use.is_async else generator.close())
 
 
-async def _take_by_locks(use: Use) -> Any:
+async def _acquire_by_locks(use: Use) -> Any:
     hook: Any = partial(_same, use.client)
     other = "get_async_redis_connection" if use.is_async else "get_redis_connection"
     locks = Locks(**{other: hook}, expire=use.expire)
@@ -200,16 +200,16 @@ def _same(client: Any) -> Any:
     return client
 
 
-async def _take_by_functions(use: Use) -> Any:
+async def _acquire_by_functions(use: Use) -> Any:
     package = use.front.package
-    taken = await do(package.acquire_lock(use.client, use.name, use.wait, use.expire))
-    if not taken:
+    identifier = await do(package.acquire_lock(use.client, use.name, use.wait, use.expire))
+    if not identifier:
         return None
-    assert await do(package.extend_lock(use.client, use.name, taken, use.expire))
-    return taken
+    assert await do(package.extend_lock(use.client, use.name, identifier, use.expire))
+    return identifier
 
 
-async def _take_and_forget(use: Use) -> Any:
+async def _acquire_unreleased(use: Use) -> Any:
     package = use.front.package
     return await do(package.acquire_lock(use.client, use.name, use.wait, use.expire)) or None
 
@@ -223,7 +223,7 @@ async def _release_by_force(use: Use, _: Any) -> None:
 
 
 def _drop_ins(token: bool = False, **options: Any) -> Operation:
-    async def take(use: Use) -> Any:
+    async def acquire(use: Use) -> Any:
         from redis_lock_decorators.asyncio.lock import Lock as AsyncLock
         from redis_lock_decorators.lock import Lock
 
@@ -233,7 +233,7 @@ def _drop_ins(token: bool = False, **options: Any) -> Operation:
         own = {"token": f"token of {use.name}"} if token else {}
         return lock if await do(lock.acquire(**own)) else None
 
-    return Operation(("Lock",), take, _release)
+    return Operation(("Lock",), acquire, _release)
 
 
 OPERATIONS = {
@@ -246,16 +246,20 @@ OPERATIONS = {
     "lease with on_lost": _leases(on_lost=lambda lease, why: None),
     "lease that is not renewed": _leases(auto_renew=False),
     "transaction": _leases(release_method="transaction"),
-    "lease of several": Operation(("RedisLock",), _take_several, _release),
-    "extended lease": Operation(("RedisLock",), _take_and_extend, _release),
+    "lease of several": Operation(("RedisLock",), _acquire_several, _release),
+    "extended lease": Operation(("RedisLock",), _acquire_and_extend, _release),
     "block": Operation(("RedisLock", "current_lease"), _enter, _leave),
     "function": Operation(("redis_lock",), _call, _is_over),
     "generator": Operation(("Locks", "redis_lock"), _step, _close),
-    "project": Operation(("Locks", "configure"), _take_by_locks, _release),
+    "project": Operation(("Locks", "configure"), _acquire_by_locks, _release),
     "functions": Operation(
-        ("acquire_lock", "extend_lock", "release_lock"), _take_by_functions, _release_by_function
+        ("acquire_lock", "extend_lock", "release_lock"),
+        _acquire_by_functions,
+        _release_by_function,
     ),
-    "lease released by force": Operation(("force_release",), _take_and_forget, _release_by_force),
+    "lease released by force": Operation(
+        ("force_release",), _acquire_unreleased, _release_by_force
+    ),
     "drop-in": _drop_ins(),
     "drop-in with a token": _drop_ins(token=True),
     "renewed drop-in": _drop_ins(auto_renew=True),
@@ -263,29 +267,29 @@ OPERATIONS = {
 }
 
 
-# Ways to end a use
+# Endings of a use
 
 
 async def released(operation: Operation, use: Use) -> None:
-    held = await operation.take(use)
+    held = await operation.acquire(use)
     assert held is not None
     await operation.leave(use, held)
 
 
 async def lost(operation: Operation, use: Use) -> None:
-    held = await operation.take(use)
+    held = await operation.acquire(use)
     use.direct.delete(use.key)
     with suppress(LockError):
         await operation.leave(use, held)
 
 
 async def abandoned(operation: Operation, use: Use) -> None:
-    assert await operation.take(replace(use, expire=SHORT)) is not None
+    assert await operation.acquire(replace(use, expire=SHORT)) is not None
 
 
 async def expired(operation: Operation, use: Use) -> None:
     use = replace(use, expire=SHORT)
-    held = await operation.take(use)
+    held = await operation.acquire(use)
     use.direct.delete(use.key)
     await use.front.sleep(0.05)  # renewed leases are reported lost, others expire
     assert held is not None
@@ -293,17 +297,17 @@ async def expired(operation: Operation, use: Use) -> None:
 
 async def timed_out(operation: Operation, use: Use) -> None:
     use.direct.set(use.key, "another", px=60_000)
-    assert await operation.take(replace(use, wait=0.02)) is None
+    assert await operation.acquire(replace(use, wait=0.02)) is None
     use.direct.delete(use.key)
 
 
-async def handed_over(operation: Operation, use: Use) -> None:
+async def handed_off(operation: Operation, use: Use) -> None:
     found = await use.front.elsewhere(*[partial(released, operation, use)] * 3)
     assert found == [None] * 3, found
 
 
 async def left_by_another(operation: Operation, use: Use) -> None:
-    held = await operation.take(use)
+    held = await operation.acquire(use)
     with suppress(LockError):
         (error,) = await use.front.elsewhere(partial(operation.leave, use, held))
         if error is not None:  # only its holder may release it, for example by its own token
@@ -311,10 +315,10 @@ async def left_by_another(operation: Operation, use: Use) -> None:
             await operation.leave(use, held)
 
 
-async def taken_by_another(operation: Operation, use: Use) -> None:
+async def acquired_by_another(operation: Operation, use: Use) -> None:
     """A thread or task acquires it and ends."""
     short = replace(use, expire=SHORT)
-    (held,) = await use.front.elsewhere(partial(operation.take, short))
+    (held,) = await use.front.elsewhere(partial(operation.acquire, short))
     assert held is not None
     assert not isinstance(held, BaseException), held
 
@@ -328,7 +332,7 @@ async def client_gone(operation: Operation, use: Use) -> None:
 
 async def cancelled(operation: Operation, use: Use) -> None:
     use.direct.set(use.key, "another", px=60_000)
-    waiter = asyncio.ensure_future(operation.take(use))
+    waiter = asyncio.ensure_future(operation.acquire(use))
     await asyncio.sleep(0.005)
     waiter.cancel()
     assert isinstance((await asyncio.gather(waiter, return_exceptions=True))[0], BaseException)
@@ -337,7 +341,7 @@ async def cancelled(operation: Operation, use: Use) -> None:
 
 async def cancelled_inside(operation: Operation, use: Use) -> None:
     async def work() -> None:
-        held = await operation.take(use)
+        held = await operation.acquire(use)
         try:
             await asyncio.sleep(10)
         finally:
@@ -356,7 +360,7 @@ async def loop_closed(operation: Operation, use: Use) -> None:
         loop = asyncio.new_event_loop()
         try:
             own = replace(use, client=use.new_client(), expire=SHORT)
-            held = loop.run_until_complete(operation.take(own))
+            held = loop.run_until_complete(operation.acquire(own))
             loop.run_until_complete(own.client.aclose())
             loop.run_until_complete(asyncio.sleep(0))
             del held
@@ -366,12 +370,12 @@ async def loop_closed(operation: Operation, use: Use) -> None:
     await asyncio.to_thread(run)
 
 
-WAYS: tuple[Way, ...] = (
-    *(released, lost, abandoned, expired, timed_out, handed_over),
-    *(left_by_another, taken_by_another, client_gone),
+ENDINGS: tuple[Ending, ...] = (
+    *(released, lost, abandoned, expired, timed_out, handed_off),
+    *(left_by_another, acquired_by_another, client_gone),
 )
-#: Ways to end that only tasks have.
-TASK_WAYS: tuple[Way, ...] = () if LEGACY else (cancelled, cancelled_inside, loop_closed)
+#: Endings that only tasks have.
+TASK_ENDINGS: tuple[Ending, ...] = () if LEGACY else (cancelled, cancelled_inside, loop_closed)
 
 
 # Counts
@@ -388,7 +392,7 @@ def no_records() -> Iterator[None]:
         logger.disabled = False
 
 
-def standing(direct: redis.Redis) -> Counter[str]:
+def counted(direct: redis.Redis) -> Counter[str]:
     """The counts of our objects by type, and of threads, descriptors, connections and keys."""
     _empty_caches()
     gc.collect()
@@ -417,7 +421,7 @@ def _empty_caches() -> None:
 
 def grown(before: Counter[str], direct: redis.Redis) -> dict[str, int]:
     """The counts that grew by more than ``SLACK``."""
-    found = standing(direct) - before
+    found = counted(direct) - before
     return {kind: more for kind, more in found.items() if more > SLACK}
 
 
@@ -429,21 +433,21 @@ async def settled(front: Any, before: Counter[str], direct: redis.Redis) -> dict
     return found
 
 
-async def _repeat(use: Use, ways: tuple[Way, ...], count: int) -> None:
-    """Use each operation ``count`` times in each way, some concurrently, each with a new lock."""
-    for way, (name, operation) in itertools.product(ways, OPERATIONS.items()):
+async def _repeat(use: Use, endings: tuple[Ending, ...], count: int) -> None:
+    """Use each operation ``count`` times with each ending, each time on a new lock."""
+    for ending, (name, operation) in itertools.product(endings, OPERATIONS.items()):
         for first in range(0, count, CONCURRENT):
             numbers = range(first, min(count, first + CONCURRENT))
             own = [replace(use, name=f"{use.name}:{next(_numbers)}") for _ in numbers]
-            found = await use.front.elsewhere(*[partial(way, operation, one) for one in own])
+            found = await use.front.elsewhere(*[partial(ending, operation, one) for one in own])
             failures = [one for one in found if one is not None]
-            assert failures == [], f"{name}, {way.__name__}: {failures}"
+            assert failures == [], f"{name}, {ending.__name__}: {failures}"
 
 
 async def assert_nothing_is_left(
-    front: Any, server: Any, ways: tuple[Way, ...], count: int
+    front: Any, server: Any, endings: tuple[Ending, ...], count: int
 ) -> None:
-    """Check that ``count`` uses of each operation in each way leave nothing behind.
+    """Check that ``count`` uses of each operation with each ending leave nothing behind.
 
     The counts are compared with those after a few uses of each.
     """
@@ -451,12 +455,12 @@ async def assert_nothing_is_left(
     use = Use(front, front.client(server), server, direct, f"growth:{front.name}")
     with no_records():
         # After this everything that is created once, such as connections and threads, exists.
-        await _repeat(use, ways, CONCURRENT)
+        await _repeat(use, endings, CONCURRENT)
         await front.sleep(2.0)
-        before = standing(direct)
+        before = counted(direct)
 
-        await _repeat(use, ways, count)
+        await _repeat(use, endings, count)
 
         found = await settled(front, before, direct)
-    uses = count * len(OPERATIONS) * len(ways)
+    uses = count * len(OPERATIONS) * len(endings)
     assert found == {}, f"left after {uses} uses: {found}"

@@ -2,16 +2,16 @@
 
 Times are monotonic seconds, which all processes of a machine share. An attempt is a dictionary:
 
-- ``lock``, ``way``, ``patience`` (seconds it may wait), ``invoked``;
+- ``lock``, ``strategy``, ``patience`` (seconds it may wait), ``invoked``;
 - once it holds the lock: ``granted``, ``identifier``, ``fence``, ``deadline`` (None: unknown);
 - when its block ends: ``releasing``, ``deadline`` again, ``lost`` (as reported by its lease);
 - ``notified``: when ``on_lost`` was called, if it was;
 - ``ended`` and ``outcome``: ok, refused, lost, cancelled, unknown, error or wrong, with ``why``.
 
-For a short time a cohort hands a lease over without asking Redis (decision 0031). In that case:
+For a short time a cohort hands a lease off without a request to Redis (decision 0031). Then:
 
-- ``led``: when the first holder of the lease entered, for each that received it in that time;
-- ``handed_off``: its holder handed it over in that time.
+- ``led``: for each member that received it in that time, when the first holder entered;
+- ``handed_off``: its holder handed it off in that time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 Attempt = dict[str, Any]
 #: Outcomes that show the caller that its lease may be lost.
 AWARE = ("lost", "unknown", "error", "cancelled")
-#: Seconds for which a cohort hands a lease over without asking Redis; only the last holder learns
-#: of a loss in that time.
+#: Seconds for which a cohort hands a lease off without a request to Redis: in that time only the
+#: last holder notices a loss.
 UNCHECKED_SECONDS = 0.25
 
 
@@ -93,8 +93,8 @@ def attempts(folder: pathlib.Path) -> list[Attempt]:
 
 
 def trace(history: list[Attempt]) -> None:
-    """Mark the leases of cohorts that were handed over while Redis was not asked."""
-    entered = [one for one in history if one.get("way") == "cohort" and "granted" in one]
+    """Mark the leases of cohorts that were handed off without a request to Redis."""
+    entered = [one for one in history if one.get("strategy") == "cohort" and "granted" in one]
     entered.sort(key=lambda one: (one["lock"], one["identifier"], one["granted"]))
     for _, chain in itertools.groupby(entered, key=lambda one: (one["lock"], one["identifier"])):
         leader, *next_members = chain
@@ -121,8 +121,8 @@ Harms = dict[str, Harm]
 class Allowed:
     """Leases that a fault may end.
 
-    Those entered by ``since``, whose holders believe in them until ``until`` at the latest. ``why``
-    names the guarantee that is not given. Until ``masters`` two servers acted as master.
+    Those entered by ``since``, regarded as held until ``until`` at the latest. ``why`` names the
+    guarantee that is not given. Until ``masters`` two servers acted as master.
     """
 
     since: float
@@ -138,7 +138,7 @@ class Allowed:
         return bool(lease.get("led", lease["granted"]) <= self.since)
 
     def explains_silence(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether the loss could not be known: two servers had it, or a cohort handed it over."""
+        """Whether the loss could not be known: two servers held it, or a cohort handed it off."""
         return self._was_at_two(older, newer) or self._was_handed_off(older, newer)
 
     def _was_at_two(self, older: Attempt, newer: Attempt) -> bool:
@@ -151,7 +151,7 @@ class Allowed:
         return any(one.get("releasing", math.inf) <= self.masters for one in (older, newer))
 
     def _was_handed_off(self, older: Attempt, newer: Attempt) -> bool:
-        """Whether a cohort still handed over one of the leases after it was lost."""
+        """Whether a cohort still handed off one of the leases after it was lost."""
         if "led" in newer and self.explains_loss(newer):
             return "handed_off" in newer or _is_notified(newer)
         return "handed_off" in older and self.explains_loss(older)
@@ -193,7 +193,7 @@ def overlapping(history: list[Attempt], harms: Harms) -> Iterator[tuple[Attempt,
 def unnotified(history: list[Attempt], allowed: Iterable[Allowed] = ()) -> list[str]:
     """Holders that were not notified although another entered before they released.
 
-    An allowed fault only explains that a cohort handed over a lease that the fault had ended.
+    An allowed fault explains only that a cohort handed off a lease that the fault had ended.
     """
     found, allowed = [], list(allowed)
     for entered in _by_lock(history):
@@ -265,7 +265,7 @@ def starved(
         answered = one.get("granted", one.get("ended", math.inf))
         begun = max(one["invoked"], healed)
         waited, free = answered - begun, _free(inside.get(one.get("lock"), ()), begun, answered)
-        if waited > healing and one.get("way") != "poll":
+        if waited > healing and one.get("strategy") != "poll":
             found.append(f"waited {waited:.2f} s after the last fault: {one}")
         elif free > min(idle, healing):
             found.append(f"waited {free:.2f} s for a free lock: {one}")

@@ -1,4 +1,4 @@
-"""An exception at a chosen line of our code, as if a signal handler had raised it."""
+"""An exception at a chosen line of the package, as if a signal handler had raised it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Limited(Exception):
 
 
 class Interruption:
-    """Raises at the n-th line that runs in the package, once.
+    """Raises once, at the n-th line that runs in the package.
 
     Attributes:
         kind: the class of the exception.

@@ -150,7 +150,7 @@ class Process:
         *names: str,
         wait: float = 0.0,
         delta: float = 0.1,
-        way: WaitStrategy = "queue",
+        strategy: WaitStrategy = "queue",
         is_renewed: bool = False,
         **attributes: Any,
     ) -> Claim | None:
@@ -159,7 +159,7 @@ class Process:
         claim.grant_ms = round(LEASE * 600)
         for attribute, value in attributes.items():
             setattr(claim, attribute, value)
-        if await acquire(self.port, claim, wait, delta, way) is not None:
+        if await acquire(self.port, claim, wait, delta, strategy) is not None:
             return None
         self.assume_held(claim, is_renewed=is_renewed)
         return claim

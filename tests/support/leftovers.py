@@ -81,12 +81,12 @@ def connections(client: Any) -> set[str]:
 
 
 def lasting(client: Any, pattern: str) -> list[bytes]:
-    """The keys, without the records of who released a lock."""
+    """The keys, without the records of releases and waiters."""
     return [key for key in client.keys(pattern) if not is_note(client, key)]
 
 
 def is_note(client: Any, key: bytes) -> bool:
-    """Whether this is such a record, which expires by itself within a minute (decision 0038).
+    """Whether a key is a record that expires on its own within a minute (decision 0038).
 
     Records of waiters remain for that time after the lease of a lock has expired.
     """

@@ -48,7 +48,7 @@ class LockerProcesses:
         self.harms[name] = Harm()
 
     def kill(self, name: str) -> None:
-        """Kill a process for good."""
+        """Kill a process that is not restarted."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
@@ -65,7 +65,7 @@ class LockerProcesses:
                 time.sleep(0.02)
 
     def begin_later(self) -> None:
-        """Start the threads that were to begin later, all at once."""
+        """Start the threads that begin later, all at the same time."""
         (self.folder / "more").touch()
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ class LockerProcesses:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 late.append(name)
-                process.send_signal(signal.SIGUSR1)  # it dumps its stack traces
+                process.send_signal(signal.SIGUSR1)  # the process dumps its stack traces
                 time.sleep(0.5)
                 process.kill()
                 process.wait()

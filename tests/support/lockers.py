@@ -106,25 +106,25 @@ class Lockers:
         await asyncio.wait([attempt])
 
     async def _attempt(self, client: Any, name: str, patience: float) -> None:
-        way = self.random.choice(self.plan.locks[name])
-        number = self.diary.begin(lock=name, way=way, patience=patience)
+        strategy = self.random.choice(self.plan.locks[name])
+        number = self.diary.begin(lock=name, strategy=strategy, patience=patience)
         try:
-            if self.kind == "redis-py" or way == "drop-in":
-                is_done = await self._bare(number, client, name, way, patience)
+            if self.kind == "redis-py" or strategy == "drop-in":
+                is_done = await self._bare(number, client, name, strategy, patience)
             else:
                 hold = self.random.choice([self._block, self._lease])
-                is_done = await hold(number, self._lock(number, client, name, way, patience))
+                is_done = await hold(number, self._lock(number, client, name, strategy, patience))
             self.diary.end(number, "ok" if is_done else "refused")
         except BaseException as error:
             self.diary.end(number, outcome_of(error), f"{type(error).__name__}: {error}")
             if not isinstance(error, (redis.exceptions.LockError, asyncio.CancelledError)):
                 await self.front.sleep(0.02)
 
-    def _lock(self, number: int, client: Any, name: str, way: str, patience: float) -> Any:
+    def _lock(self, number: int, client: Any, name: str, strategy: str, patience: float) -> Any:
         return self.front.package.RedisLock(
             name,
             client=client,
-            wait=way,
+            wait=strategy,
             acquire_time=patience,
             expire=self.plan.lease,
             fencing="fenced" in name,
@@ -153,13 +153,15 @@ class Lockers:
             return False
         return True
 
-    async def _bare(self, number: int, client: Any, name: str, way: str, patience: float) -> bool:
-        lock = self._bare_lock(client, name, way)
+    async def _bare(
+        self, number: int, client: Any, name: str, strategy: str, patience: float
+    ) -> bool:
+        lock = self._bare_lock(client, name, strategy)
         wait = {"blocking": patience > 0, "blocking_timeout": patience or None}
         if not await do(lock.acquire(**wait)):
             return False
         # Its user knows no deadline. The drop-in's work has ended by then, unless it was paused.
-        deadline = time.monotonic() + self.plan.lease / 2 if way == "drop-in" else None
+        deadline = time.monotonic() + self.plan.lease / 2 if strategy == "drop-in" else None
         lease = Bare(lock, deadline)
         try:
             await self._stay(number, lease)
@@ -169,9 +171,9 @@ class Lockers:
         await do(lease.release())
         return True
 
-    def _bare_lock(self, client: Any, name: str, way: str) -> Any:
+    def _bare_lock(self, client: Any, name: str, strategy: str) -> Any:
         options = {"timeout": self.plan.lease, "sleep": 0.01, "thread_local": False}
-        if way != "drop-in":
+        if strategy != "drop-in":
             return client.lock(name, **options)
         kinds = redis_lock_decorators.lock, redis_lock_decorators.asyncio.lock
         return kinds[self.kind == "tasks"].Lock(client, f"sys:lock:{name}", **options)

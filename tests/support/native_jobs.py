@@ -18,7 +18,7 @@ LIBRARIES = ("gevent", "eventlet")
 
 
 def on_native_thread(library: str, job: Callable[[], object]) -> object:
-    """The result of a job on a native thread; other greenlets run meanwhile."""
+    """The result of a job on a native thread; other greenlets run at the same time."""
     if library == "gevent":
         import gevent
 

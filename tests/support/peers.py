@@ -1,4 +1,4 @@
-"""Connections whose other end is played by a test, in place of a server."""
+"""Connections whose other end is a test instead of a server."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Peers:
         return Connection(self, **parameters)
 
     def disconnect(self, inuse_connections: bool = True) -> None:
-        """What a client calls that is closed."""
+        """Called by a client when it is closed."""
 
     def reset(self) -> None:
-        """What some programs call to connect anew."""
+        """Called by some programs to reconnect."""
 
     def opened(self) -> socket.socket:
-        """Our end of a new connection."""
+        """The package's end of a new connection."""
         if self.error is not None:
             raise self.error
         ours, theirs = socket.socketpair()
@@ -64,7 +64,7 @@ class Peers:
             one.close()
 
 
-#: What a program does to a client's pool that leads elsewhere from then on.
+#: Changes of a program after which a client's pool connects elsewhere.
 MOVES: list[Callable[[Peers], object]] = [
     lambda pool: pool.disconnect(),
     lambda pool: pool.disconnect(inuse_connections=False),
@@ -77,7 +77,7 @@ MOVES: list[Callable[[Peers], object]] = [
 
 
 def name_of_move(move: Callable[[Peers], object]) -> str:
-    """What the program does, for the name of a test."""
+    """The name of a change, for the id of a test."""
     names = [*move.__code__.co_names, *move.__code__.co_consts]
     return "-".join(name for name in map(str, names) if name.isidentifier() and name != "None")
 

@@ -28,7 +28,7 @@ class LockerPlan:
     patiences: tuple[float, ...] = (0.0, 0.01, 0.05, 0.5, LONG, LONG, LONG)
     threads: int = 6
     tasks: int = 20
-    #: The number of threads that begin only when the file "more" exists, all at once.
+    #: The number of threads that begin together, when the file "more" exists.
     later: int = 0
     #: The share of attempts that are cancelled, of tasks.
     cancelled: float = 0.2

@@ -73,7 +73,7 @@ def take_frames(data: bytearray) -> Iterator[bytes]:
 
 
 def words(frame: bytes) -> Command:
-    """Return the bulk strings of an array, or the words of an inline command."""
+    """Return the bulk strings of an array, or the parts of an inline command."""
     if not frame.startswith((b"*", b">")):
         return frame.split()
     found, start = [], frame.index(b"\r\n") + 2

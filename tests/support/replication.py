@@ -12,7 +12,7 @@ import redis
 from redis_lock_decorators.testing import LocalSentinel, LocalServer, Node
 
 SECONDS = 20.0
-SYNC_AT_ONCE = ("--repl-diskless-sync-delay", "0")
+SYNC_IMMEDIATELY = ("--repl-diskless-sync-delay", "0")
 
 
 class Pair:
@@ -23,9 +23,9 @@ class Pair:
 
     def __enter__(self) -> Pair:
         with contextlib.ExitStack() as stack:
-            self.master = stack.enter_context(LocalServer(*SYNC_AT_ONCE))
+            self.master = stack.enter_context(LocalServer(*SYNC_IMMEDIATELY))
             follow = "--replicaof", self.master.host, str(self.master.port)
-            self.replica = stack.enter_context(LocalServer(*SYNC_AT_ONCE, *follow))
+            self.replica = stack.enter_context(LocalServer(*SYNC_IMMEDIATELY, *follow))
             until_in_step(self.replica)
             self._stack = stack.pop_all()
         return self
@@ -60,7 +60,7 @@ def until_in_step(replica: Any) -> None:
 
 
 class Watched:
-    """A Sentinel set, by who is the master now."""
+    """A Sentinel set, with its current master."""
 
     def __init__(self, sentinels: LocalSentinel) -> None:
         self._sentinels = sentinels
@@ -71,7 +71,7 @@ class Watched:
 
     @property
     def master(self) -> Node:
-        """Whom the first Sentinel names."""
+        """The address of the master according to the first Sentinel."""
         with self._sentinels.sentinel_nodes[0].client() as client:
             said = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
         place = said if isinstance(said, (list, tuple)) else list(said)

@@ -83,7 +83,7 @@ class Scene:
             **plan,
         }
         longest = LONGEST_BLOCK * settings["lease"] if settings["long"] else 0.0
-        assert longest < HEALING, "waiting for such a block would look like starvation"
+        assert longest < HEALING, "waiting for such a block would count as starvation"
         ways = {self.locks[label]: locks[label] for label in locks}
         self.folder = folder
         self.lockers = LockerProcesses(folder, LockerPlan(connection, ways, **settings))
@@ -156,7 +156,7 @@ class Scene:
     ) -> Iterator[None]:
         """Hold a lock around a block that begins after ``waiting`` seconds, so that others wait."""
         name, lease = self.locks[label], self.lockers.plan.lease
-        number = self._diary.begin(lock=name, way="queue", patience=LONG)
+        number = self._diary.begin(lock=name, strategy="queue", patience=LONG)
         lock = RedisLock(
             name,
             client=self._client(),

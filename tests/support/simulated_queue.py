@@ -304,12 +304,12 @@ class Acquisition:
         *,
         expire: float = 10,
         grant: float = 2.5,
-        way: WaitStrategy = "queue",
+        strategy: WaitStrategy = "queue",
         renews: bool = True,
     ) -> None:
-        self.process, self.wait, self.way = process, wait, way
+        self.process, self.wait, self.strategy = process, wait, strategy
         self.claim: Claim = new_claim(
-            name, expire=expire, owner=object(), identifies_late=way == "cohort"
+            name, expire=expire, owner=object(), identifies_late=strategy == "cohort"
         )
         self.claim.grant_ms = round(min(grant, expire) * 1000)
         self.claim.renews = renews
@@ -331,7 +331,7 @@ class Acquisition:
     async def _take(self) -> None:
         port: Any = QueuePort(self.process)
         try:
-            self.refusal = await acquire(port, self.claim, self.wait, 0.1, self.way)
+            self.refusal = await acquire(port, self.claim, self.wait, 0.1, self.strategy)
             self.held = self.refusal is None
         except (Exception, KeyboardInterrupt) as error:
             self.error = error

@@ -42,7 +42,7 @@ class Clock:
         heapq.heappush(self._hooks, (when, next(self._numbers), action))
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock; an action on the way may itself take longer than that."""
+        """Advance the clock; scheduled actions run and may advance it further."""
         end = self.now + seconds
         while self._hooks and self._hooks[0][0] <= end:
             when, _, action = heapq.heappop(self._hooks)
@@ -226,7 +226,7 @@ class SimulatedServer:
         return b"OK"
 
     def _pexpire(self, key: bytes, milliseconds: int) -> int:
-        assert self._any(key) is None, "it is only sent as a write that changes nothing"
+        assert self._any(key) is None, "DEL is only sent as a write that changes nothing"
         return 0
 
     def _del(self, key: bytes) -> int:
@@ -253,7 +253,7 @@ class SimulatedServer:
         return self._del(key) if self.value(key) == condition[-1] else 0
 
     def _wait(self, wanted: int, milliseconds: int) -> int:
-        assert milliseconds > 0, "it would block without limit"
+        assert milliseconds > 0, "WAIT would block without limit"
         if self.replicas < wanted:
             self.clock.advance(milliseconds / 1000)
         return self.replicas

@@ -92,7 +92,7 @@ def started(name: str, servers: str) -> Iterator[Topology]:
 
 def _kinds() -> list[Any]:
     if LEGACY:
-        return [redis.Redis, redis.Redis]  # no test asks for the second
+        return [redis.Redis, redis.Redis]  # no test uses the second
     from redis.asyncio import Redis as AsyncRedis
 
     return [redis.Redis, AsyncRedis]

@@ -52,7 +52,7 @@ class Rival:
         self._receive()
 
     def wants(self, place: Any, name: str) -> None:
-        """Let it wait for a lock; returns once it waits."""
+        """Start to wait for a lock; returns once it waits."""
         self._orders.send((place.port, name))
         self._receive()
 
@@ -126,7 +126,7 @@ async def _hold_until_lost(front: Any, port: int, name: str, expire: float, sign
         checked = error
     while not losses:
         await front.sleep(0.002)
-    await front.sleep(0.1)  # a second call would come by now
+    await front.sleep(0.1)  # a second call would have arrived by now
     signal.send((lease.deadline, type(at_edge).__name__, type(checked).__name__, losses))
 
 

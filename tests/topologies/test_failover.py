@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.connecting import to_server, to_whom_it_says
+from support.connecting import to_port_in, to_server
 from support.replication import Pair
 from support.scene import Scene
 
@@ -37,7 +37,7 @@ def test_failover_with_master_discovery(tmp_path, rounds, record_property):
     path = tmp_path / "port"
     with Pair() as pair:
         path.write_text(str(pair.master.port))
-        with Scene(tmp_path, to_whom_it_says(path)) as scene:
+        with Scene(tmp_path, to_port_in(path)) as scene:
             for _ in rounds:
                 with scene.holding():
                     with scene.fault():

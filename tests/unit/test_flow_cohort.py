@@ -99,7 +99,7 @@ def test_other_processes_enter_after_a_limited_number_of_hand_offs(
     world: World, age: float, most: int
 ) -> None:
     crowd = world.crowd(world.process(), most + 4)
-    other = world.acquire(world.process(), way="queue")
+    other = world.acquire(world.process(), strategy="queue")
     world.advance(SOON)
     crowd[0].claim.cohort.since = world.clock.now - age  # type: ignore[union-attr]
 
@@ -305,7 +305,7 @@ def test_locks_with_fencing_or_replicas_are_not_handed_off(
     world.server.replicas = 1
     process, crowd = world.process(), []
     for _ in range(3):
-        crowd.append(Acquisition(process, "a", PATIENCE, way="cohort"))
+        crowd.append(Acquisition(process, "a", PATIENCE, strategy="cohort"))
         setattr(crowd[-1].claim, detail, value)
         world.advance(SOON)
     world.attempts += crowd

@@ -29,7 +29,7 @@ def world() -> World:
 
 
 def test_second_waiter_leads_after_the_leader_times_out(world: World) -> None:
-    holder = world.acquire(world.process(), way="queue")
+    holder = world.acquire(world.process(), strategy="queue")
     process = world.process()
     leader = world.acquire(process, wait=0.4)
     second, third = world.crowd(process, 2)
@@ -118,7 +118,7 @@ def all_but(one: Acquisition, attempts: list[Acquisition]) -> list[Acquisition]:
 def test_leader_interrupted_at_any_step_delays_no_waiter() -> None:
     for number in range(100):
         world = World()
-        holder = world.acquire(world.process(), way="queue")
+        holder = world.acquire(world.process(), strategy="queue")
         process = world.process()
         leader: Any = world.acquire(process, kind=cut_at(number))
         others = world.crowd(process, 2)
@@ -181,7 +181,7 @@ class InterruptedExit(Cohort):
 def test_waiter_interrupted_while_leaving_blocks_no_waiter(
     world: World, step: str, place: int
 ) -> None:
-    holder = world.acquire(world.process(), way="queue")
+    holder = world.acquire(world.process(), strategy="queue")
     process = world.process()
     cohort = process.cohorts[KEY, 10_000] = InterruptedExit()
     waiters = [world.acquire(process) for _ in range(4)]
@@ -221,7 +221,7 @@ def test_release_interrupted_after_a_hand_off_is_idempotent(
 
 def test_next_member_that_wakes_after_its_lease_waits_again(world: World) -> None:
     holder, (next_member, _) = held_with(world)
-    other = world.acquire(world.process(), expire=60, grant=60, way="queue")
+    other = world.acquire(world.process(), expire=60, grant=60, strategy="queue")
     world.advance(SOON)
 
     holder.release()
@@ -238,7 +238,7 @@ def test_next_member_that_wakes_after_its_lease_waits_again(world: World) -> Non
 
 def test_late_message_does_not_release_a_lock_that_was_handed_off(world: World) -> None:
     holder, (late, next_member) = stranded(world)
-    other = world.acquire(world.process(), way="queue")
+    other = world.acquire(world.process(), strategy="queue")
     world.advance(SOON)
     late.process.subscriptions[-1].late = 0.5
     holder.release()

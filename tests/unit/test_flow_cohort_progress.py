@@ -31,7 +31,7 @@ class Suspended:
     """A waiter whose thread runs other code between ``suspend`` and ``resume``."""
 
     def __init__(self, world: World, process: SimulatedProcess, **options: Any) -> None:
-        self.attempt = Acquisition(process, "a", PATIENCE, way="cohort", **options)
+        self.attempt = Acquisition(process, "a", PATIENCE, strategy="cohort", **options)
         self._work = process.lease_loop.works[-1]
         world.advance(SOON)
 
@@ -47,7 +47,7 @@ def of_owner(
     world: World, process: SimulatedProcess, owner: object, wait: float = PATIENCE
 ) -> Acquisition:
     """A waiter of the given owner, for instance on the thread of another waiter."""
-    attempt = Acquisition(process, "a", wait, way="cohort")
+    attempt = Acquisition(process, "a", wait, strategy="cohort")
     attempt.claim.owner = owner
     world.advance(SOON)
     return attempt

@@ -62,8 +62,8 @@ def waiters_for_one_lock(count: int) -> Callable[[], object]:
 @grows
 def cohort_waiters_for_one_lock(count: int) -> Callable[[], object]:
     world = World()
-    holder = world.holder(way="cohort")
-    attempts = [holder.process.acquire(wait=100, way="cohort") for _ in range(count)]
+    holder = world.holder(strategy="cohort")
+    attempts = [holder.process.acquire(wait=100, strategy="cohort") for _ in range(count)]
     return lambda: hand_off(world, holder, attempts)
 
 

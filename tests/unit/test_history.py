@@ -132,10 +132,10 @@ class TestCohorts:
 
     def chain(self, *turns, last="lost"):
         """The members that held one lease, and an external holder that enters after the fault."""
-        details = {"way": "cohort", "identifier": "one", "deadline": 4}
+        details = {"strategy": "cohort", "identifier": "one", "deadline": 4}
         *_, end = found = [held(*turn, **details) for turn in turns]
         end["outcome"] = last
-        found.append(held(2.05, 2.2, "b", way="poll", identifier="other"))
+        found.append(held(2.05, 2.2, "b", strategy="poll", identifier="other"))
         trace(found)
         return found
 
@@ -204,15 +204,15 @@ class TestStarved:
         assert starved([{**refused, "ended": 9}], HARMS, healed=10, healing=5) == []
 
     def test_polling_waiter_may_wait_while_others_hold_the_lock(self):
-        waiting = held(17, 18, invoked=1, way="poll")
-        others = [held(9, 13), held(13.5, 16.8, way="poll")]
+        waiting = held(17, 18, invoked=1, strategy="poll")
+        others = [held(9, 13), held(13.5, 16.8, strategy="poll")]
 
         assert starved([waiting, *others], HARMS, healed=10, healing=5, idle=1) == []
         (found,) = starved([waiting, others[0]], HARMS, healed=10, healing=5, idle=1)
         assert found.startswith("waited 4.00 s for a free lock")
 
     def test_wait_for_a_free_lock_is_found(self):
-        waiting = held(14, 15, invoked=11, way="queue")
+        waiting = held(14, 15, invoked=11, strategy="queue")
 
         assert starved([waiting], HARMS, healed=10, healing=5, idle=3.5) == []
         assert len(starved([waiting], HARMS, healed=10, healing=5, idle=2.5)) == 1

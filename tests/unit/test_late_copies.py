@@ -41,7 +41,7 @@ def of_leases(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.acquire("a", wait=20, way="poll", is_renewed=True)
+        claim = await process.acquire("a", wait=20, strategy="poll", is_renewed=True)
         if claim is not None:
             await process.pause(1.3 * LEASE)
             await extend(process.port, claim, 2 * LEASE)
@@ -97,7 +97,7 @@ def of_cohorts(world: World) -> None:
 
     async def hold(process: Process, after: float) -> None:
         await process.pause(after)
-        claim = await process.acquire("a", wait=25, way="cohort", is_renewed=True)
+        claim = await process.acquire("a", wait=25, strategy="cohort", is_renewed=True)
         await process.pause(0.2 * LEASE)
         await process.release(claim)
 

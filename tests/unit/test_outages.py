@@ -103,7 +103,7 @@ def test_loss_after_a_successful_renewal_names_no_earlier_failure() -> None:
 # Log messages
 
 
-def test_outage_and_its_end_are_logged_once_for_all_leases(
+def test_outage_and_its_end_are_logged_once_per_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -77,13 +77,13 @@ def test_time_for_replicas_does_not_shorten_the_round_trip_limit() -> None:
         attempt(port, confirmed("a"))
 
 
-@pytest.mark.parametrize("way", ["steady", "poll", "queue", "cohort"])
+@pytest.mark.parametrize("strategy", ["steady", "poll", "queue", "cohort"])
 @pytest.mark.parametrize("wait", [0, 0.05, 0.3, 1, 2.5, 3, 8])
 def test_missing_replicas_are_waited_for_within_the_callers_time(
-    wait: float, way: WaitStrategy
+    wait: float, strategy: WaitStrategy
 ) -> None:
     server = SimulatedServer(Clock())
-    attempt = SimulatedProcess(server).acquire(wait=wait, way=way)
+    attempt = SimulatedProcess(server).acquire(wait=wait, strategy=strategy)
     attempt.claim.replicas = 1
 
     server.clock.advance(60)

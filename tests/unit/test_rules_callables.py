@@ -220,7 +220,7 @@ def test_other_objects_that_can_be_awaited_are_results_and_left_alone() -> None:
     assert not pool.is_closed
 
 
-def test_what_is_like_a_coroutine_is_refused_and_left_alone() -> None:
+def test_coroutine_like_result_is_refused_and_not_run() -> None:
     class Request(Coroutine[None, None, int]):
         is_closed = False
 
