@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.growth import OPERATIONS, TASK_ENDINGS, assert_nothing_is_left
+from support.growth import TASK_ENDINGS, assert_nothing_is_left
+from support.growth_operations import OPERATIONS
 from support.leftovers import TIDY_FRONTS
 
 FRONTS = TIDY_FRONTS[1:]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,6 +12,8 @@ from redis.exceptions import NoScriptError, ResponseError, TryAgainError
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._rules.keys import slot_of
+from support.clock import Clock
+from support.simulated_commands import Commands, seconds_of
 
 VERBS = (
     *("acquire", "release", "extend", "renew", "min_hold"),
@@ -27,28 +27,6 @@ EPOCH = 1_700_000_000_000_000
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 #: The name of a pipeline of commands, each a tuple.
 TOGETHER = "TOGETHER"
-
-
-class Clock:
-    """A clock that advances only on request, with actions scheduled on it."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-        self._hooks: list[tuple[float, int, Callable[[], object]]] = []
-        self._numbers = itertools.count()
-
-    def at(self, when: float, action: Callable[[], object]) -> None:
-        """Run ``action`` once the clock shows ``when``."""
-        heapq.heappush(self._hooks, (when, next(self._numbers), action))
-
-    def advance(self, seconds: float) -> None:
-        """Advance the clock; scheduled actions run and may advance it further."""
-        end = self.now + seconds
-        while self._hooks and self._hooks[0][0] <= end:
-            when, _, action = heapq.heappop(self._hooks)
-            self.now = max(self.now, when)
-            action()
-        self.now = max(self.now, end)
 
 
 class ReplyParser(list[Any]):
@@ -222,7 +200,7 @@ class SimulatedServer:
         assert px == "PX"
         if condition == ["NX"] and self._get(key) is not None:
             return None
-        self.put(key, value, _seconds(milliseconds))
+        self.put(key, value, seconds_of(milliseconds))
         return b"OK"
 
     def _pexpire(self, key: bytes, milliseconds: int) -> int:
@@ -290,15 +268,15 @@ class SimulatedServer:
         return [key for key in keys if self.value(key) != identifier]
 
     def _acquire(
-        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, way: int = 0
+        self, mark: bytes, keys: Any, identifier: str, milliseconds: int, mode: int = 0
     ) -> Any:
-        if way == 3:
+        if mode == 3:
             keys = keys[:-1]
-        refusal = self._refusal(mark, keys, "" if way == 2 else identifier, len(keys) > 1)
+        refusal = self._refusal(mark, keys, "" if mode == 2 else identifier, len(keys) > 1)
         for key in keys if refusal is None else ():
             self._lengthen(key, identifier, milliseconds)
             self.writes[key] += 1  # also if the lease is long enough
-        if way != 1:
+        if mode != 1:
             return refusal or mark
         return [*(refusal or [mark]), str(self.time() // 1000)]
 
@@ -316,7 +294,7 @@ class SimulatedServer:
             fence = max(fence + 1, self.time())
         for key in numbers:
             fields = {**(self._any(key) or {}), "fence": str(fence), "of": identifier}
-            self._stored[key] = (fields, self._now() + _seconds(kept))
+            self._stored[key] = (fields, self._now() + seconds_of(kept))
             self.writes[key] += 1
         for key in locks:
             self._lengthen(key, identifier, milliseconds)
@@ -408,88 +386,13 @@ class SimulatedServer:
 
     def _lengthen(self, key: bytes, identifier: str, milliseconds: int) -> None:
         if self._pttl(key) != -1 and self._pttl(key) < milliseconds:
-            self.put(key, identifier, _seconds(milliseconds))
-
-
-class Commands:
-    """``model.scripts.Redis`` on a simulated server."""
-
-    def __init__(self, server: SimulatedServer) -> None:
-        self._server = server
-        self.get = server.value
-        self.value = server.found
-        self.pttl = server._pttl
-        self.hget = server._hget
-        self.hdel = self.zrem = server._hdel
-        self.publish = server.publish
-        self.numsub = server.numsub
-
-    def set(self, key: bytes, value: str, milliseconds: int) -> None:
-        self._server.put(key, value, _seconds(milliseconds))
-
-    def pexpire(self, key: bytes, milliseconds: int) -> None:
-        if self.exists(key):
-            end = self._server._now() + _seconds(milliseconds)
-            self._server._stored[key] = (self._server._any(key), end)
-
-    def exists(self, key: bytes) -> bool:
-        return self._server._any(key) is not None
-
-    def delete(self, *keys: bytes) -> None:
-        for key in keys:
-            if isinstance(self._server._any(key), dict):
-                self._server.drop(key)
-            else:
-                self._server._del(key)
-
-    def hset(self, key: bytes, field: str, value: Any) -> None:
-        found = self._server._any(key) or {}
-        _, end = self._server._stored.get(key, (None, math.inf))
-        self._server._stored[key] = ({**found, field: value}, end)
-
-    def zadd(self, key: bytes, score: float, member: str) -> None:
-        self.hset(key, member, score)
-
-    def zscore(self, key: bytes, member: str) -> int | None:
-        return self._server.members(key).get(member)
-
-    def ztrim(self, key: bytes, least: int, most: int) -> None:
-        for number, member in enumerate(reversed(self.zall(key))):
-            if number >= most or self.zscore(key, member) <= least:  # type: ignore[operator]
-                self.zrem(key, member)
-
-    def milliseconds(self) -> int:
-        return self._server.time() // 1000
-
-    def zlast(self, key: bytes) -> float | None:
-        return max(self._server.members(key).values(), default=None)
-
-    def run_id(self) -> str | None:
-        return self._server.run_id
-
-    def zall(self, key: bytes) -> list[str]:
-        waiting = self._server.members(key)
-        return sorted(waiting, key=lambda member: (waiting[member], member))
-
-    def zpopmin(self, key: bytes) -> str | None:
-        waiting = self._server.members(key)
-        if not waiting:
-            return None
-        first = min(waiting, key=lambda member: (waiting[member], member))
-        self.zrem(key, first)
-        return first
+            self.put(key, identifier, seconds_of(milliseconds))
 
 
 def _encoded(reply: Any) -> Any:
     if isinstance(reply, list):
         return [_encoded(item) for item in reply]
     return _bytes(reply) if isinstance(reply, str) else reply
-
-
-def _seconds(milliseconds: object) -> float:
-    assert type(milliseconds) is int
-    assert milliseconds > 0, "a key must have a positive time to live"
-    return milliseconds / 1000
 
 
 def _bytes(text: str) -> bytes:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redis.exceptions import ReadOnlyError
 from support.faults import delivered, reply_lost, slow
+from support.simulated_commands import Commands
 from support.simulated_queue import SimulatedProcess
-from support.simulated_server import Commands
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
