@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 import redis
+from support.releases import Limit
 
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
-
-
-class Limit(Exception):
-    """An exception of a signal handler."""
 
 
 class Work:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from support.cancelling import CancellingLoop
+from support.releases import Limit
 from support.virtual_loop import VirtualLoop
 
 if int(redis.__version__.partition(".")[0]) < 4:
@@ -136,10 +137,6 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
     asyncio.run(main())
 
     assert done
-
-
-class Limit(Exception):
-    """An exception of a signal handler."""
 
 
 @pytest.mark.parametrize("times", [1, 2])

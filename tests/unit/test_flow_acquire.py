@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as Disconnected
+from support.acquiring import attempt, tried
 from support.faults import (
     delivered,
     reply_lost,
     unsent,
 )
+from support.releases import FIRST, KEY, SECOND
 from support.simulation import (
     SimulatedPort,
     acquired,
@@ -18,31 +20,14 @@ from support.simulation import (
     new_claim,
 )
 
-from redis_lock_decorators._flow.acquire import acquire
-from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
-from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._rules.keys import slot_of
 
-KEY = b"sys:lock:a"
-#: Keys of two slots, in the order in which all clients acquire them.
-FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
 WAITS = st.floats(min_value=0, max_value=20)
 DELTAS = st.floats(min_value=0.01, max_value=5)
 LATENCIES = st.floats(min_value=0, max_value=0.2)
 SEEDS = st.integers(min_value=0, max_value=1000)
-
-
-def tried(port: SimulatedPort) -> list[float]:
-    return [sent.at for sent in port.log if sent.verb == "acquire"]
-
-
-def attempt(
-    port: SimulatedPort, claim: Claim, wait: float = 10, delta: float = 0.1
-) -> Refusal | None:
-    return run(acquire(port, claim, wait, delta))
 
 
 # A busy server

@@ -7,6 +7,7 @@ import pytest
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import NoPermissionError, ResponseError
 from redis.exceptions import TimeoutError as TimedOut
+from support.acquiring import attempt, tried
 from support.faults import (
     interrupted,
     mismatched,
@@ -19,31 +20,13 @@ from support.faults import (
     swallowed,
     timed_out,
 )
+from support.releases import KEY, SECOND
 from support.simulation import SimulatedPort, cluster_port, new_claim
 
-from redis_lock_decorators._flow.acquire import UNDO_TIME, acquire
-from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.requests import Refusal
+from redis_lock_decorators._flow.acquire import UNDO_TIME
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, TIDYING
 from redis_lock_decorators._flow.timeouts import end_of
-from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockError
-
-KEY = b"sys:lock:a"
-#: Keys of two slots, in the order in which all clients acquire them.
-FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
-
-
-def tried(port: SimulatedPort) -> list[float]:
-    return [sent.at for sent in port.log if sent.verb == "acquire"]
-
-
-def attempt(
-    port: SimulatedPort, claim: Claim, wait: float = 10, delta: float = 0.1
-) -> Refusal | None:
-    return run(acquire(port, claim, wait, delta))
-
 
 # Requests that fail
 

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from support.acquiring import attempt
 from support.faults import (
     delayed,
     delivered,
@@ -13,6 +14,7 @@ from support.faults import (
     resent,
     slow,
 )
+from support.releases import FIRST, KEY, SECOND
 from support.simulation import (
     Clock,
     SimulatedPort,
@@ -26,21 +28,9 @@ from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockError
-
-KEY = b"sys:lock:a"
-#: Keys of two slots, in the order in which all clients acquire them.
-FIRST, SECOND = sorted([b"sys:lock:a", b"sys:lock:b"], key=slot_of)
-
-
-def attempt(
-    port: SimulatedPort, claim: Claim, wait: float = 10, delta: float = 0.1
-) -> Refusal | None:
-    return run(acquire(port, claim, wait, delta))
-
 
 # Several keys
 

@@ -4,26 +4,11 @@ import logging
 from typing import Any
 
 import pytest
-from redis.exceptions import NoPermissionError
 from support.faults import delivered, request_lost, swallowed
-from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.renewers import new_lease_loop, refuse_renewals
+from support.simulated_loop import HeldLease
 
 from redis_lock_decorators.errors import LockLostError
-
-
-def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
-
-
-def refuse_renewals(port: SimulatedPort) -> None:
-    def usual(request: Any) -> Any:
-        if port.verbs[-1] == "renew":
-            raise NoPermissionError("no permissions to run the 'pexpire' command")
-        return delivered(request)
-
-    port.usual = usual
 
 
 def lost_reason(lease: HeldLease) -> str:

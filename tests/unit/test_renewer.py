@@ -6,25 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.renewers import HOUR, new_lease_loop, renewals
 from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, new_claim
+from support.simulation import Clock, SimulatedServer, new_claim
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
-
-HOUR = 3600.0
-
-
-def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
-
-
-def renewals(port: SimulatedPort) -> list[float]:
-    """The times at which renewals were sent."""
-    return [sent.at for sent in port.log if sent.verb == "renew"]
-
 
 # Without faults
 

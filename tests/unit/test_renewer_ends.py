@@ -11,41 +11,21 @@ from hypothesis import strategies as st
 from support.faults import (
     paused,
 )
-from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.renewers import (
+    HOUR,
+    assert_reported_once_at_its_deadline,
+    new_lease_loop,
+    release_keys,
+    renewals,
+)
+from support.simulated_loop import HeldLease
 
 from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.redispy_adjust import adjust
-from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 
-HOUR = 3600.0
-#: How far from its deadline a loss may be reported.
-SOON = 0.05
-
-
-def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
-
-
-def renewals(port: SimulatedPort) -> list[float]:
-    """The times at which renewals were sent."""
-    return [sent.at for sent in port.log if sent.verb == "renew"]
-
-
-def assert_reported_once_at_its_deadline(lease: HeldLease) -> None:
-    ((at, _),) = lease.notifications
-    assert abs(at - lease.claim.deadline) <= SOON
-
-
 # Ends of leases
-
-
-def release_keys(lease: HeldLease) -> None:
-    lease.port.renewer.remove(lease.watch)
-    run(release(lease.port, lease.claim, "script"))
 
 
 def release_without_success(lease: HeldLease) -> None:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from redis.exceptions import NoPermissionError
 from support.faults import delivered, paused, request_lost
-from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired
+from support.renewers import HOUR, new_lease_loop, refuse_renewals, renewals
+from support.simulated_loop import HeldLease, SimulatedLoop
+from support.simulation import SimulatedPort, acquired
 
 from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer
 from redis_lock_decorators.errors import LockLostError
 
-HOUR = 3600.0
 ERRORS = [RuntimeError("can't start new thread"), asyncio.CancelledError(), BaseException("odd")]
 log = logging.getLogger("redis_lock_decorators")
 
@@ -31,11 +30,6 @@ class Failing(HeldLease):
         self.failures -= 1
         if self.failures >= 0:
             raise self.error
-
-
-def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
 
 
 def failing(port: SimulatedPort, name: str, error: BaseException, **options: Any) -> Failing:
@@ -63,20 +57,7 @@ def until_work(lease_loop: SimulatedLoop) -> None:
     raise AssertionError("nothing is begun any more")
 
 
-def renewals(port: SimulatedPort) -> list[float]:
-    return [sent.at for sent in port.log if sent.verb == "renew"]
-
-
 # Refused renewals
-
-
-def refuse_renewals(port: SimulatedPort) -> None:
-    def usual(request: Any) -> Any:
-        if port.verbs[-1] == "renew":
-            raise NoPermissionError("no permissions to run the 'pexpire' command")
-        return delivered(request)
-
-    port.usual = usual
 
 
 def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from typing import Any
 
 import pytest
 from support.faults import (
@@ -15,30 +14,16 @@ from support.faults import (
     slow,
     swallowed,
 )
-from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.renewers import (
+    HOUR,
+    assert_reported_once_at_its_deadline,
+    new_lease_loop,
+    renewals,
+)
+from support.simulated_loop import HeldLease, renewing_port
+from support.simulation import SimulatedServer
 
 from redis_lock_decorators._rules.keys import slot_of
-
-HOUR = 3600.0
-#: How far from its deadline a loss may be reported.
-SOON = 0.05
-
-
-def new_lease_loop(**server: Any) -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock, **server))
-
-
-def renewals(port: SimulatedPort) -> list[float]:
-    """The times at which renewals were sent."""
-    return [sent.at for sent in port.log if sent.verb == "renew"]
-
-
-def assert_reported_once_at_its_deadline(lease: HeldLease) -> None:
-    ((at, _),) = lease.notifications
-    assert abs(at - lease.claim.deadline) <= SOON
-
 
 # Unknown outcomes
 

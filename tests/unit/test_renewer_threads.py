@@ -5,25 +5,13 @@ import math
 from collections.abc import Callable
 
 import pytest
-from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
-from support.simulation import Clock, SimulatedPort, SimulatedServer
+from support.renewers import new_lease_loop, release_keys
+from support.simulated_loop import HeldLease
 
-from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
-from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.lease_times import LONGEST_CHECK
 
 DAY, YEAR = 86_400.0, 365 * 86_400.0
-
-
-def new_lease_loop() -> tuple[SimulatedLoop, SimulatedPort]:
-    lease_loop = SimulatedLoop(Clock())
-    return lease_loop, renewing_port(lease_loop, server=SimulatedServer(lease_loop.clock))
-
-
-def release_keys(lease: HeldLease) -> None:
-    lease.port.renewer.remove(lease.watch)
-    run(release(lease.port, lease.claim, "script"))
 
 
 @pytest.mark.parametrize("expire", [10, DAY, YEAR])

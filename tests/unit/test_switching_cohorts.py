@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.fake_wakeup import FakeWakeup
 from support.simulation import SimulatedPort, acquired, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
@@ -20,16 +21,6 @@ WAITER = Scenes("_io/background/wakeups")
 
 
 # Cohorts
-
-
-class FakeWakeup:
-    """Records the signals that it is sent."""
-
-    def __init__(self) -> None:
-        self.signal: list[Signal] = []
-
-    def notify(self, signal: Signal) -> None:
-        self.signal.append(signal)
 
 
 def new_waiter(name: str = "a") -> CohortWaiter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.fake_wakeup import FakeWakeup
 from support.simulation import new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
@@ -25,16 +26,6 @@ SCENES = Scenes(
 )
 RUN_ID = b"0123"
 NOW = 1000.0
-
-
-class FakeWakeup:
-    """Records the signals that it is sent."""
-
-    def __init__(self) -> None:
-        self.signal: list[Signal] = []
-
-    def notify(self, signal: Signal) -> None:
-        self.signal.append(signal)
 
 
 class Port:

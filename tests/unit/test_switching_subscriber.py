@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
+from support.fake_wakeup import FakeWakeup
 from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
@@ -93,16 +94,6 @@ class FakeLoop:
                 self.time, self.wakes_at = max(self.time, self.wakes_at), math.inf
                 self.wake_at()
         self.time = until
-
-
-class FakeWakeup:
-    """Records the signals that it is sent."""
-
-    def __init__(self) -> None:
-        self.signal: list[Signal] = []
-
-    def notify(self, signal: Signal) -> None:
-        self.signal.append(signal)
 
 
 def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
