@@ -30,7 +30,7 @@ def learn(server):
 
     def learn(client):
         for file in Path(_lua.__file__).parent.glob("*.lua"):
-            if file.stem != "promote":  # included in other scripts
+            if file.stem in _lua.INCLUDED:  # the others are included in these
                 client.script_load(_lua.script(file.stem).text)
 
     learn(server.client())
