@@ -40,7 +40,7 @@ class Traced(redis.Redis):
 def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], None]]:
     """One cycle of each kind of lock."""
     shared = RedisLock("benchmark", client=client)
-    # Such a client may send a request twice, so its releases are noted beside the lock for a while,
+    # Such a client may send a request twice, so its releases are noted in the server for a while,
     # and other releases of that lock note theirs too.
     shared_traced = RedisLock("benchmark of a wrapped client", client=traced)
 

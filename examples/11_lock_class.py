@@ -40,7 +40,7 @@ def report(client):
 def stolen(client):
     lock = client.lock("stolen", timeout=3, lock_class=Lock)
     lock.acquire()
-    client.set("stolen", "somebody else's", px=100)
+    client.set("stolen", "another holder", px=100)
     try:
         lock.release()
     except redis.exceptions.LockNotOwnedError as error:

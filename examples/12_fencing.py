@@ -101,7 +101,7 @@ def main():
         engine = create_engine(database)
         Base.metadata.create_all(engine)
         with engine.begin() as connection:
-            connection.execute(insert(Report).values(id=7, author="nobody", fence=0))
+            connection.execute(insert(Report).values(id=7, author="none", fence=0))
 
         pid, first = stack.enter_context(worker(url, database, "first"))
         first_fence = answer(first)
