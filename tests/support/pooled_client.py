@@ -1,0 +1,43 @@
+"""A request batcher over a simulated pool of an asyncio client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from redis_lock_decorators._io.transport import asyncio_pool, batch, borrowed
+from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
+from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from support.asyncio_pools import Pool
+from support.batching import use_clock
+from support.virtual_loop import VirtualLoop
+
+GET = ("GET", b"key")
+
+
+class Client:
+    """A batcher with its transport over a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.batcher = RequestBatcher()
+        self.transport = PoolTransport(self.batcher, pool, False)
+
+    async def get(self) -> Any:
+        return await self.batcher.exchange(self.transport, GET, asyncio_pool.monotonic() + 5)
+
+    async def many(self, count: int) -> list[Any]:
+        return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
+
+
+def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
+    """An event loop in virtual time; its clock is the clock of batchers and pools."""
+    loop = VirtualLoop()
+    monkeypatch.setattr(
+        borrowed, "_input_check", lambda stream: lambda milliseconds: stream.has_input
+    )
+    use_clock(loop.time, monkeypatch)
+    for module in (asyncio_pool, borrowed, batch):
+        monkeypatch.setattr(module, "monotonic", loop.time)
+    return loop
