@@ -178,7 +178,7 @@ def test_loss_found_by_an_eager_task_cancels_the_holder() -> None:
 
 
 @pytest.mark.parametrize("is_bare", [False, True])
-def test_cancellation_that_the_handler_of_a_loss_raises_is_by_the_loss(is_bare: bool) -> None:
+def test_cancellation_raised_by_the_handler_of_a_loss_is_by_the_loss(is_bare: bool) -> None:
     async def work() -> None:
         try:
             await asyncio.sleep(60)

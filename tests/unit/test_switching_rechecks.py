@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.fake_subscribers import new_subscriber, new_waiter
 from support.switching import Make, Scene, Scenes, Switcher, name_of
-from unit.test_switching_subscriber import new_subscriber, new_waiter
 
 from redis_lock_decorators._flow.requests import Refusal
 
