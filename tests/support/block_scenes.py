@@ -90,24 +90,24 @@ class Asyncio:
         return block()
 
 
-WORLDS = [Blocking, Asyncio]
+APIS = [Blocking, Asyncio]
 
 
 class Scene:
     """A lock of threads or tasks. Each lease has a separate server, where the lock is free."""
 
-    def __init__(self, world: Any, kind: Any = None) -> None:
-        self.world = world
-        self.do = world.do
-        self.lock = (kind or world.module.RedisLock)("a", client=world.client, **world.options)
+    def __init__(self, api: Any, kind: Any = None) -> None:
+        self.api = api
+        self.do = api.do
+        self.lock = (kind or api.module.RedisLock)("a", client=api.client, **api.options)
 
     async def enter(self) -> Any:
         """Call the first method directly."""
-        return await self.do(getattr(self.lock, self.world.enter)())
+        return await self.do(getattr(self.lock, self.api.enter)())
 
     async def leave(self, *failure: object) -> Any:
         """Call the exit directly."""
-        return await self.do(getattr(self.lock, self.world.exit)(*(failure or (None,) * 3)))
+        return await self.do(getattr(self.lock, self.api.exit)(*(failure or (None,) * 3)))
 
     async def lost(self) -> Any:
         """Return the lost lease of a block that was entered by a direct call."""
@@ -125,15 +125,15 @@ def is_inside(lease: Any) -> bool:
     return held and lease._claim.state is not ENDED and not lease.lost
 
 
-def use_servers_of_their_own(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_separate_servers(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each lease a separate server, so that the lock is always free."""
 
-    def unheld(plan: Any, lock_names: tuple[str, ...], owner: object = None) -> Any:
+    def unheld(config: Any, lock_names: tuple[str, ...], owner: object = None) -> Any:
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
-        claim = claim_for(lock_names, plan.options, owner or world.leases.running())
-        return world.leases.Lease(claim, port, plan.options)
+        claim = claim_for(lock_names, config.options, owner or api.leases.running())
+        return api.leases.Lease(claim, port, config.options)
 
-    monkeypatch.setattr(world.module, "unheld", unheld)
+    monkeypatch.setattr(api.module, "unheld", unheld)
 
 
 def run(test: Callable[[], Any]) -> None:

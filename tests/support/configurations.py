@@ -17,7 +17,7 @@ import redis.retry
 from support.fronts import do, wrap
 
 #: The modules of redis-py for each front.
-WORLDS: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
+MODULES: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
 VERSION = int(redis.__version__.partition(".")[0])
 
 
@@ -64,9 +64,9 @@ class Configuration:
     @contextlib.asynccontextmanager
     async def client(self, front: Any, place: Place) -> AsyncIterator[Any]:
         """A client of the front's kind, closed at the end with its pool."""
-        world = WORLDS[front.name]
-        options = dict(self.options(world) if callable(self.options) else self.options)
-        client = self._made(world, self._address(world, place), options)
+        module = MODULES[front.name]
+        options = dict(self.options(module) if callable(self.options) else self.options)
+        client = self._made(module, self._address(module, place), options)
         pool = client.connection_pool
         if self.wrapped:
             wrap(client)
@@ -79,19 +79,19 @@ class Configuration:
                 client.close()
             await do(pool.disconnect())
 
-    def _made(self, world: Any, address: dict[str, Any], options: dict[str, Any]) -> Any:
+    def _made(self, module: Any, address: dict[str, Any], options: dict[str, Any]) -> Any:
         if not self.pool:
-            return world.Redis(**address, **options)
-        pool = getattr(world, self.pool)(**address, **options)
-        return world.Redis(connection_pool=pool)
+            return module.Redis(**address, **options)
+        pool = getattr(module, self.pool)(**address, **options)
+        return module.Redis(connection_pool=pool)
 
-    def _address(self, world: Any, place: Place) -> dict[str, Any]:
+    def _address(self, module: Any, place: Place) -> dict[str, Any]:
         if self.transport == "tls":
             safe = {"ssl_ca_certs": place.authority, "ssl_check_hostname": True}
-            kind = {"connection_class": world.SSLConnection} if self.pool else {"ssl": True}
+            kind = {"connection_class": module.SSLConnection} if self.pool else {"ssl": True}
             return {"host": place.host, "port": place.tls, **kind, **safe}
         if self.transport == "unix" and self.pool:
-            return {"connection_class": world.UnixDomainSocketConnection, "path": place.path}
+            return {"connection_class": module.UnixDomainSocketConnection, "path": place.path}
         if self.transport == "unix":
             return {"unix_socket_path": place.path}
         return {"host": place.host, "port": place.port}
@@ -100,18 +100,18 @@ class Configuration:
 def _retries(count: int, *errors: type[Exception]) -> Callable[[Any], dict[str, Any]]:
     """The client itself repeats requests, also after these errors."""
 
-    def options(world: Any) -> dict[str, Any]:
-        kind = redis.asyncio.retry.Retry if world is redis.asyncio else redis.retry.Retry
+    def options(module: Any) -> dict[str, Any]:
+        kind = redis.asyncio.retry.Retry if module is redis.asyncio else redis.retry.Retry
         return {"retry": kind(redis.backoff.NoBackoff(), count), "retry_on_error": list(errors)}
 
     return options
 
 
-def _credentials(world: Any) -> dict[str, Any]:
+def _credentials(module: Any) -> dict[str, Any]:
     return {"credential_provider": redis.UsernamePasswordCredentialProvider("limited", "any")}
 
 
-def _nameless(world: Any) -> dict[str, Any]:
+def _nameless(module: Any) -> dict[str, Any]:
     return {"driver_info": None} if VERSION >= 8 else {"lib_name": None, "lib_version": None}
 
 
@@ -123,8 +123,8 @@ class AsyncNamedConnection(redis.asyncio.Connection):
     """The same for asyncio."""
 
 
-def _own_kind(world: Any) -> dict[str, Any]:
-    is_asyncio = world is redis.asyncio
+def _own_kind(module: Any) -> dict[str, Any]:
+    is_asyncio = module is redis.asyncio
     return {"connection_class": AsyncNamedConnection if is_asyncio else NamedConnection}
 
 
@@ -215,7 +215,7 @@ CONFIGURATIONS = [
     Configuration("user resp2", {**USER, "protocol": 2}, long=True),
     Configuration("user by provider", _credentials, long=True),
     Configuration(
-        "user by provider resp3", lambda world: {**_credentials(world), "protocol": 3}, long=True
+        "user by provider resp3", lambda module: {**_credentials(module), "protocol": 3}, long=True
     ),
     Configuration("named", {"client_name": "an_app"}, long=True),
     Configuration("no library name", _nameless, long=True),

@@ -16,7 +16,7 @@ from redis_lock_decorators.testing import LocalCluster, LocalSentinel
 
 HOST = "127.0.0.1"
 #: Parts of redis-py for each front.
-WORLDS: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
+MODULES: dict[str, Any] = {"blocking": redis, "asyncio": redis.asyncio}
 
 
 def to_server(port: int) -> dict[str, Any]:
@@ -40,28 +40,28 @@ def to_port_in(path: pathlib.Path) -> dict[str, Any]:
 
 def connect(connection: dict[str, Any], front: str) -> Any:
     """A new client, "blocking" or "asyncio"."""
-    return globals()[f"_{connection['kind']}"](connection, WORLDS[front])
+    return globals()[f"_{connection['kind']}"](connection, MODULES[front])
 
 
-def _server(connection: dict[str, Any], world: Any) -> Any:
-    return world.Redis(host=HOST, port=connection["port"])
+def _server(connection: dict[str, Any], module: Any) -> Any:
+    return module.Redis(host=HOST, port=connection["port"])
 
 
-def _cluster(connection: dict[str, Any], world: Any) -> Any:
-    nodes = [world.cluster.ClusterNode(HOST, port) for port in connection["ports"]]
-    return world.cluster.RedisCluster(startup_nodes=nodes)
+def _cluster(connection: dict[str, Any], module: Any) -> Any:
+    nodes = [module.cluster.ClusterNode(HOST, port) for port in connection["ports"]]
+    return module.cluster.RedisCluster(startup_nodes=nodes)
 
 
-def _sentinel(connection: dict[str, Any], world: Any) -> Any:
+def _sentinel(connection: dict[str, Any], module: Any) -> Any:
     places = [tuple(place) for place in connection["sentinels"]]
-    watch = world.sentinel.Sentinel(places, sentinel_kwargs={"socket_timeout": 1})
+    watch = module.sentinel.Sentinel(places, sentinel_kwargs={"socket_timeout": 1})
     return watch.master_for(connection["service"])
 
 
-def _file(connection: dict[str, Any], world: Any) -> Any:
+def _file(connection: dict[str, Any], module: Any) -> Any:
     path = pathlib.Path(connection["path"])
-    answers = Answers(path) if world is redis else AsyncAnswers(path)
-    return world.Redis(connection_pool=world.sentinel.SentinelConnectionPool("master", answers))
+    answers = Answers(path) if module is redis else AsyncAnswers(path)
+    return module.Redis(connection_pool=module.sentinel.SentinelConnectionPool("master", answers))
 
 
 class Answers:

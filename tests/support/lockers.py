@@ -137,7 +137,7 @@ class Lockers:
         if lease is None:
             return False
         try:
-            await self._stay(number, lease)
+            await self._hold_for_a_while(number, lease)
         except asyncio.CancelledError:
             await lease.release()
             raise
@@ -148,7 +148,7 @@ class Lockers:
         """Hold the lock around a block."""
         try:
             async with self.front.held(lock) as lease:
-                await self._stay(number, lease)
+                await self._hold_for_a_while(number, lease)
         except LockTimeoutError:
             return False
         return True
@@ -164,7 +164,7 @@ class Lockers:
         deadline = time.monotonic() + self.plan.lease / 2 if strategy == "drop-in" else None
         lease = Bare(lock, deadline)
         try:
-            await self._stay(number, lease)
+            await self._hold_for_a_while(number, lease)
         except asyncio.CancelledError:
             await lease.release()
             raise
@@ -178,7 +178,7 @@ class Lockers:
         kinds = redis_lock_decorators.lock, redis_lock_decorators.asyncio.lock
         return kinds[self.kind == "tasks"].Lock(client, f"sys:lock:{name}", **options)
 
-    async def _stay(self, number: int, lease: Any) -> None:
+    async def _hold_for_a_while(self, number: int, lease: Any) -> None:
         """Hold the lock: not at all, for a moment, or sometimes for longer than a lease."""
         self.diary.granted(number, lease)
         try:

@@ -1,4 +1,4 @@
-"""Locks that are lost while they are held, in several ways, and what is reported of it."""
+"""Locks that are lost while they are held, in several ways, and the reports of the losses."""
 
 from __future__ import annotations
 

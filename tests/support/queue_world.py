@@ -30,7 +30,7 @@ class World:
         self.clock.advance(seconds)
 
     def holder(self, **options: Any) -> Acquisition:
-        """A holder of the lock, in a process of its own."""
+        """A holder of the lock, in a separate process."""
         holder = self.process().acquire(**options)
         self.advance(0.01)
         assert holder.held

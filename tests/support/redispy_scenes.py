@@ -61,19 +61,19 @@ class Tasks:
 class Scene:
     """A lock object that several threads or tasks share, on a simulated server."""
 
-    def __init__(self, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = world
-        self.do = world.do
+    def __init__(self, api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.api = api
+        self.do = api.do
         self.server = SimulatedServer(Clock(monotonic()))
         port = SimulatedPort(self.server)
         port.renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
-        monkeypatch.setattr(world.kind, "_port", lambda self: port)
+        monkeypatch.setattr(api.kind, "_port", lambda self: port)
         self.patch = monkeypatch.setattr
         self.lock = self.make()
 
     def make(self, **options: Any) -> Any:
         given = {"timeout": 10, "thread_local": False, **options}
-        return self.world.kind(self.world.client, KEY, **given)
+        return self.api.kind(self.api.client, KEY, **given)
 
     def holder(self) -> object:
         return self.server.value(KEY)
@@ -91,14 +91,14 @@ class Scene:
         return hold
 
     async def enter(self, block: Any) -> None:
-        await self.do(getattr(block, self.world.enter)())
+        await self.do(getattr(block, self.api.enter)())
 
     async def leave(self, block: Any) -> None:
-        await self.do(getattr(block, self.world.exit)(None, None, None))
+        await self.do(getattr(block, self.api.exit)(None, None, None))
 
     def done(self) -> Any:
         """Return what a method that does nothing returns."""
-        return None if self.world.enter == "__enter__" else asyncio.sleep(0)
+        return None if self.api.enter == "__enter__" else asyncio.sleep(0)
 
     def free(self) -> None:
         """Let the lock expire."""
@@ -109,12 +109,12 @@ def run(test: Any) -> None:
     asyncio.run(test())
 
 
-def own_world(world: Any, **methods: Any) -> Any:
+def own_api(api: Any, **methods: Any) -> Any:
     """Return the scene of a subclass with its own methods."""
-    return type("Own", (world,), {"kind": type("Own", (world.kind,), methods)})
+    return type("Own", (api,), {"kind": type("Own", (api.kind,), methods)})
 
 
 def running(scene: Scene) -> Any:
     """Return the running thread or task, in the form of ``TokenHold.by``."""
-    blocking = scene.world is Threads
+    blocking = scene.api is Threads
     return (lock if blocking else redis_lock_decorators.asyncio.lock)._running()

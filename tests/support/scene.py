@@ -137,7 +137,7 @@ class Scene:
     def slow(self) -> list[Allowed]:
         """The effects of faults that were meant to be short but lasted too long for a renewal.
 
-        How long a failover takes on a busy machine is not what a scene tests.
+        Scenes do not test the duration of a failover on a busy machine.
         """
         return [
             Allowed(since=over, until=-math.inf, why=SLOW)

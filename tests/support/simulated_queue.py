@@ -41,13 +41,13 @@ class QueueLoop(SimulatedLoop):
     def start(
         self, work: Coroutine[Any, Any, None], ended: Callable[[], object] | None = None, /
     ) -> Any:
-        async def noted() -> None:
+        async def record_failure() -> None:
             try:
                 await work
             except (Exception, KeyboardInterrupt) as error:
                 self.failures.append(error)
 
-        return super().start(noted(), ended)
+        return super().start(record_failure(), ended)
 
     def timer(self, function: Callable[[], None]) -> QueueTimer:
         return QueueTimer(self, function)
@@ -317,7 +317,7 @@ class Acquisition:
         self.refusal: Refusal | None = None
         self.held = False
         self.error: BaseException | None = None
-        process.lease_loop.start(self._take())
+        process.lease_loop.start(self._acquire())
 
     def release(self) -> None:
         """Release the lock, in the background."""
@@ -328,7 +328,7 @@ class Acquisition:
     def is_live(self) -> bool:
         return self.held and self.claim.is_live(self.process.port.clock.now)
 
-    async def _take(self) -> None:
+    async def _acquire(self) -> None:
         port: Any = QueuePort(self.process)
         try:
             self.refusal = await acquire(port, self.claim, self.wait, 0.1, self.strategy)

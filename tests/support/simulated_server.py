@@ -34,7 +34,7 @@ class ReplyParser(list[Any]):
 
 
 class SimulatedServer:
-    """One server, or a cluster that looks like one but refuses scripts over several slots.
+    """One server, or a cluster that acts as one but refuses scripts over several slots.
 
     Attributes:
         stepped: seconds by which its clock was set forward; keys expire by it, as in Redis.

@@ -234,7 +234,7 @@ class Lock:
 
 
 class Scenes:
-    """The scenes of one structure: each has two operations that two threads may run at once.
+    """The scenes of one structure: each has two operations that two threads may run concurrently.
 
     Args:
         modules: the modules between whose lines threads are switched, as parts of their paths.
@@ -247,7 +247,7 @@ class Scenes:
         self._makes: list[Make] = []
 
     def add(self, make: Make) -> Make:
-        """Add a scene; it is created anew for each schedule."""
+        """Add a scene; it is created again for each schedule."""
         self._makes.append(make)
         return make
 

@@ -16,24 +16,24 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 
-from support.block_scenes import WORLDS, Scene, is_inside, lose, run, use_servers_of_their_own
+from support.block_scenes import APIS, Scene, is_inside, lose, run, use_separate_servers
 
 from redis_lock_decorators import LockError, LockLostError, LockNotOwnedError
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ENDED
 
 
-@pytest.fixture(params=WORLDS, ids=["threads", "tasks"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    use_servers_of_their_own(request.param, monkeypatch)
+@pytest.fixture(params=APIS, ids=["threads", "tasks"])
+def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    use_separate_servers(request.param, monkeypatch)
     return request.param
 
 
-def test_generator_block_releases_its_own_lease(world: Any) -> None:
+def test_generator_block_releases_its_own_lease(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
-        enter, leave = world.enter, world.exit
-        one, two = world.dependency(scene.lock), world.dependency(scene.lock)
+        scene = Scene(api)
+        enter, leave = api.enter, api.exit
+        one, two = api.dependency(scene.lock), api.dependency(scene.lock)
         lost = lose(await scene.do(getattr(one, enter)()))
         held = await scene.do(getattr(two, enter)())
 
@@ -49,10 +49,10 @@ def test_generator_block_releases_its_own_lease(world: Any) -> None:
     run(test)
 
 
-def test_exit_stack_releases_its_own_lease(world: Any) -> None:
+def test_exit_stack_releases_its_own_lease(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
-        async with world.stack() as (_, push, close):
+        scene = Scene(api)
+        async with api.stack() as (_, push, close):
             lose(await scene.do(push(scene.lock)))
             held = await scene.enter()
 
@@ -67,13 +67,13 @@ def test_exit_stack_releases_its_own_lease(world: Any) -> None:
     run(test)
 
 
-def test_block_inside_a_lost_block_releases_its_own_lease(world: Any) -> None:
+def test_block_inside_a_lost_block_releases_its_own_lease(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         with pytest.raises(LockLostError):
-            async with world.held(scene.lock) as outer:
+            async with api.held(scene.lock) as outer:
                 lose(outer)
-                async with world.held(scene.lock) as inner:
+                async with api.held(scene.lock) as inner:
                     pass
                 assert inner._claim.state is ENDED
                 assert outer._claim.state is not ENDED
@@ -81,44 +81,44 @@ def test_block_inside_a_lost_block_releases_its_own_lease(world: Any) -> None:
     run(test)
 
 
-def test_block_of_a_subclass_with_its_own_enter_has_its_own_exit(world: Any) -> None:
+def test_block_of_a_subclass_with_its_own_enter_has_its_own_exit(api: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
             entered.append(lock)
-            return getattr(super(kind, lock), world.enter)()
+            return getattr(super(kind, lock), api.enter)()
 
-        kind = type("Own", (world.module.RedisLock,), {world.enter: enter})
+        kind = type("Own", (api.module.RedisLock,), {api.enter: enter})
         entered: list[Any] = []
-        scene = Scene(world, kind)
-        one, two = world.dependency(scene.lock), world.dependency(scene.lock)
-        lose(await scene.do(getattr(one, world.enter)()))
-        held = await scene.do(getattr(two, world.enter)())
+        scene = Scene(api, kind)
+        one, two = api.dependency(scene.lock), api.dependency(scene.lock)
+        lose(await scene.do(getattr(one, api.enter)()))
+        held = await scene.do(getattr(two, api.enter)())
 
         with pytest.raises(LockLostError):
-            await scene.do(getattr(one, world.exit)(None, None, None))
+            await scene.do(getattr(one, api.exit)(None, None, None))
 
         assert is_inside(held)
-        await scene.do(getattr(two, world.exit)(None, None, None))
+        await scene.do(getattr(two, api.exit)(None, None, None))
         assert entered == [scene.lock] * 2
 
     run(test)
 
 
 @pytest.mark.parametrize("by_class", [False, True], ids=["super", "base"])
-def test_exit_stack_releases_what_a_subclass_has_entered(world: Any, by_class: bool) -> None:
+def test_exit_stack_releases_what_a_subclass_has_entered(api: Any, by_class: bool) -> None:
     """The stack looks up the exit at the class; the subclass looks up ours at the lock."""
 
     async def test() -> None:
         def enter(lock: Any) -> Any:
             place, first = (base, (lock,)) if by_class else (super(kind, lock), ())
-            return getattr(place, world.enter)(*first)
+            return getattr(place, api.enter)(*first)
 
-        base = world.module.RedisLock
-        kind = type("Own", (base,), {world.enter: enter})
-        scene = Scene(world, kind)
-        async with world.stack() as (_, push, close):
+        base = api.module.RedisLock
+        kind = type("Own", (base,), {api.enter: enter})
+        scene = Scene(api, kind)
+        async with api.stack() as (_, push, close):
             lost = lose(await scene.do(push(scene.lock)))
-            async with world.stack() as (_, push_other, close_other):
+            async with api.stack() as (_, push_other, close_other):
                 held = await scene.do(push_other(scene.lock))
 
                 with pytest.raises(LockLostError):
@@ -133,17 +133,17 @@ def test_exit_stack_releases_what_a_subclass_has_entered(world: Any, by_class: b
     run(test)
 
 
-def test_lock_entered_between_look_ups_does_not_get_the_exit(world: Any) -> None:
+def test_lock_entered_between_look_ups_does_not_use_the_exit(api: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
-            others.append(getattr(base, world.enter)(inner))
-            return getattr(super(kind, lock), world.enter)()
+            others.append(getattr(base, api.enter)(inner))
+            return getattr(super(kind, lock), api.enter)()
 
-        base = world.module.RedisLock
-        kind = type("Own", (base,), {world.enter: enter})
+        base = api.module.RedisLock
+        kind = type("Own", (base,), {api.enter: enter})
         others: list[Any] = []
-        scene, inner = Scene(world, kind), Scene(world, kind).lock
-        async with world.stack() as (_, push, close):
+        scene, inner = Scene(api, kind), Scene(api, kind).lock
+        async with api.stack() as (_, push, close):
             lease = await scene.do(push(scene.lock))
             other = await scene.do(others[0])
 
@@ -155,17 +155,17 @@ def test_lock_entered_between_look_ups_does_not_get_the_exit(world: Any) -> None
     run(test)
 
 
-def test_subclass_with_its_own_methods_releases(world: Any) -> None:
+def test_subclass_with_its_own_methods_releases(api: Any) -> None:
     async def test() -> None:
         def enter(lock: Any) -> Any:
-            return getattr(super(kind, lock), world.enter)()
+            return getattr(super(kind, lock), api.enter)()
 
         def leave(lock: Any, *failure: object) -> Any:
-            return getattr(super(kind, lock), world.exit)(*failure)
+            return getattr(super(kind, lock), api.exit)(*failure)
 
-        kind = type("Own", (world.module.RedisLock,), {world.enter: enter, world.exit: leave})
-        scene = Scene(world, kind)
-        async with world.held(scene.lock) as lease:
+        kind = type("Own", (api.module.RedisLock,), {api.enter: enter, api.exit: leave})
+        scene = Scene(api, kind)
+        async with api.held(scene.lock) as lease:
             gc.collect()
             assert is_inside(lease)
         assert lease._claim.state is ENDED
@@ -174,10 +174,10 @@ def test_subclass_with_its_own_methods_releases(world: Any) -> None:
     run(test)
 
 
-def test_stored_methods_called_repeatedly_belong_to_no_block(world: Any) -> None:
+def test_stored_methods_called_repeatedly_belong_to_no_block(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
-        enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
+        scene = Scene(api)
+        enter, leave = getattr(scene.lock, api.enter), getattr(scene.lock, api.exit)
         first = lose(await scene.do(enter()))
         second = await scene.do(enter())  # like another thread, while the first one is in its block
 
@@ -193,11 +193,11 @@ def test_stored_methods_called_repeatedly_belong_to_no_block(world: Any) -> None
     run(test)
 
 
-def test_stored_exit_does_not_use_another_block(world: Any) -> None:
+def test_stored_exit_does_not_use_another_block(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
-        kept = getattr(scene.lock, world.exit)
-        async with world.held(scene.lock) as first:
+        scene = Scene(api)
+        kept = getattr(scene.lock, api.exit)
+        async with api.held(scene.lock) as first:
             assert is_inside(first)
         assert first._claim.state is ENDED
         second = await scene.enter()
@@ -209,13 +209,13 @@ def test_stored_exit_does_not_use_another_block(world: Any) -> None:
     run(test)
 
 
-def test_block_between_the_look_ups_of_another_does_not_use_it(world: Any) -> None:
+def test_block_between_the_look_ups_of_another_does_not_use_it(api: Any) -> None:
     """For instance the block of a signal handler or of a finalizer."""
 
     async def test() -> None:
-        scene = Scene(world)
-        enter, leave = getattr(scene.lock, world.enter), getattr(scene.lock, world.exit)
-        async with world.held(scene.lock) as between:
+        scene = Scene(api)
+        enter, leave = getattr(scene.lock, api.enter), getattr(scene.lock, api.exit)
+        async with api.held(scene.lock) as between:
             pass
         lease = await scene.do(enter())
         other = lose(await scene.enter())
@@ -229,10 +229,10 @@ def test_block_between_the_look_ups_of_another_does_not_use_it(world: Any) -> No
     run(test)
 
 
-def test_methods_that_were_only_looked_up_hold_nothing(world: Any) -> None:
+def test_methods_that_were_only_looked_up_hold_nothing(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
-        for name in (world.exit, world.enter, world.exit):
+        scene = Scene(api)
+        for name in (api.exit, api.enter, api.exit):
             assert callable(getattr(scene.lock, name))
             assert callable(getattr(type(scene.lock), name))
 
@@ -245,9 +245,9 @@ def test_methods_that_were_only_looked_up_hold_nothing(world: Any) -> None:
     run(test)
 
 
-def test_forked_child_leaves_the_block_that_it_has_entered(world: Any) -> None:
+def test_forked_child_leaves_the_block_that_it_has_entered(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         parents = await scene.enter()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fork, "number", fork.number + 1)

@@ -16,7 +16,7 @@ import redis
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from support.block_scenes import WORLDS, Blocking, Scene, is_inside, run, use_servers_of_their_own
+from support.block_scenes import APIS, Blocking, Scene, is_inside, run, use_separate_servers
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 import redis_lock_decorators.asyncio.lease
@@ -36,9 +36,9 @@ def elsewhere(context: contextvars.Context, work: Any) -> Any:
     return stop.value.value
 
 
-@pytest.fixture(params=WORLDS, ids=["threads", "tasks"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    use_servers_of_their_own(request.param, monkeypatch)
+@pytest.fixture(params=APIS, ids=["threads", "tasks"])
+def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    use_separate_servers(request.param, monkeypatch)
     return request.param
 
 
@@ -63,8 +63,8 @@ def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
-def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(world: Any) -> None:
-    scene = Scene(world)
+def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(api: Any) -> None:
+    scene = Scene(api)
     leases: list[Any] = []
 
     def block() -> None:
@@ -75,8 +75,8 @@ def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(world: Any) -> No
         async with scene.lock as lease:
             leases.append(lease)
 
-    with interrupted_at_the_entry_of(world.module.RedisLock._leave):
-        if world is Blocking:
+    with interrupted_at_the_entry_of(api.module.RedisLock._leave):
+        if api is Blocking:
             block()
         else:
             steps = async_block()
@@ -93,9 +93,9 @@ def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(world: Any) -> No
 # Direct calls of exits
 
 
-def test_direct_exit_releases_the_only_lease_of_this_context(world: Any) -> None:
+def test_direct_exit_releases_the_only_lease_of_this_context(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         here = await scene.lost()
         context = contextvars.Context()
         there = await enter_in(context, scene)
@@ -107,18 +107,18 @@ def test_direct_exit_releases_the_only_lease_of_this_context(world: Any) -> None
         assert here._claim.lost_reason == "test"
 
     async def enter_in(context: contextvars.Context, scene: Any) -> Any:
-        if world is Blocking:
+        if api is Blocking:
             return context.run(scene.lock.__enter__)
         return elsewhere(context, scene.lock.__aenter__())
 
     run(test)
 
 
-def test_direct_exit_of_one_of_two_blocks_is_refused(world: Any) -> None:
+def test_direct_exit_of_one_of_two_blocks_is_refused(api: Any) -> None:
     """A thread of a pool enters many blocks, and leaves those of other threads."""
 
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         await scene.lost()
         held = await scene.enter()
 
@@ -130,9 +130,9 @@ def test_direct_exit_of_one_of_two_blocks_is_refused(world: Any) -> None:
     run(test)
 
 
-def test_lock_works_after_an_ambiguous_exit(world: Any) -> None:
+def test_lock_works_after_an_ambiguous_exit(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         await scene.lost()
         await scene.enter()
         for text in ("2 blocks", "no open block"):
@@ -148,9 +148,9 @@ def test_lock_works_after_an_ambiguous_exit(world: Any) -> None:
     run(test)
 
 
-def test_loss_of_a_block_with_an_ambiguous_exit_is_reported(world: Any) -> None:
+def test_loss_of_a_block_with_an_ambiguous_exit_is_reported(api: Any) -> None:
     async def test() -> None:
-        scene = Scene(world)
+        scene = Scene(api)
         await scene.lost()
         held = await scene.enter()
         held._tracked = Watched()
@@ -217,9 +217,9 @@ def lock_on_one_server(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A lock whose leases are all on one simulated server."""
     port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
 
-    def unheld(plan: Any, lock_names: tuple[str, ...]) -> Any:
-        claim = claim_for(lock_names, plan.options, Blocking.leases.running())
-        return Blocking.leases.Lease(claim, port, plan.options)
+    def unheld(config: Any, lock_names: tuple[str, ...]) -> Any:
+        claim = claim_for(lock_names, config.options, Blocking.leases.running())
+        return Blocking.leases.Lease(claim, port, config.options)
 
     monkeypatch.setattr(redislock, "unheld", unheld)
     return redislock.RedisLock("a", client=Blocking.client, **Blocking.options)

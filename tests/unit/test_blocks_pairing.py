@@ -15,36 +15,36 @@ if int(redis.__version__.partition(".")[0]) < 4:
 
 
 from support.block_scenes import (
-    WORLDS,
+    APIS,
     Asyncio,
     Blocking,
     Scene,
     is_inside,
     run,
-    use_servers_of_their_own,
+    use_separate_servers,
 )
 
 from redis_lock_decorators import redislock
 from redis_lock_decorators._flow.claim_state import ENDED
 
 
-@pytest.fixture(params=WORLDS, ids=["threads", "tasks"])
-def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    use_servers_of_their_own(request.param, monkeypatch)
+@pytest.fixture(params=APIS, ids=["threads", "tasks"])
+def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    use_separate_servers(request.param, monkeypatch)
     return request.param
 
 
 # Subclasses that let other code run between the two look-ups of a block
 
 
-def own_kind(world: Any, enter: Any = None, leave: Any = None) -> Any:
+def own_kind(api: Any, enter: Any = None, leave: Any = None) -> Any:
     """Create a subclass with its own methods, from functions of a class and a lock."""
     methods: dict[str, Any] = {}
     if enter is not None:
-        methods[world.enter] = lambda lock: enter(super(kind, lock))
+        methods[api.enter] = lambda lock: enter(super(kind, lock))
     if leave is not None:
-        methods[world.exit] = lambda lock, *failure: leave(super(kind, lock), *failure)
-    kind = type("Own", (world.module.RedisLock,), methods)
+        methods[api.exit] = lambda lock, *failure: leave(super(kind, lock), *failure)
+    kind = type("Own", (api.module.RedisLock,), methods)
     return kind
 
 
@@ -54,7 +54,7 @@ async def enter_late(ours: Any) -> Any:
     return await ours.__aenter__()
 
 
-async def enter_at_once(ours: Any) -> Any:
+async def enter_immediately(ours: Any) -> Any:
     return await ours.__aenter__()
 
 
@@ -65,12 +65,12 @@ async def leave_late(ours: Any, *failure: object) -> Any:
     return await leaving
 
 
-async def leave_at_once(ours: Any, *failure: object) -> Any:
+async def leave_immediately(ours: Any, *failure: object) -> Any:
     return await ours.__aexit__(*failure)
 
 
-@pytest.mark.parametrize("enter", [enter_at_once, enter_late])
-@pytest.mark.parametrize("leave", [None, leave_at_once, leave_late])
+@pytest.mark.parametrize("enter", [enter_immediately, enter_late])
+@pytest.mark.parametrize("leave", [None, leave_immediately, leave_late])
 def test_tasks_pair_their_own_look_ups(
     enter: Any, leave: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,31 +97,31 @@ def test_tasks_pair_their_own_look_ups(
         assert ended[0] in ([True], [True, False])
         assert lock._blocks == {}
 
-    use_servers_of_their_own(Asyncio, monkeypatch)
+    use_separate_servers(Asyncio, monkeypatch)
     for first_steps in range(9):
         ended.clear()
         asyncio.run(test(first_steps))
 
 
 def test_block_entered_during_another_exit_does_not_get_that_exit(
-    world: Any, monkeypatch: pytest.MonkeyPatch
+    api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For instance the block of a signal handler that runs during the release."""
 
     async def test() -> None:
         kind = own_kind(
-            world,
-            lambda ours: getattr(ours, world.enter)(),
-            lambda ours, *failure: getattr(ours, world.exit)(*failure),
+            api,
+            lambda ours: getattr(ours, api.enter)(),
+            lambda ours, *failure: getattr(ours, api.exit)(*failure),
         )
-        scene = Scene(world, kind)
-        name = "_leave" if world is Blocking else world.exit
-        leave, others = getattr(world.leases.Lease, name), [world.dependency(scene.lock)]
+        scene = Scene(api, kind)
+        name = "_leave" if api is Blocking else api.exit
+        leave, others = getattr(api.leases.Lease, name), [api.dependency(scene.lock)]
         held: list[Any] = []
 
         def begin_other(lease: Any, *failure: object) -> Any:
             if others:
-                held.append(getattr(others.pop(), world.enter)())
+                held.append(getattr(others.pop(), api.enter)())
             return leave(lease, *failure)
 
         async def begin_other_first(lease: Any, *failure: object) -> Any:
@@ -129,15 +129,15 @@ def test_block_entered_during_another_exit_does_not_get_that_exit(
                 held.append(await others.pop().__aenter__())
             return await leave(lease, *failure)
 
-        between = begin_other if world is Blocking else begin_other_first
-        monkeypatch.setattr(world.leases.Lease, name, between)
+        between = begin_other if api is Blocking else begin_other_first
+        monkeypatch.setattr(api.leases.Lease, name, between)
         other = others[0]
-        async with world.held(scene.lock) as lease:
+        async with api.held(scene.lock) as lease:
             pass
 
         assert lease._claim.state is ENDED
         assert is_inside(held[0])
-        await scene.do(getattr(other, world.exit)(None, None, None))
+        await scene.do(getattr(other, api.exit)(None, None, None))
         assert held[0]._claim.state is ENDED
         assert scene.lock._blocks == {}
 

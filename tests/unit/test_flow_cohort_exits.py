@@ -85,8 +85,8 @@ class Cut(Acquisition):
 
     number = 0
 
-    async def _take(self) -> None:
-        await Interrupting(super()._take(), self)
+    async def _acquire(self) -> None:
+        await Interrupting(super()._acquire(), self)
 
 
 class Interrupting:

@@ -1,4 +1,4 @@
-"""Cohort waiters that make no progress, crowds of waiters, and what they send."""
+"""Cohort waiters that make no progress, many waiters, and the requests that they send."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_only_the_first_of_many_waiters_recheck_often(
     assert len(rechecks) < 500, "all waiters rechecked every quarter of a second"
 
 
-def test_next_member_needs_no_identifier_of_its_own(world: World) -> None:
+def test_next_member_needs_no_separate_identifier(world: World) -> None:
     holder, next_member = world.crowd(world.process(), 2)
     given = holder.claim.identifier
     assert given

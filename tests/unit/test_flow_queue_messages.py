@@ -21,7 +21,7 @@ def world() -> World:
     return World()
 
 
-def test_message_of_another_server_is_not_believed(world: World) -> None:
+def test_message_of_another_server_is_not_trusted(world: World) -> None:
     world.holder(expire=60)
     (waiter,) = waiting(world, wait=60)
     entry = waiter.claim.queue_entry
@@ -48,7 +48,7 @@ def test_deadline_after_entry_is_within_the_grant(world: World) -> None:
     assert waiter.claim.deadline <= world.clock.now + world.server.left(KEY)
 
 
-def test_message_read_after_a_long_pause_is_not_believed(world: World) -> None:
+def test_message_read_after_a_long_pause_is_not_trusted(world: World) -> None:
     holder = world.holder()
     paused, other = waiting(world, 2)
     world.advance(2)
@@ -63,7 +63,7 @@ def test_message_read_after_a_long_pause_is_not_believed(world: World) -> None:
     assert not (paused.is_live and other.is_live)
 
 
-def test_message_that_arrives_after_joining_again_is_not_believed(world: World) -> None:
+def test_message_that_arrives_after_joining_again_is_not_trusted(world: World) -> None:
     holder = world.holder()
     process = world.process()
     late = process.acquire(expire=0.5, wait=60)

@@ -135,7 +135,7 @@ def test_paused_waiter_costs_one_grant_with_any_lease(world: World, renews: bool
     assert other.held
 
 
-def test_waiter_without_renewal_gets_its_whole_lease(world: World) -> None:
+def test_waiter_without_renewal_has_its_whole_lease(world: World) -> None:
     holder = world.holder(expire=60)
     (waiter,) = waiting(world, wait=60, expire=20, renews=False)
     waiter.process.port.log.clear()

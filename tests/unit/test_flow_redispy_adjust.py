@@ -101,14 +101,14 @@ def test_earlier_end_of_unknown_outcome_applies_immediately() -> None:
 def test_earlier_end_applies_while_its_reply_is_under_way() -> None:
     seen: list[float] = []
 
-    def looked_at(request: Request) -> Any:
+    def checked_during_request(request: Request) -> Any:
         reply = request.execute()
         seen.append(excess(port, claim))
         return port.received(reply)
 
     port = SimulatedPort()
     claim = acquired(port, "a", expire=30)
-    port.faults = [None, looked_at]
+    port.faults = [None, checked_during_request]
 
     run(adjust(port, claim, lasts(2)))
 
@@ -176,12 +176,12 @@ def test_only_renewals_sent_after_the_move_prolong() -> None:
 def extending_concurrently(port: SimulatedPort, claim: Claim, seconds: float) -> Fate:
     """Another thread moves the end after a request was run, before its reply is known."""
 
-    def moved_meanwhile(request: Request) -> Any:
+    def moved_during_request(request: Request) -> Any:
         reply = request.execute()
         run(adjust(port, claim, lasts(seconds)))
         return port.received(reply)
 
-    return moved_meanwhile
+    return moved_during_request
 
 
 @pytest.mark.parametrize(("one", "other"), [(40, 3), (20, 3), (20, 5)])
@@ -202,14 +202,14 @@ def test_earlier_end_applies_though_another_move_is_answered() -> None:
     """Of two concurrent moves to earlier ends, the earliest applies until both are answered."""
     seen: list[float] = []
 
-    def looked_at(request: Request) -> Any:
+    def checked_during_request(request: Request) -> Any:
         run(adjust(port, claim, lasts(20)))
         seen.append(claim.deadline - port.now())
         return delivered(request)
 
     port = SimulatedPort()
     claim = acquired(port, "a", expire=30)
-    port.faults = [None, looked_at]
+    port.faults = [None, checked_during_request]
 
     run(adjust(port, claim, lasts(2)))
 
@@ -247,13 +247,15 @@ def test_records_about_an_end_that_is_moved_often_remain_few() -> None:
 
 @pytest.mark.parametrize("verb", ["time_left", "adjust"])
 def test_move_that_a_release_overtakes_is_no_loss(verb: str) -> None:
-    def released_meanwhile(request: Request) -> Any:
+    def released_during_request(request: Request) -> Any:
         run(release(port, claim))
         return delivered(request)
 
     port = SimulatedPort()
     claim = acquired(port, "a", expire=30)
-    port.faults = [released_meanwhile] if verb == "time_left" else [None, released_meanwhile]
+    port.faults = (
+        [released_during_request] if verb == "time_left" else [None, released_during_request]
+    )
 
     with pytest.raises(LockNotOwnedError) as caught:
         run(adjust(port, claim, lasts(10)))

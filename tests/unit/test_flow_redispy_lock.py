@@ -33,7 +33,9 @@ from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 @pytest.mark.parametrize("token", [None, "T"])
 @pytest.mark.parametrize("endless", [False, True])
 @pytest.mark.parametrize("fate", [delivered, reply_lost, request_lost, refused])
-def test_lock_gets_its_final_form(token: str | None, endless: bool, fate: Fate) -> None:
+def test_lock_receives_its_final_value_and_expiry(
+    token: str | None, endless: bool, fate: Fate
+) -> None:
     port = SimulatedPort()
     asked = request(token, endless=endless)
     port.faults = [None, fate]
@@ -47,7 +49,7 @@ def test_lock_gets_its_final_form(token: str | None, endless: bool, fate: Fate) 
 
 
 @pytest.mark.parametrize("token", [None, "T"])
-def test_final_form_costs_one_round_trip(token: str | None) -> None:
+def test_final_value_costs_one_round_trip(token: str | None) -> None:
     port = SimulatedPort()
 
     run(acquire(port, request(token, endless=True)))
@@ -73,7 +75,7 @@ def test_late_copies_of_acquire_and_settle_lock_nothing_indefinitely(
 
 
 @pytest.mark.parametrize("expire", [2.0, 5.0])
-def test_process_that_holds_with_its_own_token_is_no_suspect(expire: float) -> None:
+def test_process_that_holds_with_its_own_token_is_not_suspected(expire: float) -> None:
     server, entered = SimulatedServer(Clock()), []
     processes = [SimulatedProcess(server, number) for number in range(2)]
 
@@ -112,7 +114,7 @@ def test_lock_with_a_later_unknown_end_is_settled_with_its_real_end() -> None:
     assert port.server.left(KEY) == math.inf
 
 
-def test_final_form_is_set_though_the_slot_of_the_lock_begins_to_move() -> None:
+def test_final_value_is_set_though_the_slot_begins_to_move() -> None:
     server = SimulatedServer(Clock())
     holder, process = SimulatedProcess(server, 0).acquire(), SimulatedProcess(server, 1)
     asked = AcquireRequest(claim_on(KEY, 2.0), 60.0, 0.1, "T", False)

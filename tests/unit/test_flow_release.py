@@ -50,7 +50,7 @@ def test_held_lock_is_deleted(method: ReleaseMethod) -> None:
         ("native", ["DELIFEQ", "EXISTS"]),  # in one round trip
     ],
 )
-def test_release_sends_no_more_than_its_method_needs(
+def test_release_sends_only_the_commands_of_its_method(
     method: ReleaseMethod, verbs: list[str]
 ) -> None:
     port = new_port()

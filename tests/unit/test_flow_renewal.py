@@ -241,7 +241,7 @@ def test_hand_off_during_a_renewal_causes_no_reply_mismatch() -> None:
 @pytest.mark.parametrize(
     ("count", "requests"), [(MOST_KEYS, 1), (MOST_KEYS + 1, 2), (2 * MOST_KEYS + 1, 3)]
 )
-def test_one_script_renews_at_most_so_many_keys(count: int, requests: int) -> None:
+def test_number_of_keys_in_one_script_is_limited(count: int, requests: int) -> None:
     port = SimulatedPort()
     claims = held(port, count)
     port.log.clear()

@@ -272,12 +272,12 @@ def test_lost_reply_is_raised_by_a_single_request() -> None:
 def test_reply_is_recognised_by_the_identifier_that_was_sent() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
-    def handed_off_meanwhile(request: Any) -> Any:
+    def handed_off_during_request(request: Any) -> Any:
         reply = delivered(request)
         claim.identifier = ""
         return reply
 
-    port.faults = [handed_off_meanwhile]
+    port.faults = [handed_off_during_request]
     refusal = run(ask(port, "acquire", claim, claim.keys, claim.expire_ms, until=port.now() + 1))
 
     assert refusal is None

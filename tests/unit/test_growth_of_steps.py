@@ -1,4 +1,4 @@
-"""One operation costs about the same, however many locks, waiters and leases a program has."""
+"""The cost of one operation hardly depends on the number of locks, waiters and leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from redis_lock_decorators._shared.lease_base import LeaseBase, enter, forget
 
 #: Operations that are compared, and the growth of the steps of each that is allowed.
 FEW, MANY, MOST_GROWTH = 100, 400, 1.5
-#: Makes the structures for so many operations; what it returns does them all.
+#: Creates the structures for a number of operations; returns a function that does them all.
 Make = Callable[[int], Callable[[], object]]
 MAKES: list[Make] = []
 

@@ -32,7 +32,7 @@ every_fate = pytest.mark.parametrize("fate", [reply_lost, delivered])
 
 
 class Others:
-    """Waiters of other processes, and what they do while a reply is on its way."""
+    """Waiters of other processes that act while a reply is in transit."""
 
     def __init__(self, server: SimulatedServer, key: bytes = KEY) -> None:
         self.port, self.key = SimulatedPort(server), key

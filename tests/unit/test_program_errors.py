@@ -1,4 +1,4 @@
-"""Exceptions that the program raises during a request are not taken for the client's."""
+"""Exceptions that the program raises during a request are not mistaken for those of the client."""
 
 import asyncio
 import concurrent.futures

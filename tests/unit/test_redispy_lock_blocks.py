@@ -13,7 +13,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 
-from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_world, run, running
+from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_api, run, running
 
 from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators._flow import redispy_lock as flow
@@ -42,7 +42,7 @@ def test_waiter_that_fails_does_not_release_another_hold(scene: Scene, error: An
 
         scene.patch(flow, "acquire", interrupted)
         with pytest.raises(error):
-            await scene.enter(scene.world.block(scene.lock))
+            await scene.enter(scene.api.block(scene.lock))
 
         assert scene.is_inside(others[0])
 
@@ -61,7 +61,7 @@ def test_interrupted_release_does_not_release_another_hold(scene: Scene) -> None
             claim.reopen()  # as if the reply was lost
             raise KeyboardInterrupt
 
-        block = scene.world.block(scene.lock)
+        block = scene.api.block(scene.lock)
         await scene.enter(block)
         scene.patch(flow, "release", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -76,7 +76,7 @@ def test_interrupted_release_does_not_release_another_hold(scene: Scene) -> None
 def test_expired_block_does_not_release_another_hold(scene: Scene, shared: bool) -> None:
     async def test() -> None:
         scene.lock = scene.make(thread_local=not shared)
-        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        one, two = scene.api.block(scene.lock), scene.api.block(scene.lock)
         await scene.enter(one)
         scene.free()
         await scene.enter(two)
@@ -94,7 +94,7 @@ def test_expired_block_does_not_release_another_hold(scene: Scene, shared: bool)
 
 def test_hold_released_in_a_block_is_not_released_again_at_its_end(scene: Scene) -> None:
     async def test() -> None:
-        block = scene.world.block(scene.lock)
+        block = scene.api.block(scene.lock)
         await scene.enter(block)
         await scene.do(scene.lock.release())
         other = await scene.acquire()
@@ -114,11 +114,11 @@ def test_block_released_early_does_not_release_another_block(scene: Scene, own: 
         def acquire(one: Any) -> Any:
             return kind.acquire(one)
 
-        kind = scene.world.kind
+        kind = scene.api.kind
         if own:
-            scene.world = own_world(scene.world, acquire=acquire)
+            scene.api = own_api(scene.api, acquire=acquire)
             scene.lock = scene.make()
-        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        one, two = scene.api.block(scene.lock), scene.api.block(scene.lock)
         await scene.enter(one)
         await scene.do(scene.lock.release())
         await scene.enter(two)
@@ -141,14 +141,14 @@ def test_block_released_early_does_not_release_a_block_being_entered(scene: Scen
         early = TokenHold(claim_on(KEY, 10), running(scene))
         early.is_gone = True
         left: list[TokenHold | None] = []
-        opening = scene.world.kind._open
+        opening = scene.api.kind._open
 
         def opened(one: Any, *arguments: Any) -> None:
             left.append(one._hold_of(SimpleNamespace(held=early)))
             opening(one, *arguments)
 
-        scene.patch(scene.world.kind, "_open", opened)
-        await scene.enter(scene.world.block(scene.lock))
+        scene.patch(scene.api.kind, "_open", opened)
+        await scene.enter(scene.api.block(scene.lock))
 
         assert left == [early]
 
@@ -157,7 +157,7 @@ def test_block_released_early_does_not_release_a_block_being_entered(scene: Scen
 
 def test_hold_reacquired_in_a_block_is_released_at_its_end(scene: Scene) -> None:
     async def test() -> None:
-        block = scene.world.block(scene.lock)
+        block = scene.api.block(scene.lock)
         await scene.enter(block)
         await scene.do(scene.lock.release())
         await scene.acquire()
@@ -172,7 +172,7 @@ def test_hold_reacquired_in_a_block_is_released_at_its_end(scene: Scene) -> None
 def test_renewal_ends_if_a_block_is_collected_without_its_exit(scene: Scene) -> None:
     async def test() -> None:
         scene.lock = scene.make(auto_renew=True)
-        enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
+        enter, leave = [getattr(scene.lock, name) for name in (scene.api.enter, scene.api.exit)]
         await scene.do(enter())
         hold = scene.lock.local._slot().hold
         assert hold.renewal_handle is not None
@@ -189,7 +189,7 @@ def test_renewal_ends_if_a_block_is_collected_without_its_exit(scene: Scene) -> 
 
 def test_methods_called_repeatedly_belong_to_no_block(scene: Scene) -> None:
     async def test() -> None:
-        enter, leave = [getattr(scene.lock, name) for name in (scene.world.enter, scene.world.exit)]
+        enter, leave = [getattr(scene.lock, name) for name in (scene.api.enter, scene.api.exit)]
         for _ in range(3):
             await scene.do(enter())
             assert scene.holder() is not None

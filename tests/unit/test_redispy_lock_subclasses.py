@@ -11,7 +11,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 
-from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_world, run
+from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_api, run
 
 from redis_lock_decorators import LockError, LockNotOwnedError
 
@@ -25,15 +25,15 @@ def test_methods_of_a_subclass_are_called(scene: Scene) -> None:
     async def test() -> None:
         def acquire(one: Any, *arguments: Any, **options: Any) -> Any:
             called.append("acquire")
-            return scene.world.kind.acquire(one, *arguments, **options)
+            return scene.api.kind.acquire(one, *arguments, **options)
 
         def release(one: Any) -> Any:
             called.append("release")
-            return scene.world.kind.release(one)
+            return scene.api.kind.release(one)
 
         called: list[str] = []
-        own = type("Own", (scene.world.kind,), {"acquire": acquire, "release": release})
-        block = scene.world.block(own(scene.world.client, KEY, timeout=10))
+        own = type("Own", (scene.api.kind,), {"acquire": acquire, "release": release})
+        block = scene.api.block(own(scene.api.client, KEY, timeout=10))
         await scene.enter(block)
         assert scene.holder() is not None
         await scene.leave(block)
@@ -58,11 +58,11 @@ def test_failing_acquire_of_a_subclass_leaves_nothing_held(
     scene: Scene, gives: Any, error: Any, shared: bool
 ) -> None:
     async def test() -> None:
-        scene.world = own_world(scene.world, acquire=then(scene.world, gives))
+        scene.api = own_api(scene.api, acquire=then(scene.api, gives))
         scene.lock = scene.make(auto_renew=True, thread_local=not shared)
 
         with pytest.raises(error):
-            await scene.enter(scene.world.block(scene.lock))
+            await scene.enter(scene.api.block(scene.lock))
 
         assert scene.holder() is None
         assert scene.lock.local._slot().hold is None
@@ -76,10 +76,10 @@ def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scen
             scene.lock.local._slot().hold.by = None  # another has acquired it
             raise ValueError(acquired)
 
-        scene.world = own_world(scene.world, acquire=then(scene.world, refused))
+        scene.api = own_api(scene.api, acquire=then(scene.api, refused))
         scene.lock = scene.make()
         with pytest.raises(ValueError, match="True"):
-            await scene.enter(scene.world.block(scene.lock))
+            await scene.enter(scene.api.block(scene.lock))
 
         assert scene.is_inside(scene.lock.local._slot().hold)
 
@@ -89,15 +89,15 @@ def test_failing_acquire_of_a_subclass_does_not_release_another_hold(scene: Scen
 def test_lock_remains_held_if_a_subclass_fails_to_enter_it_again(scene: Scene) -> None:
     async def test() -> None:
         held = await scene.acquire()
-        scene.patch(scene.world.kind, "_has_own", lambda one, method: method == "acquire")
-        scene.patch(scene.world.kind, "acquire", failing)
+        scene.patch(scene.api.kind, "_has_own", lambda one, method: method == "acquire")
+        scene.patch(scene.api.kind, "acquire", failing)
         with pytest.raises(ValueError, match="held"):
-            await scene.enter(scene.world.block(scene.lock))
+            await scene.enter(scene.api.block(scene.lock))
 
         assert scene.is_inside(held)
 
     def failing(one: Any) -> Any:
-        blocking = scene.world is Threads
+        blocking = scene.api is Threads
         return fails_now() if blocking else fails_later()
 
     def fails_now() -> None:
@@ -109,14 +109,14 @@ def test_lock_remains_held_if_a_subclass_fails_to_enter_it_again(scene: Scene) -
     run(test)
 
 
-def then(world: Any, gives: Any) -> Any:
+def then(api: Any, gives: Any) -> Any:
     """A method that acquires the lock, but returns another value than True or False."""
-    kind = world.kind
+    kind = api.kind
 
     async def acquire_async(one: Any) -> Any:
         return gives(await kind.acquire(one))
 
-    return (lambda one: gives(kind.acquire(one))) if world is Threads else acquire_async
+    return (lambda one: gives(kind.acquire(one))) if api is Threads else acquire_async
 
 
 def test_release_of_a_subclass_does_not_release_another_hold(scene: Scene) -> None:
@@ -125,10 +125,10 @@ def test_release_of_a_subclass_does_not_release_another_hold(scene: Scene) -> No
             called.append(one.local._slot().hold)
             return kind.release(one)
 
-        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
-        scene.world = own_world(scene.world, release=release)
+        kind, called = scene.api.kind, []  # type: ignore[var-annotated]
+        scene.api = own_api(scene.api, release=release)
         scene.lock = scene.make()
-        one, two = scene.world.block(scene.lock), scene.world.block(scene.lock)
+        one, two = scene.api.block(scene.lock), scene.api.block(scene.lock)
         await scene.enter(one)
         scene.free()
         await scene.enter(two)
@@ -153,10 +153,10 @@ def test_release_of_a_subclass_is_called_if_nothing_is_held(scene: Scene) -> Non
             called.append(one)
             return kind.release(one) if len(called) == 1 else scene.done()
 
-        kind, called = scene.world.kind, []  # type: ignore[var-annotated]
-        scene.world = own_world(scene.world, release=release)
+        kind, called = scene.api.kind, []  # type: ignore[var-annotated]
+        scene.api = own_api(scene.api, release=release)
         scene.lock = scene.make()
-        block = scene.world.block(scene.lock)
+        block = scene.api.block(scene.lock)
         await scene.enter(block)
         await scene.do(scene.lock.release())
 

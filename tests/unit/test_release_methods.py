@@ -28,7 +28,7 @@ from redis_lock_decorators.errors import ConfigurationError, LockLostError, Lock
 
 
 @pytest.mark.parametrize("found", [None, b"another"])
-def test_transaction_does_not_believe_a_replica(found: bytes | None) -> None:
+def test_transaction_does_not_trust_a_replica(found: bytes | None) -> None:
     def stale(request: Request) -> Any:
         return request.port.received(found)
 

@@ -17,7 +17,7 @@ from redis_lock_decorators._rules.options import Options
 # Without faults
 
 
-def test_granted_lock_gets_its_whole_lease_soon() -> None:
+def test_granted_lock_soon_has_its_whole_lease() -> None:
     _, port = new_lease_loop()
     claim = new_claim("a", expire=10)
     claim.identifier = "handed-over"

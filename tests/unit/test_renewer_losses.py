@@ -29,7 +29,7 @@ from redis_lock_decorators._rules.keys import slot_of
 
 
 @pytest.mark.parametrize("fate", [request_lost, reply_lost, swallowed, raising(OSError("no"))])
-def test_lease_survives_an_outage_shorter_than_what_it_has_left(fate: Fate) -> None:
+def test_lease_survives_an_outage_shorter_than_its_remaining_time(fate: Fate) -> None:
     _, port = new_lease_loop()
     lease = HeldLease(port, "a", expire=10)
     port.clock.advance(3)

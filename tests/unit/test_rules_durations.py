@@ -106,7 +106,7 @@ def test_milliseconds_are_whole_and_rounded_up(seconds: float, whole: int) -> No
 
 
 @given(whole=st.integers(min_value=1, max_value=10**9))
-def test_whole_milliseconds_stay_as_they_are(whole: int) -> None:
+def test_whole_milliseconds_are_unchanged(whole: int) -> None:
     assert milliseconds(whole / 1000) == whole
 
 
@@ -118,7 +118,7 @@ def test_milliseconds_are_never_less_than_the_seconds(seconds: float) -> None:
 # Options
 
 
-def test_options_hold_what_they_were_given_and_what_follows() -> None:
+def test_options_have_the_given_and_the_derived_values() -> None:
     options = Options(acquire_time=None, expire=0.0105, delta=1, prefix="p:")
 
     assert (options.max_wait, options.expire_ms, options.prefix) == (math.inf, 11, "p:")

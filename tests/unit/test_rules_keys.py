@@ -65,7 +65,7 @@ def test_name_of_a_str_subclass_becomes_plain_text(name: Any) -> None:
     assert checked == "daily"
 
 
-def test_look_alike_spellings_give_one_key() -> None:
+def test_equivalent_spellings_have_one_key() -> None:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
 
     keys = {key_of(PREFIX, checked_name(name)) for name in (composed, decomposed)}
@@ -73,11 +73,11 @@ def test_look_alike_spellings_give_one_key() -> None:
     assert keys == {PREFIX.encode() + composed.encode()}
 
 
-def test_look_alike_spellings_in_bytes_give_the_key_of_the_text() -> None:
+def test_equivalent_spellings_in_bytes_have_the_key_of_the_text() -> None:
     assert checked_name("cafe\u0301".encode()) == checked_name("caf\u00e9")
 
 
-def test_letters_that_merely_resemble_each_other_stay_apart() -> None:
+def test_similar_letters_have_different_keys() -> None:
     assert checked_name("а") != checked_name("a")  # the first is Cyrillic
     assert checked_name("\ufb01") != checked_name("fi")
 

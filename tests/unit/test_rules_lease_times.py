@@ -127,7 +127,7 @@ def test_no_renewal_exceeds_max_hold_and_the_last_one_is_known(
 
 
 @given(expire=LEASES, left=st.floats(min_value=0.001, max_value=1))
-def test_lease_renewed_for_what_is_left_is_not_renewed_again(expire: float, left: float) -> None:
+def test_lease_renewed_until_its_end_is_not_renewed_again(expire: float, left: float) -> None:
     seconds = expire * left
 
     assert is_last(deadline(1000, seconds), expire, 1000 + seconds)

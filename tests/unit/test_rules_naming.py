@@ -87,7 +87,7 @@ def test_remaining_arguments_are_read(template: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("function", [none, any_names])
-def test_function_without_an_argument_to_name_it_is_named_by_itself(function: Any) -> None:
+def test_function_without_an_argument_is_named_after_itself(function: Any) -> None:
     assert names(function) == (f"{function.__module__}.{function.__name__}",)
 
 
@@ -198,7 +198,7 @@ def test_argument_that_is_added_by_keyword_moves_no_other() -> None:
     assert names(wrapped(shop), 7, 100, lock_name="a:{account}") == ("a:7",)
 
 
-def test_name_without_arguments_of_what_is_wrapped_needs_none() -> None:
+def test_name_without_arguments_of_a_wrapped_function_needs_none() -> None:
     assert names(wrapped(account), 7, lock_name="report") == ("report",)
     assert names(wrapped(account), 7, lock_name="{function}") == (f"{__name__}.account",)
     assert names(wrapped(account), 7) == ("7",)

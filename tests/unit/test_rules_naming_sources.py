@@ -63,7 +63,7 @@ def test_keyword_of_a_partial_can_be_given_again() -> None:
     assert names(functools.partial(plain, x=5), x=6) == ("6",)
 
 
-def test_wrapped_function_is_named_by_what_it_wraps() -> None:
+def test_wrapped_function_is_named_by_its_wrapped_function() -> None:
     @functools.wraps(plain)
     def wrapper(*args: Any, **kwargs: Any) -> None: ...
 

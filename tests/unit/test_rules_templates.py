@@ -55,7 +55,7 @@ def test_template_is_filled_in(template: str, name: str) -> None:
         *(("{{function}}", "{function}"), ("{{{function}}}", "{shop.order}")),
     ],
 )
-def test_field_stands_for_the_function(template: str, name: str) -> None:
+def test_field_names_the_function(template: str, name: str) -> None:
     assert compiled(template, SIGNATURE, "shop.order")((5,), {}) == name
 
 

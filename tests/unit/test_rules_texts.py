@@ -152,7 +152,7 @@ def test_given_text_with_an_address_is_accepted() -> None:
     assert as_text(b"<a at 0x1f>") == "<a at 0x1f>"
 
 
-def test_refusal_is_short_however_long_the_value() -> None:
+def test_refusal_of_a_long_value_is_short() -> None:
     with pytest.raises(LockNameError) as caught:
         as_text([Bare()] * 10_000)
 
@@ -178,7 +178,7 @@ def test_braces_of_arguments_are_escaped(value: object) -> None:
 
 
 @given(first=TEXTS, second=TEXTS)
-def test_different_texts_stay_different(first: str, second: str) -> None:
+def test_different_texts_remain_different(first: str, second: str) -> None:
     assert (as_text(first) == as_text(second)) == (first == second)
 
 

@@ -1,4 +1,4 @@
-"""Direct calls, where a task releases what another has acquired."""
+"""Direct calls where one task releases a lock that another has acquired."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_connection_is_returned_with_its_own_timeout(loop: VirtualLoop, pool: Po
 
 
 @pytest.mark.parametrize("at", range(8))
-def test_connection_is_returned_however_often_the_return_is_cancelled(
+def test_connection_is_returned_though_cancelled_repeatedly(
     loop: VirtualLoop, pool: Pool, at: int
 ) -> None:
     async def ask() -> None:
