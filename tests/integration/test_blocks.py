@@ -124,6 +124,7 @@ def test_generator_left_by_break_releases_the_lock(server, direct, name):
         await until(ASYNCIO, lambda: not direct.exists(f"sys:lock:{name}"))
 
     ASYNCIO.run(test())
+    assert not direct.exists(f"sys:lock:{name}")
 
 
 @asyncio_only
@@ -147,6 +148,7 @@ def test_lock_of_a_garbage_collected_task_is_released(server, direct, name, shar
         del lock
 
     ASYNCIO.run(test())
+    assert not direct.exists(f"sys:lock:{name}")
 
 
 async def test_error_of_a_busy_lock_forms_no_reference_cycle(front, direct, server, name):

@@ -69,9 +69,9 @@ async def test_release_leaves_no_connection_in_a_closed_wrapped_client(front, se
     await until(front, lambda: connections(direct) <= before)
 
 
-# For some names, which lie on other nodes than most, a connection stays: not understood yet.
-@pytest.mark.xfail(strict=False, reason="an asyncio cluster's client may stay open")
-@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
+# For names on certain nodes a connection remains; the cause is unknown.
+@pytest.mark.xfail(strict=False, reason="an asyncio cluster client may stay open")
+@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster client")
 async def test_release_leaves_no_connection_in_a_closed_cluster_client(front, cluster, name):
     client, directs = front.cluster(cluster.nodes[0]), [one.client() for one in cluster.nodes]
     await client.initialize()
@@ -88,7 +88,7 @@ async def test_release_leaves_no_connection_in_a_closed_cluster_client(front, cl
     assert client._initialize
 
 
-@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
+@pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster client")
 async def test_cluster_client_that_is_used_again_stays_open(front, cluster, name):
     client = front.cluster(cluster.nodes[0])
     async with RedisLock(f"{name}:1", client=client, expire=30):

@@ -17,7 +17,7 @@ from redis_lock_decorators import ConfigurationError, Locks, RedisLock, current_
 from redis_lock_decorators._shared.settings import DEFAULT, Settings
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 
-#: Other tests' garbage is collected too.
+#: The garbage of other tests is collected too.
 collects_garbage = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -121,7 +121,7 @@ def test_factory_of_the_environment_precedes_its_url(server, name, monkeypatch):
         assert server.client().exists(lease.key)
 
 
-def test_factory_of_the_environment_for_the_other_kind_of_client_is_reported(server, monkeypatch):
+def test_environment_factory_for_the_other_kind_of_client_is_reported(server, monkeypatch):
     module = types.ModuleType("a_project")
     module.connect = lambda: server.client()
     monkeypatch.setitem(sys.modules, "a_project", module)
@@ -261,7 +261,7 @@ def test_number_of_private_connections_does_not_grow_with_use(server, name):
     for thread in threads:
         thread.join()
 
-    # Sixteen idle ones, one for the subscription and one for renewals.
+    # Sixteen idle connections, one for the subscription and one for renewals.
     assert len(client.client_list()) - before <= 18
 
 

@@ -1,4 +1,4 @@
-"""The fault proxy does to a real conversation what a test asks for."""
+"""The fault proxy drops, delays and records messages as a test requests."""
 
 import contextlib
 import socket

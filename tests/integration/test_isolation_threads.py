@@ -161,6 +161,7 @@ def test_value_of_one_key_affects_no_other_lease(server, direct, name, value):
             else:
                 direct.set(lease.key, value)
             BLOCKING.run(until(BLOCKING, lambda losses=losses: losses))
+            assert lease.lost
             direct.delete(lease.key)
 
 

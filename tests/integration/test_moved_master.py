@@ -146,8 +146,10 @@ async def test_waiter_waits_while_replicas_are_missing(front, frail, name):
     client = front.client(frail)
 
     with without_replicas(frail, 0.4):
-        async with front.held(front.package.RedisLock(name, client=client, acquire_time=20)):
-            pass
+        async with front.held(
+            front.package.RedisLock(name, client=client, acquire_time=20)
+        ) as lease:
+            assert await do(lease.owned())
 
 
 @pytest.mark.parametrize("method", ["script", "transaction"])

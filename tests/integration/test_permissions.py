@@ -266,6 +266,8 @@ async def test_waiters_poll_without_permissions_for_a_queue(place, front, name):
     with place.user(*permissions.rules(PREFIX, uses_of(place, EVERY))):
         await wait()(front, place.client(front), name)
 
+    assert place.left(f"{PREFIX}{name}") == 0
+
 
 @pytest.mark.parametrize("missing", ["+zpopmin", "+hget"])
 async def test_waiters_poll_without_permission_to_hand_off(place, front, name, missing):

@@ -13,7 +13,7 @@ from redis_lock_decorators._io.transport.private_pool import PrivatePool, connec
 
 
 class Cooperative(socket.socket):
-    """A socket like those with which gevent replaces Python's."""
+    """A socket like those by which gevent replaces Python's."""
 
 
 class OnCooperativeSockets(redis.Connection):

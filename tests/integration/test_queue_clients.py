@@ -62,7 +62,9 @@ async def test_wrapped_client_waits(front, server, direct, name):
 
     lock = front.package.RedisLock(name, client=client)
 
-    await held_for_a_crowd(front, direct, lock, name)
+    crowd = await held_for_a_crowd(front, direct, lock, name)
+
+    assert len(crowd.entered) == 5
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -72,7 +74,8 @@ async def test_small_blocking_pool_does_not_delay_the_holder(front, server, dire
     client = module.Redis(connection_pool=pool)
     lock = front.package.RedisLock(name, client=client)
 
-    await held_for_a_crowd(front, direct, lock, name, 20)
+    crowd = await held_for_a_crowd(front, direct, lock, name, 20)
+    assert len(crowd.entered) == 20
 
     await do(pool.disconnect())
 
@@ -84,7 +87,9 @@ def test_tasks_need_one_connection_of_a_pool_that_refuses_more(server, direct, n
         client = ASYNCIO.client(server, max_connections=size)
         lock = ASYNCIO.package.RedisLock(name, client=client)
 
-        await held_for_a_crowd(ASYNCIO, direct, lock, name, 50)
+        crowd = await held_for_a_crowd(ASYNCIO, direct, lock, name, 50)
+
+        assert len(crowd.entered) == 50
 
     ASYNCIO.run(test())
 

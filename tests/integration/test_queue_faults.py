@@ -1,4 +1,4 @@
-"""Waiters enter in spite of crashes, stopped processes, cut connections and lost permissions."""
+"""Waiters enter despite crashes, stopped processes, cut connections and lost permissions."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_scripts_flushed_from_the_server_are_sent_again(front, server, dir
         for _ in range(20):
             direct.script_flush()
 
-    await entered_while(front, lock, flush, 5)
+    assert len(await entered_while(front, lock, flush, 5)) == 5
 
 
 @unix_only
@@ -147,7 +147,7 @@ async def test_waiters_join_a_deleted_queue_again(front, server, direct, name):
         await queued(front, direct, name, 5)
         await do(lease.release())
 
-    await entered_while(front, lock, delete, 5)
+    assert len(await entered_while(front, lock, delete, 5)) == 5
 
 
 def _by_deleting(direct, name, lease):
@@ -328,7 +328,7 @@ def test_waiter_interrupted_at_any_line_leaves_no_keys(server, direct, name):
 
     interruption = Interruption(0)
     for number in range(2_000):
-        lease, left = held.acquire(2.0), threading.Event()  # a lost turn lasts for 2.5 s
+        lease, left = held.acquire(2.0), threading.Event()  # a lost grant lasts for 2.5 s
         assert lease is not None, interruption.location
         helper = threading.Thread(target=release_keys, args=(lease, left))
         helper.start()

@@ -16,7 +16,7 @@ from support.topologies import Topology, async_master
 from redis_lock_decorators.testing import LocalCluster, LocalSentinel
 
 FRONTS = TIDY_FRONTS
-#: Seconds of each turn: long enough to meet another.
+#: Seconds for which each waiter holds the lock: long enough to overlap with another holder.
 HOLD = 0.01
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no cluster of its own")
@@ -80,7 +80,7 @@ async def test_leases_and_waiters_follow_a_slot_there_and_back(front, cluster, n
         await until(front, lambda: nodes.clients[home].zcard(queue_of(name)) == 3)
         for to in ((home + 1) % 3, home):
             nodes.move(key, to)
-            await front.sleep(2)  # it is renewed where it is
+            await front.sleep(2)  # it is renewed at its present node
         assert not lease.lost
         await do(lease.release())
 

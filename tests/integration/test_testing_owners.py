@@ -22,6 +22,8 @@ class TestOwner:
         with Owner("LocalServer()", end) as owner:
             until(owner.has_left_nothing)
 
+            assert not owner.folder.exists()
+
     def test_interpreter_waits_at_exit_for_the_servers_end(self) -> None:
         with Owner("LocalServer()", "") as owner:
             owner.process.wait()

@@ -61,6 +61,7 @@ class TestLocalCluster:
 
         for each in cluster.nodes:
             each.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
+        assert node.ask("PING") == "+PONG\r\n"
 
     def test_masters_have_replicas(self) -> None:
         with LocalCluster(nodes=1, replicas=2) as cluster:
@@ -86,6 +87,7 @@ class TestLocalCluster:
 
             replica.wait_until_says("role:master", "INFO")
             replica.wait_until_says("cluster_state:ok", "CLUSTER", "INFO")
+            assert "role:master" in replica.ask("INFO")
 
     def test_legacy_cluster_client_works(self, cluster: LocalCluster) -> None:
         rediscluster = pytest.importorskip("rediscluster")

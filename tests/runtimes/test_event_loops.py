@@ -29,10 +29,13 @@ RUNS = pytest.mark.parametrize("run", [asyncio.run, run_by_uvloop], ids=["asynci
 def test_tasks_hold_wait_renew_and_are_notified_of_losses(frail, name, run):
     run(everyday.in_tasks(frail.port, name))
 
+    with frail.client() as direct:
+        assert not direct.exists(f"sys:lock:{name}:renewed", f"sys:lock:{name}:lost")
+
 
 @RUNS
 def test_loops_in_several_threads_share_a_lock_with_threads(frail, name, run):
-    """Loops start and end meanwhile, each with its own clients and renewer."""
+    """Loops start and end at the same time, each with its own clients and renewer."""
     from redis.asyncio import Redis
 
     inside: list[int] = []
