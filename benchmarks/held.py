@@ -68,7 +68,7 @@ def blocking(port: int) -> AcquireAll:
 
 
 def hold_blocking(acquire_all: AcquireAll, names: list[str], usage: Usage, seconds: float) -> None:
-    """Hold blocking locks and measure meanwhile."""
+    """Hold blocking locks and measure the process."""
     for lock in acquire_all(["warm-up"]):
         lock.release()
     usage.note_memory()

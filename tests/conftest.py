@@ -1,4 +1,4 @@
-"""Which servers the tests run on, and the two fronts that each behaviour is tested through."""
+"""The servers of the tests, and the two fronts with which each behaviour is tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.proxy import FaultProxy
 from support.workers import Rival
 
 _numbers = itertools.count(1)
-# Time limits fail on a busy machine.
+# Time limits would fail on a busy machine.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -52,17 +52,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell what tests found, also those that ran in another process."""
+    """Print what tests recorded, including those that ran in another process."""
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            for kind, said in report.user_properties:
+            for kind, value in report.user_properties:
                 if kind == "found":
-                    terminalreporter.write_line(str(said))
+                    terminalreporter.write_line(str(value))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def left_by_others() -> None:
-    """What tests of another file have left is collected before those of this one begin."""
+    """Collect the garbage of other files' tests before those of this file begin."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
@@ -70,9 +70,9 @@ def left_by_others() -> None:
 
 @pytest.fixture(autouse=True)
 def left_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test leaves open on purpose is collected while its warnings are ignored.
+    """Collect what a test leaves open on purpose while its warnings are ignored.
 
-    Else it is when a later test collects, which fails by these warnings.
+    Otherwise a later test would collect it and fail because of these warnings.
     """
     yield
     marks = request.node.iter_markers("filterwarnings")
@@ -96,7 +96,7 @@ def client(topology: topologies.Topology) -> Any:
 
 @pytest.fixture
 def conn(front: Any, topology: topologies.Topology) -> Any:
-    """A client of the front's kind, for the locks; ``client`` is to look at what they did."""
+    """A client of the front's kind, for the locks; ``client`` is for checks."""
     return front.connection(topology)
 
 
@@ -117,20 +117,20 @@ def server() -> Iterator[Any]:
 
 @pytest.fixture
 def proxy(server: Any) -> Iterator[FaultProxy]:
-    """A proxy before that server, which harms what a test chooses."""
+    """A proxy in front of that server, which injects the faults that a test chooses."""
     with FaultProxy(server.host, server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def direct(server: Any) -> Any:
-    """A client of that server, to look at what happened behind the proxy."""
+    """A client of that server that bypasses the proxy, for checks."""
     return server.client()
 
 
 @pytest.fixture
 def frail() -> Iterator[Any]:
-    """A server of the test's own, to be harmed."""
+    """A separate server, which the test may stop or damage."""
     from redis_lock_decorators.testing import LocalServer
 
     with LocalServer() as server:
@@ -139,7 +139,7 @@ def frail() -> Iterator[Any]:
 
 @pytest.fixture
 def rival() -> Iterator[Rival]:
-    """Another process, to want what the test holds."""
+    """Another process, which waits for the lock that the test holds."""
     rival = Rival()
     yield rival
     rival.end()
@@ -148,15 +148,15 @@ def rival() -> Iterator[Rival]:
 @pytest.fixture
 def tidy(server: Any, direct: Any) -> Iterator[None]:
     """Fail if the test leaves a thread, a connection or a lock."""
-    direct.ping()  # its connection is here from the start
+    direct.ping()  # its connection exists from the start
     with none_left(server.client()):
         yield
 
 
 @pytest.fixture
 def tidy_queue(server: Any, direct: Any) -> Iterator[None]:
-    """The same, and if it leaves any other key, or a channel."""
-    direct.ping()  # its connection is here from the start
+    """Fail if the test leaves a thread, a connection, any key or a channel."""
+    direct.ping()  # its connection exists from the start
     with none_left(server.client(), "*"):
         yield
     assert direct.pubsub_channels() == []

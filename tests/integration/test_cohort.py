@@ -170,9 +170,8 @@ async def test_error_in_the_block_hands_off_the_lock(front, server, direct, name
 
     assert results == [None] * 3
     assert crowd.entered == [1]
-    assert (
-        scripts_run(direct) - before < 4
-    )  # without the hand-off, each would send an acquisition and a release
+    # Without the hand-off, each would send an acquisition and a release.
+    assert scripts_run(direct) - before < 4
 
 
 async def test_all_wait_strategies_and_external_clients_exclude_each_other(

@@ -4,13 +4,14 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from support.local_servers import until
 from support.proxy import FaultProxy
 
 from redis_lock_decorators.testing import LocalServer
@@ -271,10 +272,3 @@ def test_nothing_is_left_after_the_end(server: LocalServer) -> None:
     assert "fault-proxy" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((proxy.host, proxy.port))
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""While one waiter waits, no data of former waiters are kept."""
+"""The memory of a process does not grow with former waiters while one waiter waits."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from redis_lock_decorators import LockNotOwnedError, RedisLock, redis_lock
 from redis_lock_decorators import asyncio as async_locks
 from redis_lock_decorators.lock import Lock
 
-# Interrupted between its making and its first step, a coroutine is never awaited.
+# A coroutine that is interrupted before its first step is never awaited.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -35,7 +35,7 @@ class Scene:
         self._tracing = contextlib.ExitStack()
 
     def lose(self, interruption):
-        """Have another client hold the lock; interrupt the lines that follow."""
+        """Let another client hold the lock; interrupt the lines that follow."""
         self.client.set(self.name, "another", px=20_000)
         self._tracing.enter_context(interruption)
 
@@ -84,7 +84,7 @@ def _is_chained(error):
 
 
 def _is_at_with(location):
-    """Whether it is a ``with`` statement, where Python does not chain what a trace function raises.
+    """Whether a location is a ``with`` statement: exceptions of trace functions are not chained there.
 
     No signal handler runs while an exception is passed to ``__exit__``.
     """
@@ -94,7 +94,7 @@ def _is_at_with(location):
 
 @pytest.fixture(params=[Interrupted, Limited], autouse=True)
 def kind(request, monkeypatch):
-    """What is raised: no Exception, or one."""
+    """The exception that is raised: a BaseException or an Exception."""
     monkeypatch.setattr(Interruption, "kind", request.param)
 
 

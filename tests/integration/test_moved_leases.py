@@ -1,4 +1,4 @@
-"""Leases and generators that another thread, task, context or process goes on with."""
+"""Leases and generators that continue in another thread, task, context or process."""
 
 from __future__ import annotations
 

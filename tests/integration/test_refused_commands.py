@@ -1,4 +1,4 @@
-"""A script that ends with an error has changed no holder, whatever the server refused."""
+"""A script that ends with an error has changed no holder, even if the server refuses a command."""
 
 from __future__ import annotations
 

@@ -84,11 +84,11 @@ def test_program_that_ends_while_holding_prints_nothing(server, direct, name, wo
         assert process.stdout.readline() == b"inside\n"
         inside = time.monotonic()
         _, printed = process.communicate(timeout=60)
-        took = time.monotonic() - inside
+        duration = time.monotonic() - inside
 
     assert printed == b""
     assert process.returncode == ENDS[end][1]
-    assert took < 5  # half a second of work; the exit waits for no thread
+    assert duration < 5  # half a second of work; the exit waits for no thread
     if ENDS[end][2]:
         assert not direct.exists(f"sys:lock:{name}")
     assert direct.pttl(f"sys:lock:{name}") <= 1_200

@@ -1,4 +1,4 @@
-"""A demoted master that has not got the locks of the new one refuses to say who holds them."""
+"""A demoted master that lacks the locks of the new one refuses to report their holders."""
 
 from __future__ import annotations
 

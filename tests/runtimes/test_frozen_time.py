@@ -57,7 +57,7 @@ def kinds(*left_out: str, slow: tuple[str, ...]) -> Any:
 frozen = kinds(
     slow=("freezegun with a tick", "freezegun with real asyncio", "time-machine with a tick")
 )
-# In steps, redis-py's connect timeouts are over at once.
+# With steps, redis-py's connect timeouts expire immediately.
 frozen_on_loops = kinds(STEPS, slow=("time-machine with a tick",))
 frozen_but_timed = kinds(STEPS, TIMELESS, slow=())
 

@@ -1,4 +1,4 @@
-"""Subinterpreters: where threads are not allowed, locks that need one are refused at once."""
+"""Subinterpreters: where threads are not allowed, locks that need one are refused immediately."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ PATIENCE_SECONDS = 20
 
 
 def until(is_so: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         assert time.monotonic() < deadline, "the condition did not become true"

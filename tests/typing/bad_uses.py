@@ -31,7 +31,7 @@ class Store:
 
 
 class OtherStore(Store):
-    def sell(self, sku: int) -> int:  # E: a store's takes a str
+    def sell(self, sku: int) -> int:  # E: the overridden method takes a str
         return 1
 
 
@@ -42,7 +42,7 @@ charge.lock_for("no")  # E: the argument is an int
 charge.lock  # E: there is no such attribute
 skipped(1).upper()  # E: it may be None
 Store().sell(5)  # E: the argument is a str
-Store().sell.lock_for("bolt")  # E: it takes the store first
+Store().sell.lock_for("bolt")  # E: the first argument is the store
 Store.sell.lock_for("bolt")  # E: the store is missing
 
 RedisLock("x", timeout=3)  # E: there is no such option
