@@ -9,6 +9,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TypeVar
 
+from redis_lock_decorators._rules.main_module import module_of
 from redis_lock_decorators.errors import ConfigurationError
 
 R = TypeVar("R")
@@ -56,12 +57,14 @@ def _is_unmarked(function: FunctionType) -> bool:
 
 
 def full_name(function: Callable[..., object]) -> str:
-    """Return the module and qualified name of a function, or of the class of a callable object."""
+    """Return the module and qualified name of a function, or of the class of a callable object.
+
+    It is the same in every process, also if the module is the program's main module.
+    """
     while isinstance(function, partial):
         function = function.func
     owner = function if hasattr(function, "__qualname__") else type(function)
-    module = getattr(owner, "__module__", None) or "builtins"
-    return f"{module}.{owner.__qualname__}"
+    return f"{module_of(owner)}.{owner.__qualname__}"
 
 
 def refuse_unrun(function: Callable[..., object], result: R) -> R:

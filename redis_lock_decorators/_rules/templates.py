@@ -146,14 +146,24 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
 
 
 def _formatted(template: str, spec: str, conversion: str | None, value: object) -> str:
-    stable_text(value, _CONVERSIONS[conversion or "s"](value))
+    if conversion is None:
+        stable_text(value, written(value))
+        # __format__ may show other parts than __str__
+        return escaped(stable_text(value, _format(template, settled_for_format(value), spec)))
+    shown = settled(value) if conversion == "s" else value
+    text = stable_text(value, _CONVERSIONS[conversion](shown))
+    return escaped(_format(template, text, spec))
+
+
+def _format(template: str, value: object, spec: str) -> str:
+    """Return ``format(value, spec)``.
+
+    Raises:
+        LockNameError: the value cannot be formatted so.
+    """
     try:
-        if conversion is not None:
-            converted = _CONVERSIONS[conversion](settled(value) if conversion == "s" else value)
-            return escaped(format(converted, spec))
-        text = format(settled_for_format(value), spec)
+        return format(value, spec)
     except (TypeError, ValueError) as error:
         raise LockNameError(
             f"the name template {_shown(template)} cannot write a value: {error}"
         ) from error
-    return escaped(stable_text(value, text))  # __format__ may show other parts than __str__

@@ -11,6 +11,7 @@ from typing import Any
 import six
 
 from redis_lock_decorators._rules.enums import settled
+from redis_lock_decorators._rules.main_module import with_import_names
 from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
 
@@ -51,6 +52,8 @@ def written(value: object) -> str:
 def stable_text(value: object, text: str) -> str:
     """Return ``text``, made from ``value``, if it is the same in every process.
 
+    Only the names of classes of the main module are made the same.
+
     Raises:
         LockNameError: it is not, or that cannot be determined.
     """
@@ -65,7 +68,7 @@ def stable_text(value: object, text: str) -> str:
             "__str__"
         )
     _refuse_changing(value, text)
-    return text
+    return with_import_names(text)
 
 
 def escaped(text: str) -> str:
