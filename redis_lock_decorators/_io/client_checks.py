@@ -6,6 +6,7 @@ import inspect
 from functools import lru_cache
 from typing import Any, Literal, NoReturn
 
+from redis_lock_decorators._io.client_methods import has_pipelines, has_single_connection
 from redis_lock_decorators.errors import ConfigurationError
 
 _EXAMPLES = ("redis.Redis.from_url(…)", "redis.asyncio.Redis.from_url(…)")
@@ -70,6 +71,11 @@ def refuse_unfit(client: Any, awaited: bool) -> None:
         )
     if is_awaited(client) is not awaited:
         _refuse_kind(client, awaited)
+    if not awaited and has_single_connection(client) and not has_pipelines(client):
+        raise ConfigurationError(
+            f"{_named(client)} has one connection for all commands and no pipeline, so leases "
+            "cannot be renewed while the program uses it: leave out single_connection_client=True"
+        )
 
 
 def is_awaited(client: Any) -> bool:

@@ -45,6 +45,17 @@ def has_pipelines(client: Any) -> bool:
     return callable(getattr(client, "pipeline", None))
 
 
+def has_single_connection(client: Any) -> bool:
+    """Whether a client's own methods share one connection (``single_connection_client``).
+
+    Pipelines use another one. Requests of a lock must not use it: before redis-py 6 and in
+    valkey-py two threads read each other's replies, and a blocking command of the program, such as
+    BLPOP, delays renewals.
+    """
+    is_declared = getattr(client, "single_connection_client", None) is True  # asyncio
+    return is_declared or hasattr(getattr(client, "connection", None), "read_response")
+
+
 def refuse_without_pipelines(client: Any) -> None:
     """Refuse options that need several commands on one connection.
 

@@ -89,7 +89,7 @@ class ClientState(Generic[T]):
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.transacts = not self.slotted and has_pipelines(client)
         self.plain = _plain_execute(client)
-        self.owned = self.plain is not None and not self.slotted and _is_plain_pool(client, pool)
+        self.owned = self.plain is not None and not self.slotted and _is_plain_pool(pool)
         self.named = self.owned and _needs_command_name(pool)
         self.sender = sender
         self.lease_loop = lease_loop
@@ -155,8 +155,8 @@ def _plain_execute(client: Any) -> FunctionType | None:
     return function if is_known else None
 
 
-def _is_plain_pool(client: Any, pool: Any) -> bool:
-    if getattr(client, "connection", None) is not None or getattr(pool, "cache", None) is not None:
+def _is_plain_pool(pool: Any) -> bool:
+    if getattr(pool, "cache", None) is not None:
         return False
     choosing = [getattr(pool, name, None) for name in ("make_connection", "get_connection")]
     # The program's own pool class may choose a server, database or user for each connection.

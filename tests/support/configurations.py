@@ -151,6 +151,7 @@ CONFIGURATIONS = [
     Configuration("plain", {}),
     *_texts(),
     Configuration("one connection", {"single_connection_client": True}),
+    Configuration("one connection, wrapped", {"single_connection_client": True}, wrapped=True),
     Configuration(
         "one connection utf-16",
         {"single_connection_client": True, "encoding": "utf-16", "protocol": 2},

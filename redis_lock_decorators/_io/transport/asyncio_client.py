@@ -10,6 +10,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_methods import (
     disconnect_idle,
     has_pipelines,
+    has_single_connection,
     pipelined,
     undecoded,
 )
@@ -39,7 +40,7 @@ class ClientTransport:
         was_closed = _remains_closed(self._client, commands)
         try:
             async with timeout(until - monotonic()):
-                if len(commands) == 1:
+                if len(commands) == 1 and not has_single_connection(self._client):
                     replies = [await self._one(commands[0])]
                 else:
                     replies = await self._many(commands)

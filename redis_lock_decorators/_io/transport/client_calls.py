@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_methods import disconnect, has_pipelines, pipelined, undecoded
+from redis_lock_decorators._io.client_methods import (
+    disconnect,
+    has_pipelines,
+    has_single_connection,
+    pipelined,
+    undecoded,
+)
 from redis_lock_decorators._io.transport.encoding import encoded
 
 
@@ -16,7 +22,8 @@ def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
     If a server replies that it is not the master, the client's idle connections are dropped: after
     a failover behind one address, new connections may reach the new master.
     """
-    replies = [_one(client, commands[0])] if len(commands) == 1 else _many(client, commands)
+    is_alone = len(commands) == 1 and not has_single_connection(client)
+    replies = [_one(client, commands[0])] if is_alone else _many(client, commands)
     if any(map(client_errors.is_elsewhere, replies)):
         disconnect(client)
     return replies
