@@ -11,7 +11,13 @@ import six
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._rules.arguments import is_borrowed, signature_of
-from redis_lock_decorators._rules.callables import Kind, full_name, kind_of, refuse_unrun
+from redis_lock_decorators._rules.callables import (
+    Kind,
+    full_name,
+    kind_of,
+    refuse_manager,
+    refuse_unrun,
+)
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_base import D, LockBase, described
 from redis_lock_decorators._shared.lock_config import LockConfig
@@ -70,6 +76,7 @@ def _decorated(
     get_lock_name: naming.GetLockName | None,
     on_busy: OnBusy,
 ) -> F:
+    refuse_manager(function)
     kind = kind_of(function)
     wrap, lock = _wrapper_and_lock(kind)
     config.refuse_client(lock._awaited)

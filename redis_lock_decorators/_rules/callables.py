@@ -1,4 +1,4 @@
-"""Kinds of callables, and results that would run only after the lock is released."""
+"""Kinds of callables, and the refusal of work that would run after the lock is released."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import inspect
 from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import FunctionType, GeneratorType
 from typing import TypeVar
 
 from redis_lock_decorators._rules.main_module import module_of
+from redis_lock_decorators._rules.unrun import (
+    BELOW,
+    BELOW_CONTEXT_MANAGER,
+    cure_of,
+    drop,
+    is_future,
+    makes_context_managers,
+)
 from redis_lock_decorators.errors import ConfigurationError
 
 R = TypeVar("R")
 
-_UNRUN = frozenset({GeneratorType, AsyncGeneratorType})
 _LATER = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-_CURE = (
-    "the lock would be released before its body runs; put @redis_lock on the function that does "
-    "the work, or yield from it"
-)
 
 
 class Kind(Enum):
@@ -73,17 +76,15 @@ def refuse_unrun(function: Callable[..., object], result: R) -> R:
     Other awaitable objects, such as clients and connection pools, are results.
 
     Raises:
-        ConfigurationError: it is a coroutine, a generator or a pending future, whose body would
-            run after the lock is released.
+        ConfigurationError: it is a coroutine, a generator, a pending future or the like, whose work
+            would run after the lock is released.
     """
-    kind = type(result)
-    if kind not in _UNRUN and not hasattr(kind, "__await__"):
+    cure = cure_of(result)
+    if cure is None:
         return result
-    if not _is_unrun(result):
-        return result
-    _drop(result)
+    drop(result)
     raise ConfigurationError(
-        f"{full_name(function)} returned a {kind.__name__} that has not run yet: {_CURE}"
+        f"{full_name(function)} returned a {type(result).__name__} that has not run yet: {cure}"
     )
 
 
@@ -91,38 +92,29 @@ def refuse_later(function: Callable[..., object], fitting: Collection[Kind]) -> 
     """Refuse a function whose body runs after the call.
 
     Raises:
-        ConfigurationError: the function is not of one of the ``fitting`` kinds.
+        ConfigurationError: the function is not of one of the ``fitting`` kinds, or it returns a
+            context manager.
     """
     kind = kind_of(function)
     if kind not in fitting:
-        raise ConfigurationError(f"{full_name(function)} is {kind.value}: {_CURE}")
+        raise ConfigurationError(f"{full_name(function)} is {kind.value}: {BELOW}")
+    refuse_manager(function)
+
+
+def refuse_manager(function: Callable[..., object]) -> None:
+    """Refuse a function whose body runs where its context manager is entered.
+
+    Raises:
+        ConfigurationError: ``@contextmanager`` or ``@asynccontextmanager`` made the function.
+    """
+    if makes_context_managers(function):
+        raise ConfigurationError(
+            f"{full_name(function)} returns a context manager: {BELOW_CONTEXT_MANAGER}"
+        )
 
 
 def is_pending(answer: object) -> bool:
     """Whether this must be awaited, and is not a result that happens to be awaitable."""
     return inspect.isawaitable(answer) and (
-        isinstance(answer, (GeneratorType, Coroutine)) or _is_future(answer)
+        isinstance(answer, (GeneratorType, Coroutine)) or is_future(type(answer))
     )
-
-
-def _is_unrun(result: object) -> bool:
-    if isinstance(result, (GeneratorType, AsyncGeneratorType, Coroutine)):
-        return True
-    return _is_future(result) and not result.done()  # type: ignore[attr-defined]
-
-
-def _is_future(thing: object) -> bool:
-    """Whether this is a future of any event loop; the test of ``asyncio.isfuture()``."""
-    return getattr(type(thing), "_asyncio_future_blocking", None) is not None
-
-
-def _drop(result: object) -> None:
-    """Close a result that has not started, so that Python does not warn; others may be in use."""
-    if isinstance(result, CoroutineType):
-        is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
-    elif isinstance(result, GeneratorType):
-        is_new = inspect.getgeneratorstate(result) == inspect.GEN_CREATED
-    else:
-        return
-    if is_new:
-        result.close()

@@ -2,13 +2,16 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
+import itertools
 import types
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
+from redis_lock_decorators import redis_lock
 from redis_lock_decorators._rules.callables import (
     Kind,
     full_name,
@@ -169,9 +172,13 @@ def test_finished_result_is_handed_on(result: Any) -> None:
     assert refuse_unrun(plain, result) is result
 
 
-def test_future_of_a_thread_is_handed_on() -> None:
+def test_future_of_a_thread_is_refused_until_it_is_done() -> None:
     future: concurrent.futures.Future[int] = concurrent.futures.Future()
 
+    with pytest.raises(ConfigurationError, match=r"a Future that has not run yet: .* wait"):
+        refuse_unrun(plain, future)
+
+    future.set_result(1)
     assert refuse_unrun(plain, future) is future
 
 
@@ -269,6 +276,60 @@ def test_future_that_is_done_is_handed_on() -> None:
         assert refuse_unrun(plain, future) is future
     finally:
         loop.close()
+
+
+@contextlib.contextmanager
+def block() -> Iterator[int]:
+    yield 1
+
+
+@contextlib.asynccontextmanager
+async def async_block() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [block, async_block])
+def test_context_manager_is_refused_with_the_order_of_the_decorators(function: Any) -> None:
+    below = "put @redis_lock below @contextmanager or @asynccontextmanager"
+
+    with pytest.raises(ConfigurationError, match=rf"returned a .* not run yet: .*; {below}"):
+        refuse_unrun(plain, function())
+    for made in (function, functools.partial(function)):
+        with pytest.raises(ConfigurationError, match=f"block returns a context manager: .*{below}"):
+            refuse_later(made, [Kind.PLAIN])
+
+
+def test_context_manager_is_refused_at_decoration() -> None:
+    for function in (block, async_block, functools.partial(block)):
+        with pytest.raises(ConfigurationError, match="put @redis_lock below @contextmanager"):
+            redis_lock("x")(function)
+
+
+def test_context_manager_of_a_decorated_generator_is_accepted() -> None:
+    assert contextlib.contextmanager(redis_lock("x")(generator))
+    assert contextlib.asynccontextmanager(redis_lock("x")(async_generator))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        *(map(str, []), filter(None, []), itertools.starmap(max, [])),
+        *(zip([1], generator(), strict=False), enumerate(map(str, [1])), (generator(), 200)),
+    ],
+    ids=lambda result: type(result).__name__,
+)
+def test_lazy_iterator_is_refused(result: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"a {type(result).__name__} that has not run"):
+        refuse_unrun(plain, result)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [zip([1], (2,), strict=True), enumerate([1]), reversed([1]), (), (1, 2)],
+    ids=lambda result: type(result).__name__,
+)
+def test_iterator_over_finished_work_is_handed_on(result: Any) -> None:
+    assert refuse_unrun(plain, result) is result
 
 
 def test_function_that_runs_after_its_call_is_refused_before_it() -> None:
