@@ -84,7 +84,7 @@ def _is_chained(error):
 
 
 def _is_at_with(location):
-    """Whether a location is a ``with`` statement: exceptions of trace functions are not chained there.
+    """Whether a location is a ``with`` statement; those do not chain trace functions' exceptions.
 
     No signal handler runs while an exception is passed to ``__exit__``.
     """
