@@ -13,7 +13,7 @@ from redis_lock_decorators._io.client_types import (
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._shared.lock_base import described
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators._shared.settings import DEFAULT, LockOptions, Settings
+from redis_lock_decorators._shared.settings import DEFAULT, NOT_PICKLED, LockOptions, Settings
 from redis_lock_decorators.decorator import RedisLockDecorator
 from redis_lock_decorators.redislock import RedisLock
 
@@ -132,15 +132,14 @@ class Locks(RedisLockDecorator):
         self._settings.configure(get_redis_connection, get_async_redis_connection, client, options)
 
     def __reduce__(self) -> str:
-        """Refuse to be copied or pickled, as the copy would share nothing.
+        """Pickle the default locks by reference; refuse others, as a copy would share nothing.
 
         Raises:
-            TypeError: always.
+            TypeError: these are not the default locks.
         """
-        raise TypeError(
-            "cannot copy or pickle a Locks object, as its connections and settings belong to its "
-            "process: create it in a module, and import it where it is used"
-        )
+        if self is not default:
+            raise TypeError(NOT_PICKLED)
+        return "default"
 
     def lock(
         self,

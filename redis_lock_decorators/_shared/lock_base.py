@@ -17,7 +17,7 @@ from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions, LockOptions
+from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -161,8 +161,7 @@ class LockBase(Generic[C]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name and options; the other process adds what it has configured."""
-        given = self._config.given_options()
-        return _unpickled, (type(self), given, self._names, self._get_lock_name)
+        return described, (type(self), self._config, self._names, self._get_lock_name)
 
     if not TYPE_CHECKING:
 
@@ -234,15 +233,6 @@ def described(
 ) -> D:
     """Return a lock of a class, by its configuration and its name."""
     return _fill(kind.__new__(kind), config, lock_name, get_lock_name)
-
-
-def _unpickled(
-    kind: type[D],
-    given: tuple[Callable[[], Any] | None, LockOptions],
-    lock_name: naming.LockName | None,
-    get_lock_name: naming.GetLockName | None,
-) -> D:
-    return described(kind, LockConfig(DEFAULT, None, *given), lock_name, get_lock_name)
 
 
 def _fill(

@@ -61,8 +61,8 @@ class LockConfig:
             self._options = combined(self._base, self._given)
         return self._options
 
-    def given_options(self) -> tuple[ConnectionFactory | None, LockOptions]:
-        """Return the factory and options given to the lock, to pickle them.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the factory and options of the lock; the other process adds what it configured.
 
         Raises:
             TypeError: the lock has a client or ``Locks`` object of its own.
@@ -75,9 +75,10 @@ class LockConfig:
         if self._settings is not DEFAULT:
             raise TypeError(
                 "cannot pickle a lock of a Locks object, whose settings belong to their process: "
-                "send its name, and create the lock there by the Locks object of a module"
+                "send its name, and create the lock there by the Locks object of a module. A "
+                "decorated function that is defined in a module is pickled by its name"
             )
-        return self._factory, self._given
+        return LockConfig, (DEFAULT, None, self._factory, self._given)
 
     def port(self) -> BlockingPort:
         """Return the port to the client; the first use creates the client."""

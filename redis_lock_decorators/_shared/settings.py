@@ -62,6 +62,11 @@ class LockOptions(KeywordOptions, total=False):
 
 
 OPTION_NAMES = frozenset(LockOptions.__annotations__)
+#: Why settings other than the default ones are not pickled.
+NOT_PICKLED = (
+    "cannot copy or pickle a Locks object, as its connections and settings belong to its process: "
+    "create it in a module, and import it where it is used"
+)
 _CACHED = frozenset({int, float, str, bool, NoneType})
 
 
@@ -99,6 +104,16 @@ class Settings:
         if get_async_redis_connection is not None:
             self.get_async_redis_connection = get_async_redis_connection
         self.options = changed
+
+    def __reduce__(self) -> str:
+        """Pickle the default settings by reference: each process has its own.
+
+        Raises:
+            TypeError: these are the settings of a ``Locks`` object.
+        """
+        if self is not DEFAULT:
+            raise TypeError(NOT_PICKLED)
+        return "DEFAULT"
 
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
         """Return the port to a client, or to that of a factory, or to that of the project."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import redis.asyncio
 
-from redis_lock_decorators import Locks, RedisLock, configure
+from redis_lock_decorators import Locks, RedisLock, configure, current_lease, redis_lock
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
+from redis_lock_decorators._shared.settings import DEFAULT, Settings
 from redis_lock_decorators.asyncio.lease import Lease as AsyncLease
 from redis_lock_decorators.asyncio.lock import Lock as AsyncDropIn
 from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
@@ -117,3 +120,81 @@ def test_drop_in_can_be_copied_but_not_pickled(kind):
     for refuse in (pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError, match=r"set its local\.token to release"):
             refuse(lock)
+
+
+# Functions sent by value, as cloudpickle does: with what their wrapper refers to
+
+
+def config_of(function: Any) -> Any:
+    """Return the configuration in the closure of a decorated function."""
+    names = function.__code__.co_freevars
+    return function.__closure__[names.index("config")].cell_contents
+
+
+def work(x: int) -> str | None:
+    lease = current_lease()
+    return lease and lease.key
+
+
+def test_function_sent_by_value_uses_the_settings_of_its_process():
+    sent = pickled(config_of(redis_lock("order:{x}", expire=3, on_lost=print)(work)))
+
+    assert sent._settings is DEFAULT
+    assert (sent.options.expire, sent.options.on_lost) == (3, print)
+
+
+def test_function_with_a_client_or_locks_object_is_not_sent_by_value():
+    with pytest.raises(TypeError, match=r"with client=…, as connections belong to their process"):
+        pickle.dumps(config_of(redis_lock("x", client=connect())(work)))
+    with pytest.raises(TypeError, match="defined in a module is pickled by its name"):
+        pickle.dumps(config_of(Locks(connect).redis_lock("x")(work)))
+
+
+@every_copy
+def test_default_settings_are_their_own_copy(copied):
+    assert copied(DEFAULT) is DEFAULT
+    assert copied(configure.__self__) is configure.__self__
+    with pytest.raises(TypeError, match="create it in a module, and import it"):
+        copied(Settings())
+
+
+SENT = """
+import asyncio
+import pickle
+import sys
+
+from redis_lock_decorators import RedisLock, configure
+
+configure(prefix="app:")
+functions = pickle.load(sys.stdin.buffer)
+for function in functions:
+    print(function.lock_for(7)._own_keys()[0].decode())
+"""
+
+
+def test_functions_of_cloudpickle_use_the_settings_of_their_process():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    space: dict[str, Any] = {"redis_lock": redis_lock, "__name__": "__main__"}
+    exec(FUNCTIONS, space)  # noqa: S102 — functions that cannot be imported
+
+    ran = subprocess.run(
+        [sys.executable, "-c", SENT],
+        input=cloudpickle.dumps(space["functions"]),
+        capture_output=True,
+        check=False,
+    )
+
+    assert ran.stdout.decode().split() == ["app:a:7", "app:b:7", "app:7", "app:d:7"], ran.stderr
+
+
+FUNCTIONS = """
+@redis_lock("a:{x}")
+def a(x): redis_lock("inner")
+@redis_lock("b:{x}")
+async def b(x): ...
+@redis_lock
+def c(x): yield x
+@redis_lock(get_lock_name=lambda x: f"d:{x}")
+async def d(x): yield x
+functions = [a, b, c, d]
+"""
