@@ -44,6 +44,19 @@ def busy(locks):
     lease.release()
 
 
+def test_call_with_the_function_accepts_every_option(locks, busy):
+    def work(n):
+        return current_lease().lock_name
+
+    assert locks.redis_lock(work, get_lock_name=lambda n: f"own:{n}")(1) == "own:1"
+    assert locks.redis_lock(work, on_busy="skip", acquire_time=0)("busy") is None
+    assert locks.redis_lock(work, on_busy=str.upper, acquire_time=0)("busy") == "BUSY"
+    with pytest.raises(ConfigurationError, match="on_busy='wait'"):
+        locks.redis_lock(work, on_busy="wait")
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        locks.redis_lock(work, "own")
+
+
 def test_busy_call_raises_by_default_without_running(locks, busy):
     @locks.redis_lock("busy", acquire_time=0)
     def work():

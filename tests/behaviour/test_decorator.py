@@ -205,19 +205,6 @@ def test_method_of_a_django_view(locks, key_of):
     assert View().dispatch("get", 1, pk=5) == ("x:5:get", (1,), {"pk": 5})
 
 
-def test_call_with_the_function_accepts_every_option(locks, busy):
-    def work(n):
-        return current_lease().lock_name
-
-    assert locks.redis_lock(work, get_lock_name=lambda n: f"own:{n}")(1) == "own:1"
-    assert locks.redis_lock(work, on_busy="skip", acquire_time=0)("busy") is None
-    assert locks.redis_lock(work, on_busy=str.upper, acquire_time=0)("busy") == "BUSY"
-    with pytest.raises(ConfigurationError, match="on_busy='wait'"):
-        locks.redis_lock(work, on_busy="wait")
-    with pytest.raises(ConfigurationError, match="cannot be called"):
-        locks.redis_lock(work, "own")
-
-
 def test_non_function_is_refused(locks):
     cached = functools.cached_property(lambda self: 1)
     for thing in (property(lambda self: 1), cached, 42, type("Order", (), {})):
