@@ -35,5 +35,5 @@ def test_redis_py_lock_overlaps_after_a_stopped_holder(tmp_path, record_property
             time.sleep(1.5 * LEASE)
             scene.lockers.processes[stopped].send_signal(signal.SIGCONT)
 
-        with pytest.raises(AssertionError, match="two were inside"):
+        with pytest.raises(AssertionError, match="two held the lock"):
             scene.finish([server], record_property)
