@@ -11,7 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from redis_lock_decorators._rules import arguments
-from redis_lock_decorators._rules.enums import settled, settled_for_format
+from redis_lock_decorators._rules.enums import attribute_of, settled, settled_for_format
 from redis_lock_decorators._rules.texts import as_text, escaped, stable_text, written
 from redis_lock_decorators.errors import LockNameError
 
@@ -137,7 +137,9 @@ def _steps(template: str, path: str) -> list[Callable[[Any], object]]:
         if found is None:
             raise LockNameError(f"the name template {_shown(template)} is malformed at {path!r}")
         attribute, index = found.groups()
-        if attribute:
+        if attribute in ("name", "value"):
+            steps.append(partial(attribute_of, name=attribute))
+        elif attribute:
             steps.append(attrgetter(attribute))
         else:
             steps.append(itemgetter(int(index) if index.isdecimal() and index.isascii() else index))

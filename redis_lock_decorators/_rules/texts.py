@@ -10,7 +10,7 @@ from typing import Any
 
 import six
 
-from redis_lock_decorators._rules.enums import settled
+from redis_lock_decorators._rules.enums import is_unnamed, settled, shown_forms
 from redis_lock_decorators._rules.main_module import with_import_names
 from redis_lock_decorators._rules.parts import PLAIN, parts_of
 from redis_lock_decorators.errors import LockNameError
@@ -99,6 +99,8 @@ def _refuse_changing(value: object, text: str) -> None:
     for part in _reachable(value, text):
         if part is value or (_is_shown(part, text) and not (is_own and _is_empty(part))):
             _refuse_unordered(part)
+        if is_unnamed(part):
+            _refuse_unnamed(part, text, is_alone=part is value)
         if has_number and any(form in text for form in _addresses(part)):
             raise _differs(text)
 
@@ -127,6 +129,16 @@ def _refuse_unordered(part: object) -> None:
         raise LockNameError(
             f"a lock's name would hold {part!r:.80}, whose order may differ between "
             "processes: name its parts, or sorted(…) of it"
+        )
+
+
+def _refuse_unnamed(flag: Any, text: str, is_alone: bool) -> None:
+    """Refuse a text that shows a flag of several members as Python versions differ."""
+    if any(_holds(text, form) for form in shown_forms(flag, is_alone)):
+        raise LockNameError(
+            f"a lock's name would hold {text:.80}, but a flag of several members, {flag!r:.80}, is "
+            'written differently by other Python versions: name it alone ("{flag}") or its number '
+            '("{flag.value}")'
         )
 
 
