@@ -15,7 +15,13 @@ from support.fronts import LEGACY, do
 from support.leftovers import ASYNCIO, BLOCKING, TIDY_FRONTS, until
 from support.workers import in_child
 
-from redis_lock_decorators import LockError, LockLostError, LockTimeoutError, redis_lock
+from redis_lock_decorators import (
+    LockError,
+    LockLostError,
+    LockTimeoutError,
+    current_lease,
+    redis_lock,
+)
 from redis_lock_decorators._shared.lease_base import _entered
 
 FRONTS = TIDY_FRONTS
@@ -211,3 +217,50 @@ def test_async_generator_stops_when_its_lock_is_lost(server, direct, name, cance
 
     ASYNCIO.run(test())
     assert done == ([] if cancels else [0, 1, 2])
+
+
+def test_consumer_of_a_generator_checks_the_lease_that_it_yields(server, direct, name, caplog):
+    @redis_lock(name, client=server.client(), expire=0.6)
+    def dependency():
+        yield current_lease()
+
+    steps = dependency()
+    lease = next(steps)
+    lease.check()
+    direct.delete(f"sys:lock:{name}")
+    until_lost(lease)
+
+    with pytest.raises(LockLostError):
+        lease.check()
+    with pytest.raises(LockLostError):
+        next(steps)
+    caplog.clear()  # the traceback refers to the client and would keep its connections open
+
+
+@asyncio_only
+def test_consumer_of_an_async_generator_checks_the_lease_that_it_yields(server, direct, name):
+    from redis_lock_decorators.asyncio import current_lease as async_current_lease
+
+    async def test():
+        @redis_lock(name, client=ASYNCIO.client(server), expire=0.6)
+        async def dependency():
+            yield async_current_lease()
+
+        steps = dependency()
+        lease = await anext(steps)
+        lease.check()
+        direct.delete(f"sys:lock:{name}")
+        await until(ASYNCIO, lambda: lease.lost)
+
+        with pytest.raises(LockLostError):
+            lease.check()
+        with pytest.raises(LockLostError):
+            await anext(steps)
+
+    ASYNCIO.run(test())
+
+
+def until_lost(lease):
+    """Wait until the loss of a lease is noticed."""
+    while not lease.lost:
+        time.sleep(0.01)
