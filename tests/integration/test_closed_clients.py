@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from support.fronts import LEGACY
-from support.leftovers import TIDY_FRONTS, connections, until
+from support.leftovers import BLOCKING, TIDY_FRONTS, connections, until
 
+import redis_lock_decorators
 from redis_lock_decorators.asyncio import RedisLock
 from redis_lock_decorators.testing import LocalCluster
 
@@ -67,6 +69,21 @@ async def test_release_leaves_no_connection_in_a_closed_wrapped_client(front, se
 
     assert locks_of(direct, name) == []
     await until(front, lambda: connections(direct) <= before)
+
+
+@pytest.mark.parametrize("closed", ["before the release", "after the release"])
+def test_closed_blocking_client_has_no_connection(server, direct, name, closed):
+    client, before = BLOCKING.client(server), connections(direct)
+    lease = redis_lock_decorators.RedisLock(name, client=client, expire=0.3).acquire()
+    time.sleep(0.4)  # until it is renewed in the background
+    if closed == "after the release":
+        lease.release()
+    client.close()
+    if closed == "before the release":
+        lease.release()
+
+    assert locks_of(direct, name) == []
+    BLOCKING.run(until(BLOCKING, lambda: connections(direct) <= before))
 
 
 # For names on certain nodes a connection remains; the cause is unknown.

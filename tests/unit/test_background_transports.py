@@ -368,3 +368,31 @@ async def test_closing_the_transport_fails_requests_under_way() -> None:
 
         with pytest.raises(client.ConnectionError):
             await waiting
+
+
+@on_a_loop
+async def test_idle_connection_is_closed_with_the_client() -> None:
+    with Peers() as pool:
+        transport = ConnectionTransport(pool)
+        end = await opened(pool, transport)
+
+        threading.Thread(target=pool.disconnect).start()
+
+        assert await received(end) == b""
+
+
+@on_a_loop
+async def test_request_under_way_ends_before_its_connection_is_closed_with_the_client() -> None:
+    with Peers() as pool:
+        transport = ConnectionTransport(pool)
+        end = await opened(pool, transport)
+        waiting = asyncio.ensure_future(transport.send_batch(PING, soon()))
+        await received(end)
+
+        pool.disconnect()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        end.sendall(b"+done\r\n")
+
+        assert await waiting == [b"done"]
+        assert await received(end) == b""

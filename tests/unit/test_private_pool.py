@@ -13,6 +13,7 @@ import redis
 import redis.exceptions as client
 from support.peers import MOVES, Peers, name_of_move
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
@@ -40,7 +41,8 @@ class Silent(redis.Connection):
 
 
 def ask(private_pool: PrivatePool, pool: Peers, seconds: float = 60) -> Any:
-    return private_pool.exchange(pool, ("PING",), time.monotonic() + seconds)
+    """Send a request that starts an acquisition; returns its reply."""
+    return private_pool.exchange(pool, ("SET", "lock", "1"), time.monotonic() + seconds)
 
 
 def test_usable_connection_is_reused() -> None:
@@ -182,6 +184,91 @@ def test_pool_that_changes_while_a_connection_opens_is_followed() -> None:
         pool.opened, pool.script = usual, [b"+new\r\n"]  # type: ignore[method-assign]
 
         assert ask(private_pool, pool) == b"new"
+
+
+# Clients that are closed
+
+
+def is_closed(end: socket.socket) -> bool:
+    """Whether the package has closed its end of a connection."""
+    end.setblocking(False)
+    try:
+        return end.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.parametrize("close", MOVES[:3], ids=name_of_move)
+def test_idle_connections_are_closed_with_the_client(close: Callable[[Peers], None]) -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pools = [PrivatePool(), PrivatePool()]  # of two clients with one pool
+        ask(private_pools[0], pool)
+        pool.script = [b"+2\r\n"]
+        ask(private_pools[1], pool)
+
+        close(pool)
+
+        assert list(map(is_closed, pool.ends)) == [True, True]
+
+
+def test_connection_in_use_is_closed_after_its_exchange_with_a_closed_client() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool, usual = PrivatePool(), BlockingSocket.exchange
+
+        def closing(self: Any, *request: Any) -> list[Any]:
+            replies = usual(self, *request)
+            pool.disconnect()  # another thread closes the client
+            return replies
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BlockingSocket, "exchange", closing)
+            assert ask(private_pool, pool) == b"1"
+
+        assert is_closed(pool.ends[0])
+
+
+def test_closed_client_keeps_no_connection_after_a_release() -> None:
+    with Peers(b"+held\r\n") as pool:
+        private_pool, until = PrivatePool(), time.monotonic() + 60
+        acquire, release = ("SET", "lock", "1"), ("DEL", "lock")
+        assert private_pool.exchange(pool, acquire, until) == b"held"
+        pool.disconnect()
+
+        pool.script = [b"+released\r\n"]
+        assert private_pool.exchange(pool, release, until) == b"released"
+        assert is_closed(pool.ends[1])
+
+        pool.script = [b"+held\r\n", b"+released\r\n"]
+        assert private_pool.exchange_all(pool, [acquire], until) == [b"held"]
+        assert private_pool.exchange(pool, release, until) == b"released"
+        assert not is_closed(pool.ends[2])
+
+
+def test_pool_does_not_keep_closed_clients_alive() -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        watch = pool.disconnect.lock_watch  # type: ignore[attr-defined]
+        assert len(watch._followers) == 1
+
+        del private_pool
+        gc.collect()
+
+        assert len(watch._followers) == 0
+        pool.disconnect()
+
+
+def test_forked_process_leaves_the_connections_of_its_parent_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Peers(b"+1\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        monkeypatch.setattr(fork, "number", -1)
+
+        pool.reset()
+
+        assert not is_closed(pool.ends[0])
 
 
 # Requests that may have reached the server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
-from redis_lock_decorators._io.transport.origins import Origin, origin
+from redis_lock_decorators._io.transport.origins import Origin, follow, origin
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class ConnectionTransport:
         self._connection: LoopConnection | None = None
         self._openings: dict[asyncio.Future[Any], float] = {}
         self._is_closed = False
+        self._loop = asyncio.get_running_loop()
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         data, connection = b"".join(map(packed, commands)), None
@@ -83,6 +85,11 @@ class ConnectionTransport:
         self._is_closed = True
         self._drop(self._connection)
 
+    def close_with_pool(self) -> None:
+        """Close the connection once no caller waits for a reply. Called on any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._usable)
+
     def _drop(self, connection: LoopConnection | None) -> None:
         if connection is not None:
             connection.close()
@@ -106,7 +113,8 @@ class ConnectionTransport:
 
     def _usable(self) -> LoopConnection | None:
         if self._connection is not None and not self._connection.serves(self.pool):
-            self._drop(self._connection)
+            self._connection.retire()
+            self._connection = None
         return None if self._connection is None or self._connection.is_late else self._connection
 
     def _needs_another(self) -> bool:
@@ -128,6 +136,7 @@ class ConnectionTransport:
 
     async def _connect(self) -> tuple[Any, Origin]:
         pool, leads_to = self.pool, origin(self.pool)
+        follow(pool, self)
         connect = partial(private_connection.opened, pool.connection_class, pool.connection_kwargs)
         within = partial(connect, monotonic() + private_connection.PATIENCE)
         try:

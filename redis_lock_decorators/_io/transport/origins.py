@@ -7,11 +7,22 @@ calls of its methods that drop connections are recorded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, Protocol
+from weakref import ref
+
+from redis_lock_decorators._flow import fork
 
 #: The pool's era (see ``_Watch``), and the address to which it connects.
 Origin = tuple[object, ...]
+
+
+class Follower(Protocol):
+    """Private connections made like those of a pool."""
+
+    def close_with_pool(self) -> None:
+        """Close the idle connections: the pool has dropped its own. Called on any thread."""
 
 
 class _Watch:
@@ -21,10 +32,28 @@ class _Watch:
         era: replaced by a new object each time that the pool drops its connections.
     """
 
-    __slots__ = ("era",)
+    __slots__ = ("_followers", "era")
 
     def __init__(self) -> None:
         self.era = object()
+        self._followers: dict[int, tuple[int, Callable[[], Follower | None]]] = {}  #: any thread
+
+    def add(self, follower: Follower) -> None:
+        followers, number = self._followers, id(follower)
+
+        def forget(gone: object) -> None:
+            entry = followers.get(number)
+            if entry is not None and entry[1] is gone:
+                followers.pop(number, None)
+
+        followers[number] = fork.number, ref(follower, forget)
+
+    def close_followers(self) -> None:
+        """Close the followers' idle connections, not those of the process that forked this one."""
+        for process, find in list(self._followers.values()):
+            follower = find()
+            if follower is not None and process == fork.number:
+                follower.close_with_pool()
 
 
 def origin(pool: Any) -> Origin:
@@ -32,6 +61,14 @@ def origin(pool: Any) -> Origin:
     watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
     era = watch.era if watch is not None else _watched(pool)
     return era, *_address(pool)
+
+
+def follow(pool: Any, follower: Follower) -> None:
+    """Have the follower, which is referred to weakly, close its connections with the pool's."""
+    origin(pool)  # records its calls from now on
+    watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
+    if watch is not None:
+        watch.add(follower)
 
 
 def task_origin(pool: Any) -> Origin:
@@ -76,7 +113,10 @@ def _recorded(pool: Any, name: str, watch: _Watch) -> Any:
     @wraps(usual)
     def recorded(*args: Any, **options: Any) -> Any:
         watch.era = object()
-        return usual(*args, **options)
+        try:
+            return usual(*args, **options)
+        finally:
+            watch.close_followers()
 
     found: Any = recorded
     found.lock_watch = watch

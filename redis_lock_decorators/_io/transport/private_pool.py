@@ -13,8 +13,9 @@ from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport.batch import starts_acquisition
 from redis_lock_decorators._io.transport.encoding import packed
-from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
+from redis_lock_decorators._io.transport.origins import follow, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
 #: The most idle connections. More than these are open only while that many requests are under way.
@@ -22,15 +23,22 @@ MAX_IDLE = 16
 
 
 class PrivatePool:
-    """Connections made like those of a client's pool, each used by one request at a time."""
+    """Connections made like those of a client's pool, each used by one request at a time.
 
-    __slots__ = ("_idle",)
+    They are closed with the client. A release after that opens one only for itself; the next
+    acquisition keeps one again.
+    """
+
+    __slots__ = ("__weakref__", "_idle", "_is_closed")
 
     def __init__(self) -> None:
         self._idle: list[BlockingSocket] = []  #: any thread: append and pop are atomic
+        self._is_closed = False  #: any thread: the client was closed, and not used again
 
     def exchange(self, pool: Any, command: tuple[Any, ...], until: float) -> Any:
         """Send a command and return its reply; raise the client's TimeoutError at ``until``."""
+        if self._is_closed:
+            self._is_closed = not starts_acquisition(command)
         reply = self._send_batch(pool, packed(command), 1, until)[0]
         if isinstance(reply, Exception):
             raise reply
@@ -40,10 +48,12 @@ class PrivatePool:
         self, pool: Any, commands: Sequence[tuple[Any, ...]], until: float
     ) -> list[Any]:
         """The same for several commands, sent together; an error reply is an item."""
+        if self._is_closed:
+            self._is_closed = not any(map(starts_acquisition, commands))
         return self._send_batch(pool, b"".join(map(packed, commands)), len(commands), until)
 
     def _send_batch(self, pool: Any, data: bytes, count: int, until: float) -> list[Any]:
-        socket = self._usable(pool) or connected(pool, until)
+        socket = self._usable(pool) or self._opened(pool, until)
         try:
             replies = socket.exchange(data, count, until)
         except BaseException:
@@ -55,9 +65,16 @@ class PrivatePool:
             self.drop()
         elif len(self._idle) < MAX_IDLE:
             self._idle.append(socket)
+            if self._is_closed:  # perhaps by another thread during the exchange
+                self.drop()
         else:
             socket.close()
         return replies
+
+    def close_with_pool(self) -> None:
+        """Close the idle connections, and keep none until the next acquisition."""
+        self._is_closed = True
+        self.drop()
 
     def drop(self) -> None:
         """Close the idle connections."""
@@ -84,6 +101,10 @@ class PrivatePool:
             ):
                 return socket
             socket.close()
+
+    def _opened(self, pool: Any, until: float) -> BlockingSocket:
+        follow(pool, self)  # before: the client may be closed while the connection is opened
+        return connected(pool, until)
 
 
 def connected(pool: Any, until: float) -> BlockingSocket:
