@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class LockConfig:
     """The options and client given to a lock, over the settings of its project when it is used."""
 
-    __slots__ = ("_base", "_client", "_factory", "_given", "_options", "_settings")
+    __slots__ = ("_client", "_combined", "_factory", "_given", "_settings")
 
     def __init__(
         self,
@@ -41,8 +41,10 @@ class LockConfig:
             checked_factory(factory)
         self._factory = factory
         self._given = given
-        self._base = base = settings.options
-        self._options = combined(base, given) if given else base
+        base = settings.options
+        #: any thread: the project's options, and their combination with those given. One attribute,
+        #: as ``configure`` or an exception from outside may come between two stores.
+        self._combined = base, combined(base, given) if given else base
 
     def refuse_client(self, awaited: bool | None) -> None:
         """Refuse a client of the wrong kind. ``awaited``: needs an asyncio client; None if unknown.
@@ -56,10 +58,12 @@ class LockConfig:
     @property
     def options(self) -> Options:
         """The options in force, including later changes by ``configure``."""
-        if self._base is not self._settings.options:
-            self._base = self._settings.options
-            self._options = combined(self._base, self._given)
-        return self._options
+        base, options = self._combined
+        if base is not self._settings.options:
+            base = self._settings.options
+            options = combined(base, self._given)
+            self._combined = base, options
+        return options
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the factory and options of the lock; the other process adds what it configured.
