@@ -45,7 +45,7 @@ class Lease(LeaseBase):
     def __init__(self, claim: Claim, port: BlockingPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
-        self._mutex = threading.RLock()
+        self._mutex = threading.RLock()  #: any thread
 
     def extend(self, seconds: float | None = None) -> Literal[True]:
         """Extend the lease to at least ``seconds`` from now; None means its ``expire``.

@@ -110,33 +110,40 @@ class Claim(Term):
         # To read random bytes lets other threads run. A claim that is handed a lock needs none.
         if identifier is None:
             identifier = "" if identifies_late else new_identifier()
+        #: written by its flow, read by any thread
         self.identifier = identifier
-        self.releaser = self.identifier if self.unique else ""
         self.owner = owner
         self.in_transition = False
+        self.since = self.entered = self.held_until = -math.inf
 
-        self.since = self.entered = self.deadline = self.held_until = -math.inf
-        self.duration = 0.0
-        self.fence: int | None = None
+        #: any thread
+        self.deadline, self.duration = -math.inf, 0.0
         self.renews = False
         self.unrenewed = None
         self.ends = LeaseEnds()
+
+        self.releaser = self.identifier if self.unique else ""
+        self.fence: int | None = None
         self.late_ends: tuple[int, ...] = ()
         self.clock: Clock | None = None
 
-        self.queue_entry: str | None = None
+        #: written by its flow, read by any thread
         self.cohort: JoinedCohort | None = None
         self.cohort_waiter: CohortMember | None = None
         self.next_member: CohortMember | None = None
+
+        self.queue_entry: str | None = None
         self.has_queued = False
         self.queue_record: QueueRecord | None = None
         self.hand_offs = 0
 
+        #: any thread
         self.state = ACTIVE
-        self.maybe_released: tuple[bytes, ...] = ()
-        self.released: tuple[bytes, ...] = ()
         self.lost_reason: str | None = None
         self.lost_holder: str | None = None
+
+        self.maybe_released: tuple[bytes, ...] = ()
+        self.released: tuple[bytes, ...] = ()
 
     @property
     def lock_name(self) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 
-#: The process ID, without a system call.
+#: The process ID, without a system call; set and removed by any thread that forks.
 number = os.getpid()
 
-#: One item for each fork that is under way, in any thread.
+#: any thread: one item for each fork that is under way
 _forks: list[None] = []
 
 

@@ -22,9 +22,8 @@ class HeldClaims(MutableMapping[bytes, Claim]):
     __slots__ = ("_claims", "_limit")
 
     def __init__(self) -> None:
-        #: any thread
-        self._claims: dict[bytes, ref[Claim]] = {}
-        self._limit = LEAST
+        self._claims: dict[bytes, ref[Claim]] = {}  #: any thread
+        self._limit = LEAST  #: any thread
 
     def __getitem__(self, key: bytes) -> Claim:
         claim = self._claims[key]()

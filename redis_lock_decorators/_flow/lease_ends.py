@@ -42,6 +42,7 @@ class Shortening:
         self.end = end
         self.duration = duration
         self.sent = sent
+        #: written by the flow of its request, read by any thread
         self.run_by = run_by
         self.is_known = False
 
@@ -50,13 +51,14 @@ class LeaseEnds:
     """All that is known of the end of one lease.
 
     Attributes:
-        given: what requests gave, by its end. Any thread.
-        shortenings: requests that moved the end nearer, or may have. Any thread.
+        given: what requests gave, by its end.
+        shortenings: requests that moved the end nearer, or may have.
     """
 
     __slots__ = ("given", "shortenings")
 
     def __init__(self) -> None:
+        #: any thread
         self.given: dict[float, Given] = {}
         self.shortenings: dict[Shortening, None] = {}
 

@@ -47,7 +47,7 @@ class FactoryCalls:
     __slots__ = ("__weakref__", "callers", "lock")
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  #: any thread
         self.callers: list[int] = []  #: any thread
 
     @contextmanager
@@ -114,10 +114,11 @@ class ClientSource(Generic[T]):
         self._sender = sender
         self._lease_loop = lease_loop
         self._awaited = awaited
+        #: any thread
         self._clients: PerFactory[Any] = PerFactory()
         self._calls: PerFactory[FactoryCalls] = PerFactory()
         self._made: PerFactory[Any] = PerFactory()
-        self._end: object = None
+        self._end: object = None  #: loop only
 
     def client(self, factory: ConnectionFactory) -> Any:
         """The factory's client, which the first call makes.

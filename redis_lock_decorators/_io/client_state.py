@@ -93,6 +93,7 @@ class ClientState(Generic[T]):
         self.named = self.owned and _needs_command_name(pool)
         self.sender = sender
         self.lease_loop = lease_loop
+        #: any thread
         self.subscribers: dict[object, Subscriber] = {}
         self.reachabilities: dict[object, Reachability] = {}
         self.cohorts = Cohorts()

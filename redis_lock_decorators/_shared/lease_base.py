@@ -52,7 +52,7 @@ class LeaseBase:
         self._options = options
         self._tracked: TrackedLease | None = None
         # The ``with`` block that owns it: the renewal ends once the block is collected.
-        self._block: object = None
+        self._block: object = None  #: any thread
         self._leaving: ref[BlockRef[Any]] | None = None  # what a call of the block's exit refers to
         self._on_lost_call: OnLostCall | None = None
         if options.on_lost is not None:

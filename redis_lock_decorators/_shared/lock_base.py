@@ -84,9 +84,8 @@ class LockBase(Generic[C]):
     __slots__ = ("__weakref__", "_blocks", "_config", "_get_lock_name", "_names")
 
     # The leases of blocks entered by a direct call of ``__enter__``: True once an exit was
-    # ambiguous among them, else None. A dict: adding and removing an item are one atomic operation
-    # each, and any thread may do so.
-    _blocks: dict[Any, bool | None]
+    # ambiguous among them, else None.
+    _blocks: dict[Any, bool | None]  #: any thread
     _config: LockConfig
     _names: tuple[str, ...] | None
     _get_lock_name: naming.GetLockName | None

@@ -37,7 +37,7 @@ class OnLostCall:
         self._lock_name = lock_name
         self._follow = follow
         self._context = copy_context()
-        #: The list for the answer of the thread that calls: it identifies that call.
+        #: any thread: the list for the answer of the thread that calls, which identifies the call
         self._answers: dict[str, list[object]] = {}
 
     def make(self, lease: object, why: str) -> None:

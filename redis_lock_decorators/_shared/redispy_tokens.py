@@ -49,8 +49,10 @@ class TokenHold:
         self.claim = claim
         self.by = by
         self.in_block = in_block
+        #: any thread
         self.renewal_handle: RenewalHandle | None = None
         self.is_gone = False
+
         # The ``with`` block that owns it: the renewal ends once the block is collected.
         self._block: object = None
 
@@ -91,7 +93,7 @@ class TokenSlot:
     __slots__ = ("__weakref__", "_hold")
 
     def __init__(self) -> None:
-        self._hold: TokenHold | None = None
+        self._hold: TokenHold | None = None  #: any thread
 
     @staticmethod
     def shared() -> Callable[[], TokenSlot]:

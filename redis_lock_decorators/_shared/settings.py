@@ -74,6 +74,7 @@ class Settings:
     """The state that the locks of one project share; two ``Settings`` share nothing."""
 
     def __init__(self) -> None:
+        #: any thread
         self.options = Options()
         self.get_redis_connection: ConnectionFactory = from_environment
         self.get_async_redis_connection: ConnectionFactory = async_from_environment

@@ -53,9 +53,9 @@ class TaskTokenSlots:
     """
 
     def __init__(self) -> None:
-        self._own: WeakKeyDictionary[object, _TaskTokenSlot] = WeakKeyDictionary()
-        self._holding: dict[_TaskTokenSlot, None] = {}
-        #: A slot was removed whose lease expired without a release: that release may yet come.
+        self._own: WeakKeyDictionary[object, _TaskTokenSlot] = WeakKeyDictionary()  #: any thread
+        self._holding: dict[_TaskTokenSlot, None] = {}  #: any thread
+        #: any thread: a slot was removed whose lease expired; its release may still be requested
         self._forgot = False
 
     def __call__(self) -> TokenSlot:

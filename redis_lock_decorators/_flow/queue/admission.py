@@ -29,7 +29,7 @@ class Admission:
         self._lease_loop = lease_loop
         self._waiting: deque[QueuedWaiter] = deque()  #: appended by any thread, else loop only
         self._steps = 0  #: loop only
-        self._continues = False  #: written by the loop
+        self._continues = False  #: written by the loop, read by any thread
 
     def __bool__(self) -> bool:
         """Whether earlier waiters are still to join the queue."""

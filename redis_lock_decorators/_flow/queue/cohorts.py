@@ -19,7 +19,7 @@ class Cohorts(dict[tuple[bytes, int], Cohort]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._limit = MOST_COHORTS
+        self._limit = MOST_COHORTS  #: any thread
 
     def of(self, key: bytes, expire_ms: int) -> Cohort:
         """The cohort of a key, for leases of one length; created if there is none."""

@@ -49,14 +49,15 @@ class QueueEntries:
         self._waiters: dict[bytes, QueuedWaiter] = {}  #: any thread
         #: any thread: waiters that are not in the index yet; those that have left are in neither
         self._joined: dict[bytes, QueuedWaiter] = {}
-        self._by_key: dict[bytes, dict[bytes, QueuedWaiter]] = {}  #: loop only, as all below
+        #: any thread
+        self._changes: deque[AbandonedEntry | EnteredClaim] = deque(maxlen=MOST_CHANGES)
+        #: loop only
+        self._by_key: dict[bytes, dict[bytes, QueuedWaiter]] = {}
         self._indexed = 0
         self._entered: OrderedDict[bytes, EnteredClaim] = OrderedDict()
         self._unchecked = CHECKED  # how many of them to check next
         self._confirmations = DueTimes()
         self._abandoned: OrderedDict[bytes, AbandonedEntry] = OrderedDict()
-        #: appended by any thread
-        self._changes: deque[AbandonedEntry | EnteredClaim] = deque(maxlen=MOST_CHANGES)
 
     def __bool__(self) -> bool:
         return bool(self._waiters)

@@ -15,7 +15,7 @@ UNRECEIVED_LIMIT = 2
 
 
 class Reachability:
-    """What the successive subscribers at one node of one client have found. Loop only.
+    """What the successive subscribers at one node of one client have found.
 
     It refers to neither the subscribers nor the client, so it does not keep them alive.
 
@@ -26,7 +26,8 @@ class Reachability:
     __slots__ = ("_has_warned", "_is_forbidden", "_pause", "_unreceived", "unavailable_until")
 
     def __init__(self) -> None:
-        self.unavailable_until = -math.inf
+        self.unavailable_until = -math.inf  #: written by the loop, read by any thread
+        #: loop only
         self._pause = FIRST_PAUSE
         self._unreceived = 0
         self._has_warned = self._is_forbidden = False

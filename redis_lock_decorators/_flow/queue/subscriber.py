@@ -42,7 +42,7 @@ class Subscriber(SubscriberConnection):
         reachability: Reachability | None = None,
     ) -> None:
         super().__init__(lease_loop, port, channel, key, end, reachability)
-        self._rechecks = Rechecks(lease_loop, port, channel)  #: any thread; see there
+        self._rechecks = Rechecks(lease_loop, port, channel)  #: any thread
         self._was_late = False  #: loop only
 
     def join(self, waiter: QueuedWaiter) -> None:

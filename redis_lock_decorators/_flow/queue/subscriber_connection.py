@@ -44,14 +44,14 @@ class SubscriberConnection:
         reachability: Reachability | None = None,
     ) -> None:
         self.channel = channel
+        self._reachability = reachability or Reachability()
         #: written by the loop, read by any thread
         self.is_open = self.is_failing = False
         self.session = 0
-        self._reachability = reachability or Reachability()
         self._is_unavailable = lease_loop.now() < self._reachability.unavailable_until
         self._is_alive = self._has_ended = False
         self._wakes_at = math.inf
-        #: any thread; see there
+        #: any thread
         self._entries = QueueEntries()
         self._admission = Admission(lease_loop)
         #: loop only

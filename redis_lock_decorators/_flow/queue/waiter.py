@@ -70,13 +70,13 @@ class QueuedWaiter:
         self.identifier = identifier
         self.hint = messages.hint(identifier)
         self.wakeup = wakeup
-        #: written by the waiter
+        #: written by the waiter, read by any thread
         self.first_sent = math.inf
         self.queue_entry: str | None = None
         self.session = -1
         self.ticket = 0
         self.is_queued = False
-        #: written by the loop
+        #: written by the loop, read by any thread
         self.not_before = -math.inf
         self.is_proved = False
         #: any thread

@@ -30,8 +30,7 @@ class TrackedLease:
 
     Attributes:
         notify: called with the lease, once, to report its loss to its holder.
-        is_tracked: it is to be renewed. Set by ``add`` and ``remove`` on any thread; all below is
-            changed on the event loop only.
+        is_tracked: it is to be renewed.
         is_grant: it still has the short time of a grant.
         due: when it is checked next.
         batch: the leases that are renewed together with it; None while no renewal is under way.
@@ -71,13 +70,15 @@ class TrackedLease:
         self.notify = notify
         self.claim = claim
         self.port = port
-        self.is_tracked = False
+        self.is_tracked = False  #: any thread
+        self.options = options  #: any thread
+        self.due = -math.inf  #: written by the loop, read by any thread
+        #: loop only
         self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease_seconds
-        self.due = self.confirmed = -math.inf
+        self.confirmed = -math.inf
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
         self.outage: Outage | None = None
-        self.options = options
         self.notify_attempts = 0
         self._hold_end = math.inf
         if options.max_hold is not None:  # counted from when the holder could begin its work

@@ -50,18 +50,19 @@ class LeaseSchedule:
     Attributes:
         _new, _gone: leases that any thread added or removed since the last check.
         _due, _batches: work of the current tick; the next tick continues it if this one is cut
-            short. Event loop only, like everything below.
-        _wakes_at: when the loop wakes up. Other threads read it.
+            short.
+        _wakes_at: when the loop wakes up.
     """
 
     def __init__(self, lease_loop: RenewerLoop) -> None:
         self._lease_loop = lease_loop
-        self._new: set[TrackedLease] = set()
-        self._gone: set[TrackedLease] = set()
+        self._new: set[TrackedLease] = set()  #: any thread
+        self._gone: set[TrackedLease] = set()  #: any thread
+        self._wakes_at = math.inf  #: written by the loop, read by any thread
+        #: loop only
         self._due: list[TrackedLease] = []
         self._batches: dict[int, list[TrackedLease]] = {}
         self._wheel: TimerWheel[TrackedLease] = TimerWheel(lease_loop.phase)
-        self._wakes_at = math.inf
 
     def __len__(self) -> int:
         # Removed leases count if there are no others: the loop still has to wake up for them.

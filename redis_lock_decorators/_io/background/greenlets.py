@@ -76,7 +76,7 @@ class GreenletWorker(BackgroundWorker):
         self._shared: SharedState = (
             previous._shared if isinstance(previous, GreenletWorker) else SharedState()
         )
-        self._is_stopping = False
+        self._is_stopping = False  #: any thread
         super().__init__(owner, previous)
 
     def is_fit(self) -> bool:

@@ -85,13 +85,14 @@ class HubThreads:
 
     def __init__(self, name: str, most: int, patience: float) -> None:
         self._name = name
-        self._usual = self._most = most
+        self._usual = most
         self._patience = patience
+        self._process = fork.number
         #: any thread
         self.calls: deque[tuple[Callable[[], object], float]] = deque()
         self._free: deque[None] = deque([None] * most)  # one item per allowed thread
+        self._most = most
         self._started = -math.inf  # when a call was last started
-        self._process = fork.number
 
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append((function, monotonic()))

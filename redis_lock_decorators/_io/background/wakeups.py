@@ -52,11 +52,13 @@ class ThreadWakeup:
         begin: called before each wait: starts the background thread if it does not run.
     """
 
-    __slots__ = ("_begin", "_gate", "_signals")  #: any thread
+    __slots__ = ("_begin", "_gate", "_signals")
 
     def __init__(self, begin: Callable[[], object]) -> None:
+        #: any thread
         self._signals: deque[Signal] = deque()
         self._gate = Gate()
+
         self._begin = begin
 
     def notify(self, signal: Signal) -> None:
