@@ -1,10 +1,16 @@
-"""Documents that point to files name all of them."""
+"""Documents that point to files name all of them, and none that does not exist."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-DECISIONS = Path(__file__).parents[2] / "docs" / "decisions"
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DECISIONS = ROOT / "docs" / "decisions"
+FOLDERS = ("redis_lock_decorators", "tests", "docs", "benchmarks", "examples")
+FILES = [path.as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
 
 
 def test_every_decision_is_in_the_index_with_a_unique_number() -> None:
@@ -13,3 +19,12 @@ def test_every_decision_is_in_the_index_with_a_unique_number() -> None:
 
     assert [page for page in pages if page not in index] == []
     assert len({page[:4] for page in pages}) == len(pages)
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.rst", "docs/how-it-works.rst"])
+def test_every_file_that_is_named_exists(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = re.findall(r"``([\w/]+\.(?:py|lua))``", text)
+
+    assert named
+    assert [file for file in named if not any(path.endswith(f"/{file}") for path in FILES)] == []
