@@ -12,7 +12,10 @@ class State(Enum):
         RELEASING       -> RELEASE_FAILED, ENDED
         RELEASE_FAILED  -> RELEASING, ENDED
         HANDED_OFF      -> ENDED
-        ENDED           -> RELEASING (its release was interrupted), ACTIVE (acquired again)
+        ENDED           -> RELEASING, ACTIVE (acquired again)
+
+    ENDED is followed by RELEASING if the release that ended it was interrupted, or if another
+    thread releases the claim at the same instant: that release then ends it again.
 
     Each transition is one store of an attribute: another thread, a signal handler or a finalizer
     may run between any two lines. Whether the lease is lost is not among the states, as another

@@ -120,7 +120,10 @@ class LeaseBase:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ended before it was released."""
+        """Whether the lease ended before it was released.
+
+        Always True in a forked child, which does not hold what its parent holds.
+        """
         return self._claim.is_lost(monotonic()) or not self._claim.is_of_this_process()
 
     def remaining(self) -> float:
