@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_none
+from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_no_client
 from redis_lock_decorators._shared.settings import DEFAULT
 
 
@@ -68,7 +68,7 @@ def acquire_lock(
         LockNameError, ConfigurationError: an argument is invalid.
         redis.exceptions.ConnectionError: the server cannot be reached.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.port(conn, None)
     claim, wait, pause = acquire_arguments(
         lock_name, acquire_time, expire, delta, identifier, prefix
@@ -106,7 +106,7 @@ def release_lock(
             not have the method.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.port(conn, None)
     checked = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
@@ -134,7 +134,7 @@ def extend_lock(
         LockNameError, ConfigurationError: an argument is invalid.
         redis.exceptions.ConnectionError: the outcome is unknown; it can be called again.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
     return run(functions.extend_lock(port, claim))

@@ -96,17 +96,23 @@ def _add_function(error: LockError, function: Callable[..., object], cure: str =
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:
     """Refuse two names for a lock, or a ``get_lock_name`` that is no plain function."""
+    if get_lock_name is not None and not callable(get_lock_name):
+        raise ConfigurationError(_not_callable(get_lock_name))
     if lock_name is not None and get_lock_name is not None:
         raise ConfigurationError("give lock_name or get_lock_name, not both")
-    if get_lock_name is not None and not callable(get_lock_name):
-        raise ConfigurationError(
-            f"get_lock_name={get_lock_name!r:.80} cannot be called: for a text use lock_name"
-        )
     if get_lock_name is not None and (kind := kind_of(get_lock_name)) is not Kind.PLAIN:
         raise ConfigurationError(
             f"get_lock_name={full_name(get_lock_name)} is {kind.value}: give a function that "
             "returns the name"
         )
+
+
+def _not_callable(given: object) -> str:
+    """Return the message about a second argument that is no function."""
+    problem = f"get_lock_name={given!r:.80} cannot be called"
+    if isinstance(given, (int, float)):
+        return f"{problem}: durations are given by name, as in expire={given!r}"
+    return f"{problem}: for a text use lock_name, for several names a list"
 
 
 def called(get_lock_name: GetLockName) -> Namer:

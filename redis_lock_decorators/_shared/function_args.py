@@ -11,15 +11,20 @@ from redis_lock_decorators._rules.options import checked_prefix
 from redis_lock_decorators.errors import ConfigurationError
 
 
-def refuse_none(conn: object) -> None:
-    """Refuse None as a client: it is probably the result of a failed function.
+def refuse_no_client(conn: object) -> None:
+    """Refuse None and text as a client: the result of a failed function, or a misplaced name.
 
     Raises:
-        ConfigurationError: ``conn`` is None.
+        ConfigurationError: ``conn`` is None or text.
     """
     if conn is None:
         raise ConfigurationError(
             "conn=None: give a Redis client (only RedisLock uses the configured one by default)"
+        )
+    if isinstance(conn, (str, bytes)):  # not shown: a URL may hold a password
+        raise ConfigurationError(
+            f"{type(conn).__name__} is no Redis client: the client comes first, then the "
+            "name; give one, as in redis.Redis.from_url(…) or redis.asyncio.Redis.from_url(…)"
         )
 
 

@@ -149,7 +149,8 @@ class LockBase(Generic[C]):
         _fill(self, config, lock_name, get_lock_name)
 
     def __repr__(self) -> str:
-        return f"<RedisLock {', '.join(self._names or ['named by each call'])!r:.80}>"
+        names = ", ".join(map(repr, self._names or ["named by each call"]))
+        return f"<RedisLock {names:.80}>"
 
     def __copy__(self: D) -> D:
         """Return the same lock, without the open blocks."""

@@ -8,7 +8,7 @@ from redis_lock_decorators._flow import functions
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
 from redis_lock_decorators._rules.naming import LockName
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
-from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_none
+from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_no_client
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
 from redis_lock_decorators.asyncio.redislock import RedisLock
 
@@ -56,7 +56,7 @@ async def acquire_lock(
 
     The arguments, result and errors of ``redis_lock_decorators.acquire_lock``.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.async_port(conn, None)
     claim, wait, pause = acquire_arguments(
         lock_name, acquire_time, expire, delta, identifier, prefix
@@ -77,7 +77,7 @@ async def release_lock(
 
     The arguments, result and errors of ``redis_lock_decorators.release_lock``.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.async_port(conn, None)
     checked = None if method is None else checked_method(method, "method")
     claim = owned(lock_name, identifier, 1, prefix)
@@ -91,7 +91,7 @@ async def extend_lock(
 
     The arguments, result and errors of ``redis_lock_decorators.extend_lock``.
     """
-    refuse_none(conn)
+    refuse_no_client(conn)
     port = DEFAULT.async_port(conn, None)
     claim = owned(lock_name, identifier, expire, prefix)
     return await functions.extend_lock(port, claim)

@@ -188,6 +188,15 @@ async def test_none_as_client_is_refused(front, name):
             await do(function(None, *arguments))
 
 
+async def test_name_in_the_place_of_the_client_is_refused(front, conn, name):
+    for place in (name, name.encode()):
+        for function in (front.package.acquire_lock, front.package.release_lock):
+            with pytest.raises(
+                ConfigurationError, match="is no Redis client: the client comes first"
+            ):
+                await do(function(place, conn, 0))
+
+
 async def test_false_from_acquire_lock_is_refused_as_identifier(front, client, conn, name):
     with pytest.raises(ConfigurationError, match="not acquired"):
         await do(front.package.release_lock(conn, name, False))

@@ -24,11 +24,15 @@ def test_known_options_are_accepted() -> None:
     [
         *(("timeout", "expire="), ("timeout", "acquire_time="), ("blocking_timeout", "acquire_")),
         *(("ttl", "expire="), ("blocking", "acquire_time=0"), ("sleep", "delta=")),
+        *(("nowait", "acquire_time=0"), ("lease_seconds", "expire="), ("heartbeat", "auto_renew=")),
+        *(("default", "on_busy="), ("skip", "on_busy="), ("queue", "wait="), ("fence", "fencing=")),
+        *((name, "acquire_time=") for name in ("retry", "retries", "retry_count")),
+        *((name, "client=") for name in ("url", "redis_url", "host", "db")),
         *(("auto_renewal", "auto_renew="), ("redis_client", "client="), ("token", "identifier")),
     ],
 )
 def test_option_name_of_another_library_is_translated(unknown: str, meant: str) -> None:
-    assert f"unknown option {unknown}: did you mean" in problem(unknown)
+    assert f"unknown option {unknown} (did you mean" in problem(unknown)
     assert meant in problem(unknown)
 
 
@@ -44,10 +48,34 @@ def test_unknown_option_without_a_similar_one_is_only_refused() -> None:
     assert problem("zzz") == f"unknown option zzz; the options are {', '.join(sorted(KNOWN))}"
 
 
+@pytest.mark.parametrize("unknown", ["signal_expire", "factor", "masters", "drift"])
+def test_name_that_is_only_a_little_similar_is_not_suggested(unknown: str) -> None:
+    assert "did you mean" not in problem(unknown)
+
+
+def test_option_without_a_counterpart_is_explained() -> None:
+    assert problem("thread_local").startswith(
+        "unknown option thread_local (any thread may use a lease); the options are"
+    )
+
+
+@pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
+def test_duration_in_second_place_is_explained(kind: type) -> None:
+    for given in (30, 2.5):
+        with pytest.raises(ConfigurationError, match=f"given by name, as in expire={given}$"):
+            kind("x", given)
+    with pytest.raises(ConfigurationError, match=r"for a text use lock_name"):
+        kind("x", "y")
+    with pytest.raises(ConfigurationError, match=r"get_lock_name, not both"):
+        kind("x", str)
+
+
 def test_all_unknown_options_are_in_one_message() -> None:
     message = problem("zzz", "expire", "expires")
 
-    assert "unknown option expires: did you mean expire=?; unknown option zzz;" in message
+    assert (
+        "unknown option expires (did you mean expire=?); unknown option zzz; the options" in message
+    )
 
 
 def test_argument_given_in_the_wrong_place_is_explained() -> None:
@@ -65,3 +93,9 @@ def test_lock_points_to_attributes_of_the_lease(kind: type) -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
         kind("x").zzz  # noqa: B018  # reading it is the test
     assert not hasattr(kind("x"), "extend")
+
+
+@pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
+def test_repr_tells_two_names_from_one(kind: type) -> None:
+    assert repr(kind(["a", "b"])) == "<RedisLock 'a', 'b'>"
+    assert repr(kind("a, b")) == "<RedisLock 'a, b'>"
