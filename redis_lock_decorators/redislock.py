@@ -13,6 +13,7 @@ from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
+from redis_lock_decorators._shared.wrong_with import NOT_ASYNC
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
 
 P = ParamSpec("P")
@@ -77,6 +78,7 @@ class RedisLock(LockBase[BlockingClient]):
     else:
         __enter__ = EnterMethod(_enter)
         __exit__ = ExitMethod(_leave)
+        __aenter__ = NOT_ASYNC
 
     @overload
     def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...

@@ -11,6 +11,7 @@ from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_un
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
+from redis_lock_decorators._shared.wrong_with import ONLY_ASYNC
 from redis_lock_decorators.asyncio._cancellation import TaskRef, running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
 
@@ -79,6 +80,7 @@ class RedisLock(LockBase[AsyncClient]):
     else:
         __aenter__ = EnterMethod(_begin)
         __aexit__ = ExitMethod(_leave)
+        __enter__ = ONLY_ASYNC
 
     @overload
     async def acquire(self, acquire_time: None, blocking: Literal[True] = True) -> Lease: ...
