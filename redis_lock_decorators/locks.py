@@ -11,8 +11,7 @@ from redis_lock_decorators._io.client_types import (
     BlockingFactory,
 )
 from redis_lock_decorators._rules import naming
-from redis_lock_decorators._shared.lock_base import described
-from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.lock_base import with_options
 from redis_lock_decorators._shared.settings import DEFAULT, NOT_PICKLED, LockOptions, Settings
 from redis_lock_decorators.decorator import RedisLockDecorator
 from redis_lock_decorators.redislock import RedisLock
@@ -154,8 +153,10 @@ class Locks(RedisLockDecorator):
 
         The arguments and errors of ``RedisLock``.
         """
-        config = LockConfig(self._settings, client, get_redis_connection, options)
-        return described(RedisLock, config, lock_name, get_lock_name)
+        lock = RedisLock.__new__(RedisLock)
+        return with_options(
+            lock, self._settings, client, get_redis_connection, options, lock_name, get_lock_name
+        )
 
     def async_lock(
         self,
@@ -173,8 +174,10 @@ class Locks(RedisLockDecorator):
         """
         from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
-        config = LockConfig(self._settings, client, get_redis_connection, options)
-        return described(AsyncRedisLock, config, lock_name, get_lock_name)
+        lock = AsyncRedisLock.__new__(AsyncRedisLock)
+        return with_options(
+            lock, self._settings, client, get_redis_connection, options, lock_name, get_lock_name
+        )
 
     def force_release(
         self,

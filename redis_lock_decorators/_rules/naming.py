@@ -11,7 +11,7 @@ from types import FunctionType
 
 from redis_lock_decorators._rules import arguments, templates
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
-from redis_lock_decorators._rules.keys import checked_name, checked_names
+from redis_lock_decorators._rules.keys import checked_name, checked_names, is_name
 from redis_lock_decorators._rules.texts import as_text
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
 
@@ -92,6 +92,12 @@ def _add_function(error: LockError, function: Callable[..., object], cure: str =
     place, message = f"@redis_lock on {full_name(function)}: ", str(error)
     if not message.startswith("@redis_lock on "):  # it names another decorated function already
         error.args = (f"{place}{message}{cure}",)
+
+
+def add_lock(error: ConfigurationError, lock_name: object) -> None:
+    """Add the name of the lock to an error of its options, if it has a valid name."""
+    if is_name(lock_name):
+        error.args = (f"RedisLock({lock_name!r:.80}): {error}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:

@@ -17,7 +17,8 @@ from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.function_args import checked_identifier
 from redis_lock_decorators._shared.lock_config import LockConfig
-from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions
+from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions, LockOptions, Settings
+from redis_lock_decorators.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -145,8 +146,7 @@ class LockBase(Generic[C]):
             given["acquire_time"] = acquire_time
         if expire is not CONFIGURED:
             given["expire"] = expire
-        config = LockConfig(DEFAULT, client, get_redis_connection, given)
-        _fill(self, config, lock_name, get_lock_name)
+        with_options(self, DEFAULT, client, get_redis_connection, given, lock_name, get_lock_name)
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self._names or ["named by each call"]))
@@ -233,6 +233,24 @@ def described(
 ) -> D:
     """Return a lock of a class, by its configuration and its name."""
     return _fill(kind.__new__(kind), config, lock_name, get_lock_name)
+
+
+def with_options(
+    lock: D,
+    settings: Settings,
+    client: Any,
+    factory: Callable[[], Any] | None,
+    options: LockOptions,
+    lock_name: naming.LockName | None,
+    get_lock_name: naming.GetLockName | None,
+) -> D:
+    """Return a new lock with its attributes set; errors name it."""
+    try:
+        config = LockConfig(settings, client, factory, options)
+        return _fill(lock, config, lock_name, get_lock_name)
+    except ConfigurationError as error:
+        naming.add_lock(error, lock_name)
+        raise
 
 
 def _fill(

@@ -1,8 +1,10 @@
 """Unknown options are refused, with the option that was probably meant."""
 
+from typing import Any
+
 import pytest
 
-from redis_lock_decorators import ConfigurationError, RedisLock
+from redis_lock_decorators import ConfigurationError, Locks, RedisLock
 from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 
@@ -99,3 +101,14 @@ def test_lock_points_to_attributes_of_the_lease(kind: type) -> None:
 def test_repr_tells_two_names_from_one(kind: type) -> None:
     assert repr(kind(["a", "b"])) == "<RedisLock 'a', 'b'>"
     assert repr(kind("a, b")) == "<RedisLock 'a, b'>"
+
+
+@pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock, Locks().lock, Locks().async_lock])
+def test_errors_of_options_name_the_lock(kind: Any) -> None:
+    for options in ({"expire": -1}, {"timeout": 1}, {"get_lock_name": 5}, {"client": 5}):
+        with pytest.raises(ConfigurationError, match=r"^RedisLock\('order:7'\): "):
+            kind("order:7", **options)
+    with pytest.raises(ConfigurationError, match=r"^RedisLock\(\['a', 'b'\]\): expire="):
+        kind(["a", "b"], expire=-1)
+    with pytest.raises(ConfigurationError, match=r"^expire="):
+        kind(get_lock_name=str, expire=-1)
