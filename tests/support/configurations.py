@@ -115,6 +115,27 @@ def _nameless(module: Any) -> dict[str, Any]:
     return {"driver_info": None} if VERSION >= 8 else {"lib_name": None, "lib_version": None}
 
 
+def _opened_by_hook(world: Any) -> dict[str, Any]:
+    """The program's own function reads a reply when a connection is opened."""
+
+    def confirm(reply: object) -> None:
+        if reply != "OK":
+            raise redis.ConnectionError(f"CLIENT SETNAME: {reply!r}")
+
+    def hook(connection: Any) -> None:
+        connection.on_connect()
+        connection.send_command("CLIENT", "SETNAME", "an_app")
+        confirm(connection.read_response())
+
+    async def async_hook(connection: Any) -> None:
+        await connection.on_connect()
+        await connection.send_command("CLIENT", "SETNAME", "an_app")
+        confirm(await connection.read_response())
+
+    is_asyncio = world is redis.asyncio
+    return {"redis_connect_func": async_hook if is_asyncio else hook, "decode_responses": True}
+
+
 class NamedConnection(redis.Connection):
     """A user's connection class."""
 
@@ -222,6 +243,7 @@ CONFIGURATIONS = [
     Configuration("no library name", _nameless, long=True),
     Configuration("small reads", {"socket_read_size": 1}, pool="ConnectionPool"),
     Configuration("keep-alive", {"socket_keepalive": True}, long=True),
+    Configuration("own hook, decoded", _opened_by_hook),
     Configuration("own kind of connection", _own_kind, pool="ConnectionPool"),
     Configuration("dropped", DROPPED, killed="normal"),
     Configuration(

@@ -459,7 +459,7 @@ def test_private_connections_return_bytes_and_send_no_pings() -> None:
         assert ask(private_pool, pool) == b"\xff\xfe"
 
         [connected] = private_pool._idle
-        assert connected.connection.others["decode_responses"] is False
+        assert connected.connection.others["decode_responses"] is True  # for hooks
         assert connected.connection.health_check_interval == 0
 
 
@@ -476,5 +476,5 @@ def test_private_connections_are_plain_whatever_the_clients_options(
     connection = private_connection.made(kind, parameters)
 
     assert (connection.db, connection.health_check_interval) == (3, 0)
-    assert not connection.encoder.decode_responses
+    assert connection.encoder.decode_responses  # while hooks of the program open it
     assert str(getattr(connection, "protocol", 2)) == "2"

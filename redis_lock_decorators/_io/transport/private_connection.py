@@ -21,12 +21,12 @@ _CLIENT_INFO = ("driver_info", "lib_name", "lib_version")
 def made(kind: Any, parameters: dict[str, Any]) -> Any:
     """A connection like those of a pool, not open yet.
 
-    It uses RESP2, where messages are plain replies and opening takes one round trip less. Texts
-    remain bytes, because a key's value may be no text. It never sends a PING on its own, whose
-    reply would be read as that of another command. Opening it is attempted once.
+    It uses RESP2, where messages are plain replies and opening takes one round trip less. It never
+    sends a PING on its own, whose reply would be read as that of another command. Opening it is
+    attempted once. While it is opened, the program's hooks read replies as the client decodes them;
+    afterwards replies are read past it or as bytes (``stop_decoding``).
     """
     own = {name: value for name, value in parameters.items() if not name.startswith(_MAINTENANCE)}
-    own["decode_responses"] = False
     try:
         connection = kind(**{**own, "protocol": 2})
     except TypeError:  # before redis-py 5 there was no other
@@ -56,6 +56,12 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         raise
     connection.socket_timeout = patience
     return connection
+
+
+def stop_decoding(connection: Any) -> None:
+    """Have an open connection return texts as bytes: a value or message may be no text."""
+    connection.encoder.decode_responses = False
+    connection._parser.on_connect(connection)  # hiredis reads the setting only there
 
 
 def _limit(connection: Any, seconds: float) -> None:

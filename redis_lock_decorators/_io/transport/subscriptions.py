@@ -98,6 +98,7 @@ async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
             await connection.connect()
         if cancellations() > cancels:  # connect() swallowed it
             raise asyncio.CancelledError
+        private_connection.stop_decoding(connection)
     except BaseException as error:
         await _drop(connection)
         if isinstance(error, asyncio.TimeoutError):
@@ -157,6 +158,7 @@ async def _drop(connection: Any) -> None:
 
 def subscription_connection(client: Any, key: bytes) -> Any:
     """A new connection for messages, like a blocking client's to the node of a key."""
-    return private_connection.opened(
-        *address_of(client, key), monotonic() + private_connection.PATIENCE
-    )
+    until = monotonic() + private_connection.PATIENCE
+    connection = private_connection.opened(*address_of(client, key), until)
+    private_connection.stop_decoding(connection)
+    return connection
