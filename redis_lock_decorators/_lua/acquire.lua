@@ -21,6 +21,9 @@ end
 if ARGV[4] == '1' then
   redis.call('TIME') -- a user without the right to call it gets the error before the lock is acquired
 end
+if ARGV[2] == '1' then
+  redis.call('GET', KEYS[1]) -- the same at the first request of a client: without this right no release is possible
+end
 if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then
   return timed()
 end

@@ -297,6 +297,17 @@ async def test_acquired_lock_is_released_without_other_permissions(place, front,
     assert place.left(key) == 0
 
 
+@pytest.mark.parametrize("strategy", ["queue", "cohort", "poll"])
+async def test_lock_that_could_not_be_released_is_not_acquired(place, front, name, strategy):
+    rules = permissions.rules(PREFIX, uses_of(place, QUEUE))
+    with place.user(*[rule for rule in rules if rule != "+get"]):
+        lock = front.package.RedisLock(name, client=place.client(front), wait=strategy, expire=30)
+        with pytest.raises(redis.exceptions.ResponseError, match="permission"):
+            await do(lock.acquire())
+
+    assert place.left(f"{PREFIX}{name}") == 0
+
+
 @pytest.mark.parametrize("missing", ["+multi", "+exec"])
 async def test_lock_is_released_where_transactions_are_forbidden(
     place, front, name, missing, caplog
