@@ -35,7 +35,7 @@ class _Watch:
     __slots__ = ("_followers", "era")
 
     def __init__(self) -> None:
-        self.era = object()
+        self.era = object()  #: any thread
         self._followers: dict[int, tuple[int, Callable[[], Follower | None]]] = {}  #: any thread
 
     def add(self, follower: Follower) -> None:
