@@ -72,7 +72,7 @@ async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
     """
     if is_unknown(port, error):
         return None  # a server that did not answer all this time would not answer now
-    keys = tuple([key for key in claim.keys if key not in claim.released])
+    keys = tuple([key for key in claim.keys if key not in claim.released_keys])
     try:
         found = await holders(port, keys, ROUND_TRIP)
     except Exception as failure:

@@ -69,7 +69,7 @@ class Claim(Term):
 
         state: see ``claim_state.State``.
         maybe_released: keys that a request without a reply may have released before the deadline.
-        released: those of several keys that are known to be released, while others are not yet.
+        released_keys: of several keys those that are known to be released, while others are not.
         lost_reason: why it was reported as lost; None if it was not.
         lost_holder: the identifier that Redis had instead at that time; None if not known.
     """
@@ -80,7 +80,7 @@ class Claim(Term):
         "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
         "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
         "lost_reason", "maybe_released", "next_member", "owner", "process", "queue_entry",
-        "queue_record", "released", "releaser", "renews", "replicas", "state", "unique",
+        "queue_record", "released_keys", "releaser", "renews", "replicas", "state", "unique",
     )
     # fmt: on
 
@@ -143,7 +143,7 @@ class Claim(Term):
         self.lost_holder: str | None = None
 
         self.maybe_released: tuple[bytes, ...] = ()
-        self.released: tuple[bytes, ...] = ()
+        self.released_keys: tuple[bytes, ...] = ()
 
     @property
     def lock_name(self) -> str:
@@ -160,7 +160,7 @@ class Claim(Term):
         """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
-        self.released = self.maybe_released = ()
+        self.released_keys = self.maybe_released = ()
 
     def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:
         """Note that a request ``sent`` at that time may have released these keys.

@@ -156,7 +156,7 @@ async def _release_groups(
 ) -> Refusal | None:
     found, failures = [], []
     for part in parts:
-        if all(key in claim.released for key in part):
+        if all(key in claim.released_keys for key in part):
             continue
         sent = port.now()
         try:
@@ -168,7 +168,7 @@ async def _release_groups(
             failures.append(error)
             continue
         if refusal is None or unanswered_releases.explains(claim, part, refusal):
-            claim.released += part
+            claim.released_keys += part
         else:
             found.append(refusal)
     if failures:

@@ -105,7 +105,7 @@ async def _one_by_one(
             unanswered_releases.note(port, claim, (key,), error, sent)
             raise
         if refusal is None:
-            claim.released += (key,)
+            claim.released_keys += (key,)
         else:
             found.append(refusal)
     return max(found, key=lambda refusal: refusal.holder or "", default=None)

@@ -193,7 +193,7 @@ async def unlock(
                 claim.note_maybe_released((key,), sent)
             raise
         if refusal is None:
-            claim.released += (key,)
+            claim.released_keys += (key,)
         else:
             found.append(refusal)
     return worst(found)

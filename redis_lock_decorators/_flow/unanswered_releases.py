@@ -62,7 +62,7 @@ def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
     """
     if refusal.is_taken:
         return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
-    return part[0] in claim.maybe_released or part[0] in claim.released
+    return part[0] in claim.maybe_released or part[0] in claim.released_keys
 
 
 def min_hold_placeholder(claim: Claim) -> str:

@@ -17,7 +17,7 @@ class Signal(Enum):
     GRANTED = "the lock was handed to it"
     VERIFY = "an unproved message says that the lock was handed to it: it must ask Redis"
     FIRST = "no claim that arrived before it competes here any longer: it may try the lock"
-    RETRY = "its entry or its subscription may be gone: it must join again. In a cohort: it may lead"
+    RETRY = "its entry or subscription may be gone: it must join again; in a cohort: it may lead"
 
 
 class Waiter(Protocol):
