@@ -20,7 +20,7 @@ from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.background.helper_threads import losses, releases
 from redis_lock_decorators._io.background.worker import is_waiting_refused

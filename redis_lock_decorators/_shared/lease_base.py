@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import is_resting
 from redis_lock_decorators._flow.losses import refuse_over, why_expired
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort

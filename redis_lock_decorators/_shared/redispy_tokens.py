@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._rules.options import Options

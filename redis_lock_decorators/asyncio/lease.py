@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loops import caller_loop

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.renewal.renewer import Renewer
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import Options
 from support.faults import Request

@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.cohorts import MOST_COHORTS
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._rules.options import Options

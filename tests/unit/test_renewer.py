@@ -10,7 +10,7 @@ from support.renewers import HOUR, new_lease_loop, renewals
 from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedServer, new_claim
 
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
 

@@ -11,8 +11,8 @@ from support.renewers import HOUR, new_lease_loop, refuse_renewals, renewals
 from support.simulated_loop import HeldLease, SimulatedLoop
 from support.simulation import SimulatedPort, acquired
 
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.renewal.renewer import MOST_NOTIFY_ATTEMPTS, Renewer
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators.errors import LockLostError
 
 ERRORS = [RuntimeError("can't start new thread"), asyncio.CancelledError(), BaseException("odd")]

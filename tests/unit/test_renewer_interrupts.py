@@ -17,7 +17,7 @@ from support.interruptions import Interrupted, Interruption, Limited, interrupt_
 from support.simulated_loop import HeldLease, SimulatedLoop, renewing_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
-from redis_lock_decorators._flow.renewal import renewed_lease, renewer, schedule
+from redis_lock_decorators._flow.renewal import renewer, schedule, tracked_lease
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules import timer_wheel
 from redis_lock_decorators._rules.options import Options
@@ -25,7 +25,7 @@ from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators.asyncio._cancellation import LOST, running
 from redis_lock_decorators.asyncio.lease import Lease, _report_loss
 
-FILES = {module.__file__ for module in (renewed_lease, renewer, schedule, timer_wheel)}
+FILES = {module.__file__ for module in (tracked_lease, renewer, schedule, timer_wheel)}
 #: Seconds after which the second timer of an alarm fires.
 AGAIN = 0.25
 

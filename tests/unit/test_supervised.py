@@ -19,7 +19,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import loops, supervised, timers

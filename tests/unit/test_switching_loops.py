@@ -12,7 +12,7 @@ import pytest
 from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
 from redis_lock_decorators._io.background.loops import BackgroundLoop

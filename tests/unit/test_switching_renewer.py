@@ -12,12 +12,12 @@ from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import RELEASING
-from redis_lock_decorators._flow.renewal.renewed_lease import TrackedLease
 from redis_lock_decorators._flow.renewal.renewer import Renewer
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._rules.options import Options
 
 SCENES = Scenes(
-    *("_flow/renewal/renewer", "_flow/renewal/schedule", "_flow/renewal/renewed_lease"),
+    *("_flow/renewal/renewer", "_flow/renewal/schedule", "_flow/renewal/tracked_lease"),
     "_rules/timer_wheel",
 )
 DAY = 86_400.0

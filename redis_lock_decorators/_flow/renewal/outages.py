@@ -18,7 +18,7 @@ _LASTING = ("right", "command", "memory")
 STALE = 0.1
 
 
-class RenewedLease(Protocol):
+class OutageLease(Protocol):
     """What an outage needs of a lease."""
 
     @property
@@ -43,7 +43,7 @@ class Outage:
     def __init__(self, since: float, kind: tuple[int, bool]) -> None:
         self.since = since
         self.kind = kind
-        self.leases: set[RenewedLease] = set()
+        self.leases: set[OutageLease] = set()
         self.count = 0
 
 
@@ -57,7 +57,7 @@ class Outages:
     def __init__(self) -> None:
         self._open: dict[tuple[int, bool], Outage] = {}
 
-    def note(self, lease: RenewedLease, error: Exception, sent: float, now: float) -> None:
+    def note(self, lease: OutageLease, error: Exception, sent: float, now: float) -> None:
         """Note that a renewal sent at ``sent`` failed, or that its outcome is unknown ``now``."""
         text, is_refused = f"{type(error).__name__}: {error}", lease.port.lacks(error) in _LASTING
         before = lease.claim.unrenewed
@@ -77,7 +77,7 @@ class Outages:
             outage.count += 1
             lease.outage = outage
 
-    def end(self, lease: RenewedLease, now: float) -> None:
+    def end(self, lease: OutageLease, now: float) -> None:
         """Note that a lease was renewed."""
         outage = lease.outage
         if outage is None:
@@ -89,7 +89,7 @@ class Outages:
                 *(now - outage.since, outage.count),
             )
 
-    def leave(self, lease: RenewedLease) -> None:
+    def leave(self, lease: OutageLease) -> None:
         """Remove a lease that is no longer renewed, or no longer affected, from its outage."""
         outage, lease.outage = lease.outage, None
         if outage is None:
@@ -99,7 +99,7 @@ class Outages:
             del self._open[outage.kind]
 
 
-def note_sent(leases: Iterable[RenewedLease], sent: float) -> None:
+def note_sent(leases: Iterable[OutageLease], sent: float) -> None:
     """Note that renewals are sent now: until a reply arrives, nothing else is known."""
     unanswered = Unrenewed(sent)
     for lease in leases:
@@ -107,11 +107,11 @@ def note_sent(leases: Iterable[RenewedLease], sent: float) -> None:
             lease.claim.unrenewed = unanswered
 
 
-def _name(lease: RenewedLease) -> str:
+def _name(lease: OutageLease) -> str:
     return shown(lease.claim.lock_name)
 
 
-def _warn(lease: RenewedLease, text: str, is_refused: bool) -> None:
+def _warn(lease: OutageLease, text: str, is_refused: bool) -> None:
     if is_refused:
         log.warning(
             "the server refuses to renew lock %s, and maybe others of this client (%s): they are "

@@ -9,13 +9,13 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_refused
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
 from redis_lock_decorators._flow.renewal.outages import Outages, note_sent
-from redis_lock_decorators._flow.renewal.renewed_lease import (
+from redis_lock_decorators._flow.renewal.schedule import LeaseSchedule, RenewerLoop
+from redis_lock_decorators._flow.renewal.tracked_lease import (
     EARLY,
     Isolated,
     TrackedLease,
     log_failure,
 )
-from redis_lock_decorators._flow.renewal.schedule import LeaseSchedule, RenewerLoop
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from redis_lock_decorators._flow.background import Loop
-from redis_lock_decorators._flow.renewal.renewed_lease import EARLY, Isolated, TrackedLease, popped
+from redis_lock_decorators._flow.renewal.tracked_lease import EARLY, Isolated, TrackedLease, popped
 from redis_lock_decorators._rules import delays, lease_times
 from redis_lock_decorators._rules.timer_wheel import TimerWheel
 
