@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.attempt import (
 )
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
-from redis_lock_decorators._flow.error_notes import note
+from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.claim_entry import Attempt
@@ -87,7 +87,7 @@ async def acquire(
             refusal = await _compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:
             claim.entered = port.now()
-            port.held.note(claim, port.now)
+            port.held.add(claim, port.now)
         elif type(refusal) is Unconfirmed:
             raise unconfirmed(claim, refusal)
     except NeverSent as error:
@@ -95,7 +95,7 @@ async def acquire(
             await undo(port, claim)
         refusal = Refusal(None, why=str(error))
     except BaseException as error:
-        note(port, claim, error, "acquired", began)
+        add_note(port, claim, error, "acquired", began)
         await undo(port, claim, error)
         raise
     if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):

@@ -10,7 +10,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators.errors import LockError, shown
 
 
-def note(port: Port, claim: Claim, error: BaseException, what: str, began: float) -> None:
+def add_note(port: Port, claim: Claim, error: BaseException, what: str, began: float) -> None:
     """Add a note to an error: the lock, what failed, for how long it was tried, and the server.
 
     The class of the error does not change: programs catch the client's own. Python 3.11 and later
@@ -28,11 +28,11 @@ def note(port: Port, claim: Claim, error: BaseException, what: str, began: float
 
 
 @contextmanager
-def noted(port: Port, claim: Claim, what: str) -> Iterator[None]:
+def adding_notes(port: Port, claim: Claim, what: str) -> Iterator[None]:
     """Add a note to errors of this block."""
     began = port.now()
     try:
         yield
     except BaseException as error:
-        note(port, claim, error, what, began)
+        add_note(port, claim, error, what, began)
         raise

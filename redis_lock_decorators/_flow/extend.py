@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
-from redis_lock_decorators._flow.error_notes import noted
+from redis_lock_decorators._flow.error_notes import adding_notes
 from redis_lock_decorators._flow.identifiers import released_by
 from redis_lock_decorators._flow.losses import expired, lost, refuse_fork, refuse_over
 from redis_lock_decorators._flow.port import Port
@@ -42,7 +42,7 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         sent = port.now()
         return await _attempt(port, claim, expire_ms, until)
 
-    with noted(port, claim, "extended"):
+    with adding_notes(port, claim, "extended"):
         refusal = await persist(port, attempt, port.now() + OUTAGE)
     if refusal is not None:
         refuse_over(claim)  # another thread released it, or reported it as lost

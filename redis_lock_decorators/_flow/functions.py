@@ -46,7 +46,7 @@ async def acquire_lock(port: Port, claim: Claim, wait: float, delta: float) -> b
             await _undo(port, claim)
         return acquired
     except BaseException as error:
-        error_notes.note(port, claim, error, "acquired", began)
+        error_notes.add_note(port, claim, error, "acquired", began)
         await _undo(port, claim, error)
         raise
 
@@ -60,7 +60,7 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
             claim.maybe_released = claim.keys
 
     work = partial(release_keys, port, claim, method)
-    with error_notes.noted(port, claim, "released"):
+    with error_notes.adding_notes(port, claim, "released"):
         refusal = await persist(port, work, port.now() + OUTAGE, failed)
     if refusal is not None and refusal.why:
         raise OtherData(claim.lock_name)
@@ -70,7 +70,7 @@ async def release_lock(port: Port, claim: Claim, method: ReleaseMethod | None) -
 async def extend_lock(port: Port, claim: Claim) -> bool:
     """Extend the key to the claim's lease from now; False if it is not ours."""
     attempt = partial(_extend, port, claim)
-    with error_notes.noted(port, claim, "extended"):
+    with error_notes.adding_notes(port, claim, "extended"):
         return await persist(port, attempt, port.now() + OUTAGE) is None
 
 

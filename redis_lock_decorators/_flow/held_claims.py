@@ -48,7 +48,7 @@ class HeldClaims(MutableMapping[bytes, Claim]):
     def __len__(self) -> int:
         return len(self._claims)
 
-    def note(self, claim: Claim, now: Callable[[], float]) -> None:
+    def add(self, claim: Claim, now: Callable[[], float]) -> None:
         """Add a claim that is held."""
         weak = ref(claim)
         for key in claim.keys:

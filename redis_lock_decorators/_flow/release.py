@@ -9,7 +9,7 @@ from functools import partial
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
-from redis_lock_decorators._flow.error_notes import note
+from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.requests import (
     ask,
     cancel,
     groups,
-    noted,
+    record_arguments,
     worst,
 )
 from redis_lock_decorators._flow.retries import (
@@ -76,7 +76,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     except BaseException as error:
         if not port.is_outcome(error):
             await _release_after_interrupt(port, claim, method)
-        note(port, claim, error, "released", began)
+        add_note(port, claim, error, "released", began)
         raise
     if refusal is not None or claim.lost_reason is not None:
         _raise_loss(port, claim, method, refusal)
@@ -164,7 +164,7 @@ async def _release_groups(
         except Exception as error:  # the failure of a node must not keep the keys of the others
             if not port.is_outcome(error):
                 raise
-            unanswered_releases.note_usual(port, claim, part, method, error, sent)
+            unanswered_releases.record_usual(port, claim, part, method, error, sent)
             failures.append(error)
             continue
         if refusal is None or unanswered_releases.explains(claim, part, refusal):
@@ -193,11 +193,13 @@ def release_group(
         case _ if claim.queue_entry is not None:
             work = cancel(port, claim, claim.queue_entry, until)
         case "script" if left:
-            keys, details = with_notes(part), (left, *noted(port, claim))
+            keys, details = with_notes(part), (left, *record_arguments(port, claim))
             work = ask(port, "min_hold", claim, keys, *details, until=until, send=send)
         case "script":
             keys = with_notes(part)
-            work = ask(port, "release", claim, keys, *noted(port, claim), until=until, send=send)
+            work = ask(
+                port, "release", claim, keys, *record_arguments(port, claim), until=until, send=send
+            )
         case "transaction":
             work = transaction(port, claim, part[0], until)
         case "native":
@@ -212,7 +214,7 @@ def _note_failure(
     if claim.state is RELEASING:
         claim.state = RELEASE_FAILED
     if len(_parts(port, claim, method)) == 1:  # else it is recorded for each part
-        unanswered_releases.note_usual(port, claim, claim.keys, method, error, sent)
+        unanswered_releases.record_usual(port, claim, claim.keys, method, error, sent)
 
 
 def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal) -> bool:

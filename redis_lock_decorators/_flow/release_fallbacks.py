@@ -102,7 +102,7 @@ async def _one_by_one(
         try:
             refusal = await release(port, claim, key, until)
         except Exception as error:
-            unanswered_releases.note(port, claim, (key,), error, sent)
+            unanswered_releases.record_unanswered(port, claim, (key,), error, sent)
             raise
         if refusal is None:
             claim.released_keys += (key,)

@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.requests import (
     ask,
     is_forbidden,
     is_torn,
-    noted,
+    record_arguments,
     text,
 )
 from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
@@ -183,7 +183,9 @@ async def _confirmed(
 
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
     """Release a key by the usual script."""
-    return ask(port, "release", claim, with_notes((key,)), *noted(port, claim), until=until)
+    return ask(
+        port, "release", claim, with_notes((key,)), *record_arguments(port, claim), until=until
+    )
 
 
 def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:

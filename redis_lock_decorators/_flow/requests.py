@@ -147,7 +147,7 @@ def is_torn(port: Port, error: Exception) -> bool:
     return port.lacks(error) == "keys"
 
 
-def noted(port: Port, claim: Claim) -> tuple[str | int, ...]:
+def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
     """Arguments of a release script: what it records a release of a lock with waiters as.
 
     A client that resends requests on its own may send a second copy when the lock is gone. Only a

@@ -12,13 +12,15 @@ from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run
 from redis_lock_decorators._rules.options import ReleaseMethod
 
 
-def note(port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, sent: float) -> None:
+def record_unanswered(
+    port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, sent: float
+) -> None:
     """Record that a request of ours, ``sent`` and not answered, may have released these keys."""
     if may_have_run(port, error):
         claim.note_maybe_released(part, sent)
 
 
-def note_usual(
+def record_usual(
     port: Port,
     claim: Claim,
     part: tuple[bytes, ...],
@@ -34,7 +36,7 @@ def note_usual(
     """
     if port.may_resend and (method != "transaction" or port.is_answer(error)):
         return
-    note(port, claim, part, error, sent)
+    record_unanswered(port, claim, part, error, sent)
 
 
 async def send_checked(

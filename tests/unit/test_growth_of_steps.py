@@ -152,7 +152,7 @@ def held_claims(count: int) -> Callable[[], object]:
 
     def work() -> None:
         for claim in claims:
-            known.note(claim, lambda: 0.0)
+            known.add(claim, lambda: 0.0)
         for claim in claims:
             known.forget(claim)
 

@@ -29,17 +29,17 @@ def is_held(held: HeldClaims, *claims: Claim) -> None:
 @HELD.add
 def two_threads_forget_one_claim(switcher: Switcher) -> Scene:
     held, claim = HeldClaims(), held_claim("a")
-    held.note(claim, lambda: 1000.0)
+    held.add(claim, lambda: 1000.0)
     return Scene(lambda: held.forget(claim), lambda: held.forget(claim), lambda: is_held(held))
 
 
 @HELD.add
 def lost_claim_is_forgotten_while_its_key_is_acquired(switcher: Switcher) -> Scene:
     held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
-    held.note(lost, lambda: 1000.0)
+    held.add(lost, lambda: 1000.0)
     return Scene(
         lambda: held.forget(lost),
-        lambda: held.note(next_member, lambda: 1000.0),
+        lambda: held.add(next_member, lambda: 1000.0),
         lambda: is_held(held, next_member),
     )
 
@@ -49,11 +49,11 @@ def expired_claims_are_searched_while_one_is_added(switcher: Switcher) -> Scene:
     held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
     many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 2)]
     for claim in (lost, *many):
-        held.note(claim, lambda: 1000.0)
+        held.add(claim, lambda: 1000.0)
     one = held_claim("one")
     return Scene(
-        lambda: held.note(one, lambda: 1000.0),
-        lambda: held.note(next_member, lambda: 1000.0),
+        lambda: held.add(one, lambda: 1000.0),
+        lambda: held.add(next_member, lambda: 1000.0),
         lambda: all_known(held, one, next_member),
     )
 
@@ -63,7 +63,7 @@ def two_threads_search_for_expired_claims(switcher: Switcher) -> Scene:
     held, one, other = HeldClaims(), held_claim("one"), held_claim("other")
     many = [held_claim(f"many {number}", 900.0) for number in range(LEAST - 1)]
     for claim in many[::2]:
-        held.note(claim, lambda: 1000.0)
+        held.add(claim, lambda: 1000.0)
     del many[:10]  # only their keys remain
     held._limit = 8
 
@@ -72,15 +72,15 @@ def two_threads_search_for_expired_claims(switcher: Switcher) -> Scene:
         is_held(held, one, other)
 
     return Scene(
-        lambda: held.note(one, lambda: 1000.0), lambda: held.note(other, lambda: 1000.0), check
+        lambda: held.add(one, lambda: 1000.0), lambda: held.add(other, lambda: 1000.0), check
     )
 
 
 @HELD.add
 def key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene:
     held, claim, other = HeldClaims(), held_claim("a"), held_claim("b")
-    held.note(claim, lambda: 1000.0)
-    held.note(other, lambda: 1000.0)
+    held.add(claim, lambda: 1000.0)
+    held.add(other, lambda: 1000.0)
     found: list[Claim | None] = []
 
     def look_up() -> None:
@@ -96,11 +96,11 @@ def key_is_looked_up_while_its_claim_is_forgotten(switcher: Switcher) -> Scene:
 @HELD.add
 def next_claim_is_added_while_two_threads_forget(switcher: Switcher) -> Scene:
     held, lost, next_member = HeldClaims(), held_claim("a", 900.0), held_claim("a")
-    held.note(lost, lambda: 1000.0)
+    held.add(lost, lambda: 1000.0)
 
     def take_over() -> None:
         held.forget(lost)
-        held.note(next_member, lambda: 1000.0)
+        held.add(next_member, lambda: 1000.0)
 
     return Scene(take_over, lambda: held.forget(lost), lambda: is_held(held, next_member))
 

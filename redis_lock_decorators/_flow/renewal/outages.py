@@ -57,8 +57,8 @@ class Outages:
     def __init__(self) -> None:
         self._open: dict[tuple[int, bool], Outage] = {}
 
-    def note(self, lease: OutageLease, error: Exception, sent: float, now: float) -> None:
-        """Note that a renewal sent at ``sent`` failed, or that its outcome is unknown ``now``."""
+    def record_failure(self, lease: OutageLease, error: Exception, sent: float, now: float) -> None:
+        """Record that a renewal sent at ``sent`` failed, or that its outcome is unknown ``now``."""
         text, is_refused = f"{type(error).__name__}: {error}", lease.port.lacks(error) in _LASTING
         before = lease.claim.unrenewed
         since = sent if before is None else before.since
@@ -78,7 +78,7 @@ class Outages:
             lease.outage = outage
 
     def end(self, lease: OutageLease, now: float) -> None:
-        """Note that a lease was renewed."""
+        """Record that a lease was renewed."""
         outage = lease.outage
         if outage is None:
             return
@@ -99,8 +99,8 @@ class Outages:
             del self._open[outage.kind]
 
 
-def note_sent(leases: Iterable[OutageLease], sent: float) -> None:
-    """Note that renewals are sent now: until a reply arrives, nothing else is known."""
+def record_sent(leases: Iterable[OutageLease], sent: float) -> None:
+    """Record that renewals are sent now: until a reply arrives, nothing else is known."""
     unanswered = Unrenewed(sent)
     for lease in leases:
         if lease.claim.unrenewed is None:

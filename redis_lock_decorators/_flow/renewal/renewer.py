@@ -8,7 +8,7 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_refused
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
-from redis_lock_decorators._flow.renewal.outages import Outages, note_sent
+from redis_lock_decorators._flow.renewal.outages import Outages, record_sent
 from redis_lock_decorators._flow.renewal.schedule import LeaseSchedule, RenewerLoop
 from redis_lock_decorators._flow.renewal.tracked_lease import (
     EARLY,
@@ -115,7 +115,7 @@ class Renewer(LeaseSchedule):
         except Exception as error:  # the background port needs something the client lacks now
             outcomes = [error] * len(renewals)
         else:
-            note_sent(timely, sent)
+            record_sent(timely, sent)
             # Half of the time left, so that there is time for a second try on a new connection. But
             # if the event loop is blocked for longer, it is still sent.
             outcomes = await renew(port, renewals, Until(sent + (ends - sent) / 2, ends))
@@ -136,7 +136,7 @@ class Renewer(LeaseSchedule):
             self._lose(tracked, why_refused(claim, outcome, now))
             return
         if outcome is not None:
-            self._outages.note(tracked, outcome, sent, now)
+            self._outages.record_failure(tracked, outcome, sent, now)
         if now >= claim.deadline:  # too late: code may have seen already that the lease is lost
             self._lose(tracked, tracked.why_over())
         elif outcome is None:
