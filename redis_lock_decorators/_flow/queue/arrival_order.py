@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
-from redis_lock_decorators._flow.queue.waiter import Signal, Waiter
+from redis_lock_decorators._flow.queue.waiter import Signal, Wakeup
 from redis_lock_decorators._rules.interruptions import CHANGED, is_from_python
 
 
 class ArrivalOrder:
     """The claims that compete for locks through one client, by key, in order of arrival.
 
-    Each is stored with the waiter to wake when it becomes the first, or None.
+    Each is stored with the wake-up of its waiter, for when it becomes the first, or None.
 
     Used by all threads without a lock: each step is one operation that cannot be interrupted. Two
     threads that race might not see each other; then both try, and Redis decides.
@@ -20,11 +20,11 @@ class ArrivalOrder:
     __slots__ = ("_claims",)
 
     def __init__(self) -> None:
-        self._claims: dict[bytes, dict[Claim, Waiter | None]] = {}  #: any thread
+        self._claims: dict[bytes, dict[Claim, Wakeup | None]] = {}  #: any thread
 
     def join(self, key: bytes, claim: Claim) -> bool:
         """Compete for a key; returns whether the claim is the first."""
-        own: dict[Claim, Waiter | None] = {claim: None}
+        own: dict[Claim, Wakeup | None] = {claim: None}
         claims = self._claims.setdefault(key, own)
         if claims is own:
             return True
@@ -38,17 +38,17 @@ class ArrivalOrder:
             claims.pop(claim, None)
             if not claims:
                 self._claims.pop(key, None)
-            elif (waiter := _first(claims)[1]) is not None:
-                waiter.notify(Signal.FIRST)
+            elif (wakeup := _first(claims)[1]) is not None:
+                wakeup.notify(Signal.FIRST)
 
-    def attend(self, key: bytes, claim: Claim, waiter: Waiter | None) -> None:
-        """Wake this waiter when the claim becomes the first; None: no longer.
+    def attend(self, key: bytes, claim: Claim, wakeup: Wakeup | None) -> None:
+        """Wake its waiter by this when the claim becomes the first; None: no longer.
 
         The caller must check afterwards whether the claim already is the first.
         """
         claims = self._claims.get(key, {})
         if claim in claims:
-            claims[claim] = waiter
+            claims[claim] = wakeup
 
     def is_alone(self, key: bytes, claim: Claim) -> bool:
         """Whether no other claim competes for the key."""
@@ -60,8 +60,8 @@ class ArrivalOrder:
         return _first(self._claims.get(key, {}))[0] in (None, claim)
 
 
-def _first(claims: dict[Claim, Waiter | None]) -> tuple[Claim | None, Waiter | None]:
-    """The first claim and its waiter. Removes claims whose exit was interrupted."""
+def _first(claims: dict[Claim, Wakeup | None]) -> tuple[Claim | None, Wakeup | None]:
+    """The first claim and its wake-up. Removes claims whose exit was interrupted."""
     while claims:
         try:
             found = next(iter(claims.items()), None)

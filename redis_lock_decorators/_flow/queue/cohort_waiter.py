@@ -7,7 +7,7 @@ import math
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.membership import Handover
-from redis_lock_decorators._flow.queue.waiter import Waiter
+from redis_lock_decorators._flow.queue.waiter import Wakeup
 
 #: Seconds without progress after which a waiter, or a leader, is passed over: a signal handler may
 #: occupy its thread. Longer than any of them sleeps at a time.
@@ -28,7 +28,7 @@ class CohortWaiter:
 
     __slots__ = ("_outcome", "acted", "claim", "wakeup")
 
-    def __init__(self, claim: Claim, wakeup: Waiter) -> None:
+    def __init__(self, claim: Claim, wakeup: Wakeup) -> None:
         self.claim = claim
         self.wakeup = wakeup
         self.acted = math.inf  #: any thread

@@ -8,7 +8,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
-from redis_lock_decorators._flow.queue.waiter import Waiter
+from redis_lock_decorators._flow.queue.waiter import Wakeup
 
 
 class QueuePort(Port, Protocol):
@@ -26,7 +26,7 @@ class QueuePort(Port, Protocol):
     def is_subscribed(self, key: bytes) -> bool:
         """Whether an open subscriber exists at the node of a key."""
 
-    def wakeup(self) -> Waiter:
+    def wakeup(self) -> Wakeup:
         """A new object that wakes the calling thread or task."""
 
     def cohort(self, key: bytes, expire_ms: int) -> Cohort:

@@ -20,7 +20,7 @@ class Signal(Enum):
     RETRY = "its entry or subscription may be gone: it must join again; in a cohort: it may lead"
 
 
-class Waiter(Protocol):
+class Wakeup(Protocol):
     """Wakes a thread or a task; its event loop may be another one than the subscriber's."""
 
     def notify(self, signal: Signal) -> None:
@@ -65,7 +65,7 @@ class QueuedWaiter:
         "wakeup",
     )
 
-    def __init__(self, key: bytes, identifier: str, wakeup: Waiter) -> None:
+    def __init__(self, key: bytes, identifier: str, wakeup: Wakeup) -> None:
         self.key = key
         self.identifier = identifier
         self.hint = messages.hint(identifier)

@@ -1,4 +1,4 @@
-"""Waiters of locks: a thread or a task that waits for signals."""
+"""How a thread or a task waits for signals about its lock, and how it is woken."""
 
 from __future__ import annotations
 
