@@ -19,7 +19,7 @@ from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.queue.claim_entry import Attempt
+from redis_lock_decorators._flow.queue.claim_entry import Try
 from redis_lock_decorators._flow.queue.cohort import settle
 from redis_lock_decorators._flow.queue.cohort_wait import acquire as acquire_in_cohort
 from redis_lock_decorators._flow.queue.entry_requests import leave_queue
@@ -54,8 +54,8 @@ WaitStrategy = Literal["steady", "poll", "queue", "cohort"]
 
 #: Seconds to try to undo an acquisition on a server that has just failed to answer.
 UNDO_TIME = 0.25
-#: A lock that was not tried, as this process waits for it already.
-AWAITED = Refusal(None)
+#: The state before the first try; it lasts while this process waits for the lock already.
+NOT_TRIED = Refusal(None)
 
 
 async def acquire(
@@ -151,7 +151,7 @@ async def _compete(
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, strategy, delta)
         )
-    key, refusal = claim.keys[0], AWAITED
+    key, refusal = claim.keys[0], NOT_TRIED
     try:
         if port.arrivals.join(key, claim) and not _queues_first(port, key, claim):
             started = port.now()  # like ``persist``, inlined as free locks are acquired here
@@ -187,7 +187,7 @@ def _queues_first(port: QueuePort, key: bytes, claim: Claim) -> bool:
 async def _queue(
     port: QueuePort,
     claim: Claim,
-    attempt: Attempt,
+    attempt: Try,
     refusal: Refusal,
     stop: float,
     pauses: Iterator[float],
@@ -205,7 +205,7 @@ async def _queue(
                 raise
             _log_polling(claim, error)
             await _leave_queue(port, claim, stop)
-            if last is AWAITED:
+            if last is NOT_TRIED:
                 last = await persist(port, attempt, stop)
             last = last and await _poll(port, claim, attempt, last, stop, pauses)
         if port.now() >= stop:
@@ -233,7 +233,7 @@ async def _leave_queue(port: Port, claim: Claim, stop: float) -> None:
 async def _poll(
     port: Port,
     claim: Claim,
-    attempt: Attempt,
+    attempt: Try,
     refusal: Refusal,
     stop: float,
     pauses: Iterator[float],

@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.retries import ROUND_TRIP, persist, tidy, tidyi
 from redis_lock_decorators._rules import lease_times
 
 #: One try to acquire the lock outside the queue, with the latest time for a reply.
-Attempt = Callable[[float], Awaitable[Refusal | None]]
+Try = Callable[[float], Awaitable[Refusal | None]]
 
 #: The part of a grant that must remain to enter without asking Redis.
 ENOUGH = 0.3
@@ -49,7 +49,7 @@ class ClaimEntry:
         "waiter",
     )
 
-    def __init__(self, port: QueuePort, claim: Claim, attempt: Attempt, stop: float) -> None:
+    def __init__(self, port: QueuePort, claim: Claim, attempt: Try, stop: float) -> None:
         self._port = port
         self._claim = claim
         self._key = claim.keys[0]

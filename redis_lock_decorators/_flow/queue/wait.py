@@ -8,7 +8,7 @@ from functools import partial
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.queue import entry_requests
-from redis_lock_decorators._flow.queue.claim_entry import Attempt, ClaimEntry
+from redis_lock_decorators._flow.queue.claim_entry import ClaimEntry, Try
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.requests import Refusal, is_torn
@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.self_waits import refuse_interrupted
 
 #: The queue cannot be joined, as the slot of the lock is being moved.
-TORN = Refusal(None)
+QUEUE_TORN = Refusal(None)
 #: Seconds that the leader of a cohort sleeps at most, so that the others see its progress.
 STEP = 1.0
 
@@ -32,7 +32,7 @@ class NotificationsUnavailable(Exception):
 async def wait(
     port: QueuePort,
     claim: Claim,
-    attempt: Attempt,
+    attempt: Try,
     refusal: Refusal,
     stop: float,
     pauses: Iterator[float],
@@ -68,7 +68,7 @@ class _QueueWait(ClaimEntry):
     __slots__ = ("_attends", "_pauses")
 
     def __init__(
-        self, port: QueuePort, claim: Claim, attempt: Attempt, stop: float, pauses: Iterator[float]
+        self, port: QueuePort, claim: Claim, attempt: Try, stop: float, pauses: Iterator[float]
     ) -> None:
         super().__init__(port, claim, attempt, stop)
         self._pauses = pauses
@@ -158,10 +158,10 @@ class _QueueWait(ClaimEntry):
             except Exception as error:
                 if not is_torn(port, error):
                     raise
-            return TORN
+            return QUEUE_TORN
 
         refusal = await persist(port, enqueue, self._stop)
-        self._is_torn = refusal is TORN
+        self._is_torn = refusal is QUEUE_TORN
         if self._is_torn:
             return await self._try()
         self._former = ""
