@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 0.64
+REPEAT_PAUSE = 0.02
+LONGEST_REPEAT_PAUSE = 0.64
 LONGEST_POLL = 0.25
 
 
@@ -25,7 +25,7 @@ def growing(delta: float, random: Callable[[], float]) -> Iterator[float]:
 def recovering(random: Callable[[], float]) -> Iterator[float]:
     """Yield pauses after failed requests: 0, then doubling from 20 to 640 ms, with jitter."""
     yield 0.0
-    pause = FIRST_PAUSE
+    pause = REPEAT_PAUSE
     while True:
         yield pause * (0.5 + random())
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, LONGEST_REPEAT_PAUSE)

@@ -18,7 +18,7 @@ from redis_lock_decorators._flow.queue.cohort import (
     MOST_HAND_OFFS,
     Cohort,
 )
-from redis_lock_decorators._flow.queue.cohort_waiter import SILENCE, CohortWaiter
+from redis_lock_decorators._flow.queue.cohort_waiter import WAITER_SILENCE, CohortWaiter
 from redis_lock_decorators._io.blocking_port import run
 
 
@@ -97,7 +97,7 @@ def test_waiter_without_progress_is_skipped(world: World, leads: bool) -> None:
     assert leader is None or leader.at is not None
 
     holder.release()
-    world.advance(SILENCE + 2 * 2.5)
+    world.advance(WAITER_SILENCE + 2 * 2.5)
     first = others[0].held
     others[0].release()
     world.advance(0.5)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redis_lock_decorators._rules.delays import LONGEST_PAUSE, recovering, waiting
+from redis_lock_decorators._rules.delays import LONGEST_REPEAT_PAUSE, recovering, waiting
 
 
 def first(count: int, pauses: object) -> list[float]:
@@ -45,4 +45,4 @@ def test_recovering_pauses_are_spread() -> None:
 
     assert highest[0] == lowest[0] == 0
     assert highest[1:] == pytest.approx([3 * pause for pause in lowest[1:]])
-    assert max(highest) <= 1.5 * LONGEST_PAUSE
+    assert max(highest) <= 1.5 * LONGEST_REPEAT_PAUSE

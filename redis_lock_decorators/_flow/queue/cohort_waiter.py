@@ -11,7 +11,7 @@ from redis_lock_decorators._flow.queue.waiter import Wakeup
 
 #: Seconds without progress after which a waiter, or a leader, is passed over: a signal handler may
 #: occupy its thread. Longer than any of them sleeps at a time.
-SILENCE = 3.0
+WAITER_SILENCE = 3.0
 #: The key of the outcome: the handed lock, or None if the waiter has withdrawn.
 OUTCOME = "outcome"
 
@@ -45,7 +45,7 @@ class CohortWaiter:
 
     def is_silent(self, now: float) -> bool:
         """Whether it has made no progress for so long that it is to be passed over."""
-        return now > self.acted + SILENCE
+        return now > self.acted + WAITER_SILENCE
 
     def hand(self, handover: Handover) -> bool:
         """Hand it the lock; False if it has withdrawn."""

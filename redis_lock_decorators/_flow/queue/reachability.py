@@ -8,7 +8,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived
 
 #: Seconds until the next try, at first and at most: each failure in a row doubles them.
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+UNAVAILABLE_PAUSE, LONGEST_UNAVAILABLE_PAUSE = 5.0, 60.0
 #: Subscriptions in a row that receive nothing until the node counts as unavailable: the address may
 #: have led to another server once.
 UNRECEIVED_LIMIT = 2
@@ -28,7 +28,7 @@ class Reachability:
     def __init__(self) -> None:
         self.unavailable_until = -math.inf  #: written by the loop, read by any thread
         #: loop only
-        self._pause = FIRST_PAUSE
+        self._pause = UNAVAILABLE_PAUSE
         self._unreceived = 0
         self._has_warned = self._is_forbidden = False
 
@@ -56,7 +56,7 @@ class Reachability:
         """Note that a subscribed connection answers."""
         self._unreceived = 0
         if not self._is_forbidden:  # else an answer does not show that messages will arrive
-            self._pause, self._has_warned = FIRST_PAUSE, False
+            self._pause, self._has_warned = UNAVAILABLE_PAUSE, False
 
     def warn(self, error: Exception, channel: str) -> None:
         """Log why no messages arrive; once until a connection works again."""
@@ -65,7 +65,7 @@ class Reachability:
     def _become_unavailable(self, now: float) -> None:
         self._unreceived = 0
         self.unavailable_until = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, LONGEST_UNAVAILABLE_PAUSE)
 
     def _warn(self, error: Exception, why: str) -> None:
         if not self._has_warned:

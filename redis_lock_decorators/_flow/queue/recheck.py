@@ -18,11 +18,11 @@ from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 
 #: Seconds after which a reply is no longer expected.
-SILENCE = 2.5
+REPLY_SILENCE = 2.5
 #: Seconds after the end of a lease at which to check that the key has expired.
 AFTER = 0.002
 #: Seconds between two checks of a lock whose holder sends no message, at first and at most.
-FIRST_PAUSE, LONGEST_PAUSE = 0.025, 0.25
+RECHECK_PAUSE, LONGEST_RECHECK_PAUSE = 0.025, 0.25
 #: Waiters per request.
 MOST_ENTRIES = 500
 #: Rechecks under way at a time: the event loop has other work too, such as renewals.
@@ -82,7 +82,7 @@ class Rechecks:
         Args:
             grant: for how many seconds the lock may be handed to that waiter.
         """
-        now, most = self._loop.now(), min(max(grant, LONGEST_PAUSE), LONGEST_GRANT)
+        now, most = self._loop.now(), min(max(grant, LONGEST_RECHECK_PAUSE), LONGEST_GRANT)
         self._observed[key, most] = Observation(now, refusal, most)
         return _next_check(now, refusal, None, most).due
 
@@ -115,7 +115,7 @@ class Rechecks:
             elif len(self._under_way) >= MOST_AT_ONCE:
                 break
             else:
-                self._set(key, awaited._replace(due=now + SILENCE))
+                self._set(key, awaited._replace(due=now + REPLY_SILENCE))
                 self._under_way[key] = now
                 due.append((key, waiters))
         self._is_crowded = key is not None
@@ -190,7 +190,7 @@ class Rechecks:
             missing[:] = range(len(waiters))  # each waiter must try on its own
             return None
 
-        refusal = await persist(port, recheck, self._loop.now() + SILENCE)
+        refusal = await persist(port, recheck, self._loop.now() + REPLY_SILENCE)
         for number in missing:
             waiters[number].wakeup.notify(Signal.RETRY)
         return refusal or Refusal(None), subscribers
@@ -200,8 +200,10 @@ def _next_check(now: float, refusal: Refusal, known: Awaited | None, most: float
     """When to check a lock again, by what a reply said about its holder."""
     left, pause = refusal.free_in, 0.0
     if refusal.holder is None or left is None:  # it was free, or has been handed off since
-        left = FIRST_PAUSE
+        left = RECHECK_PAUSE
     elif not refusal.holder.endswith((HANDS_OFF, REST)):
-        pause = min(2 * known.pause, LONGEST_PAUSE) if known and known.pause else FIRST_PAUSE
+        pause = (
+            min(2 * known.pause, LONGEST_RECHECK_PAUSE) if known and known.pause else RECHECK_PAUSE
+        )
         left = min(left, pause)
     return Awaited(now + min(left + AFTER, most), pause, most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from redis_lock_decorators._flow.queue.recheck import SILENCE
+from redis_lock_decorators._flow.queue.recheck import REPLY_SILENCE
 from redis_lock_decorators._rules import messages
 
 #: Seconds between two PINGs. No grant is older than the last PING that was answered before it.
@@ -67,4 +67,4 @@ class Session:
 
     def is_silent(self, now: float) -> bool:
         """Whether a PING has remained unanswered for too long: the connection is half open."""
-        return self._unanswered_since is not None and now >= self._unanswered_since + SILENCE
+        return self._unanswered_since is not None and now >= self._unanswered_since + REPLY_SILENCE

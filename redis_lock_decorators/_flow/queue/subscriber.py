@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.queue.entries import Received
 from redis_lock_decorators._flow.queue.entry_records import AbandonedEntry, EnteredClaim
 from redis_lock_decorators._flow.queue.entry_requests import confirm, release_abandoned
 from redis_lock_decorators._flow.queue.reachability import Reachability
-from redis_lock_decorators._flow.queue.recheck import AFTER, SILENCE, Rechecks
+from redis_lock_decorators._flow.queue.recheck import AFTER, REPLY_SILENCE, Rechecks
 from redis_lock_decorators._flow.queue.subscriber_connection import SubscriberConnection
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
@@ -176,11 +176,11 @@ class Subscriber(SubscriberConnection):
 
     async def _release_abandoned(self, entry: AbandonedEntry) -> None:
         port = self._lease_loop.port(self._port)
-        await release_abandoned(port, entry, self._lease_loop.now() + SILENCE)
+        await release_abandoned(port, entry, self._lease_loop.now() + REPLY_SILENCE)
 
     async def _confirm(self, entered: EnteredClaim) -> None:
         port = self._lease_loop.port(self._port)
-        await confirm(port, entered, self._lease_loop.now() + SILENCE)
+        await confirm(port, entered, self._lease_loop.now() + REPLY_SILENCE)
 
     async def _recheck(self, key: bytes, waiters: list[QueuedWaiter]) -> None:
         subscription = self._subscription

@@ -10,7 +10,7 @@ from redis_lock_decorators._flow.background import Subscription, Timer
 from redis_lock_decorators._flow.queue.admission import Admission
 from redis_lock_decorators._flow.queue.entries import QueueEntries
 from redis_lock_decorators._flow.queue.reachability import Reachability
-from redis_lock_decorators._flow.queue.recheck import SILENCE
+from redis_lock_decorators._flow.queue.recheck import REPLY_SILENCE
 from redis_lock_decorators._flow.queue.session import Session
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived, refuse_unreceived
@@ -149,7 +149,7 @@ class SubscriberConnection:
 
     def _limit_opening(self) -> float:
         """Start the time limit of the next step of opening; returns when it ends."""
-        self._opens_by = self._wakes_at = self._lease_loop.now() + SILENCE
+        self._opens_by = self._wakes_at = self._lease_loop.now() + REPLY_SILENCE
         if self._timer is not None:
             self._timer.set(self._opens_by)
         return self._opens_by
@@ -159,7 +159,7 @@ class SubscriberConnection:
         subscription = self._subscription
         try:
             opens_by = self._limit_opening()
-            until = Until(opens_by, opens_by + SILENCE)  # others' requests may be sent first
+            until = Until(opens_by, opens_by + REPLY_SILENCE)  # others' requests may be sent first
             port = self._lease_loop.port(self._port)
             await refuse_unreceived(port, self.channel, until)
         except Exception as error:

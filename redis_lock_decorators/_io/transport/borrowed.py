@@ -18,7 +18,7 @@ from redis_lock_decorators._io.transport.sockets import readable
 PATIENCE = 0.02
 #: The longest wait for a reply, in seconds: half of an outage, which leaves time for another
 #: attempt on another connection.
-SILENCE = OUTAGE / 2
+REPLY_TIMEOUT = OUTAGE / 2
 
 
 class BorrowedConnection:
@@ -51,7 +51,7 @@ class BorrowedConnection:
     @property
     def patience(self) -> float:
         """Seconds to wait for a reply: the client's own timeout, or less."""
-        return min(self._socket_timeout or SILENCE, SILENCE)
+        return min(self._socket_timeout or REPLY_TIMEOUT, REPLY_TIMEOUT)
 
     def is_usable(self) -> bool:
         """Whether a request may be sent on it after it was idle.
