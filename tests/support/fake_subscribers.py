@@ -90,11 +90,11 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
     if is_open:
         subscriber.join(new_waiter("z"))
         lease_loop._calls.clear()
-        subscriber._is_alive = subscriber._state._has_info = True
+        subscriber._is_alive = subscriber._session._has_info = True
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
         subscriber._timer = lease_loop.timer(subscriber.tick)
         subscriber._last_used = lease_loop.time
-        subscriber._state.begin(lease_loop.time)
+        subscriber._session.begin(lease_loop.time)
         subscriber._wake_in_time()
     return lease_loop, subscriber
 

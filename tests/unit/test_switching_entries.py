@@ -48,7 +48,7 @@ class Port:
 
 def new_waiter(claim: Claim) -> QueuedWaiter:
     waiter = QueuedWaiter(claim.keys[0], claim.identifier, FakeWakeup())  # type: ignore[arg-type]
-    waiter.queue_entry, waiter.session = "an entry", 0
+    waiter.queue_entry, waiter.connection_number = "an entry", 0
     return waiter
 
 

@@ -26,13 +26,13 @@ class Received(NamedTuple):
     """How a message was received.
 
     Attributes:
-        session: the connection.
+        connection_number: the connection.
         run_id: the server process at its other end; None if it is not known.
         not_before: a lower bound on when the message was published, in monotonic seconds.
         now: the time.
     """
 
-    session: int
+    connection_number: int
     run_id: bytes | None
     not_before: float
     now: float
@@ -192,7 +192,9 @@ class QueueEntries:
 def _notify(waiter: QueuedWaiter, message: messages.Message, received: Received) -> None:
     if waiter.is_proved or waiter.queue_entry is None:
         return
-    if waiter.session == received.session and _is_proved(message, received, waiter):
+    if waiter.connection_number == received.connection_number and _is_proved(
+        message, received, waiter
+    ):
         waiter.is_proved, waiter.not_before = True, received.not_before
         waiter.wakeup.notify(Signal.GRANTED)
     elif not waiter.must_verify:

@@ -109,11 +109,11 @@ class Subscriber(SubscriberConnection):
         elif now >= self._last_used + LINGER:
             self._close(subscription)
             return
-        if self._state.is_silent(now):
+        if self._session.is_silent(now):
             self._close(subscription)
             return
-        if now >= self._state.next_ping() and self._entries:
-            self._state.note_ping(now)
+        if now >= self._session.next_ping() and self._entries:
+            self._session.note_ping(now)
             self._lease_loop.start(subscription.send("PING", repr(now)))
             self._admission.step()  # its next step may have been lost, as by an interrupt
         for entered in self._entries.to_confirm(now):
@@ -139,7 +139,7 @@ class Subscriber(SubscriberConnection):
         if self._timer is None:
             return
         while True:
-            regular = self._state.next_ping() if self._entries else self._last_used + LINGER
+            regular = self._session.next_ping() if self._entries else self._last_used + LINGER
             due = min(regular, self._rechecks.first_due(), self._entries.next_confirmation())
             self._wakes_at = due
             if not self._rechecks.absorb():  # else a waiter relied on the former ``_wakes_at``
@@ -148,7 +148,7 @@ class Subscriber(SubscriberConnection):
 
     def _on_message(self, message: Any) -> None:
         """Handle a reply or a message; unknown ones are ignored."""
-        if self._state.is_info(message):
+        if self._session.is_info(message):
             return
         if isinstance(message, Exception):
             raise message
@@ -158,7 +158,7 @@ class Subscriber(SubscriberConnection):
             self._lease_loop.start(self._begin())
         elif message[:1] == [b"pong"]:
             self._reachability.note_pong()
-            self._state.note_pong(message[-1])
+            self._session.note_pong(message[-1])
         elif message[:1] == [b"message"]:
             self._on_channel_message(message[-1])
 
@@ -168,8 +168,8 @@ class Subscriber(SubscriberConnection):
             return
         if message.kind == b"turn":
             self._reachability.note_grant()
-        state, now = self._state, self._lease_loop.now()
-        received = Received(self.session, state.run_id, state.not_before, now)
+        session, now = self._session, self._lease_loop.now()
+        received = Received(self.connection_number, session.run_id, session.not_before, now)
         abandoned = self._entries.receive(message, received)
         if abandoned is not None:
             self._lease_loop.start(self._release_abandoned(abandoned))

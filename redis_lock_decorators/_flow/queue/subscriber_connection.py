@@ -31,7 +31,7 @@ class SubscriberConnection:
         channel: the channel.
         is_open: messages can arrive.
         is_failing: the last try to open a connection failed.
-        session: the number of the connection.
+        connection_number: counts its connections.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SubscriberConnection:
         self._reachability = reachability or Reachability()
         #: written by the loop, read by any thread
         self.is_open = self.is_failing = False
-        self.session = 0
+        self.connection_number = 0
         self._is_unavailable = lease_loop.now() < self._reachability.unavailable_until
         self._is_alive = self._has_ended = False
         self._wakes_at = math.inf
@@ -61,7 +61,7 @@ class SubscriberConnection:
         self._key = key  # any key of the node
         self._timer: Timer | None = None
         self._subscription: Subscription | None = None
-        self._state = Session()
+        self._session = Session()
         self._opens_by = math.inf
         self._has_opened = False
         self._last_used = 0.0
@@ -131,7 +131,7 @@ class SubscriberConnection:
         self._has_opened = False
         port = self._lease_loop.port(self._port)
         self._subscription = subscription = await port.subscription(self._key)
-        self._state.connect()
+        self._session.connect()
         self._timer = self._lease_loop.timer(self.tick)
         self._limit_opening()
         try:
@@ -144,7 +144,7 @@ class SubscriberConnection:
         finally:
             self._subscription = None
             self.is_open = False
-            self.session += 1
+            self.connection_number += 1
             await subscription.close()
 
     def _limit_opening(self) -> float:
@@ -170,7 +170,7 @@ class SubscriberConnection:
         if subscription is None or subscription is not self._subscription:  # closed since
             return
         self._last_used = now = self._lease_loop.now()
-        self._state.begin(now)
+        self._session.begin(now)
         self._admission.begin(self._entries.waiters)
         self.is_open = self._has_opened = True
         self.is_failing = False
@@ -203,7 +203,7 @@ class SubscriberConnection:
         """Close the connection in the background; the waiters do not wait for that."""
         self._subscription = None
         self.is_open = False
-        self.session += 1
+        self.connection_number += 1
         self._notify_all(Signal.RETRY)
         self._lease_loop.start(subscription.close(), subscription.abort)
 

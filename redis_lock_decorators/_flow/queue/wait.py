@@ -141,7 +141,7 @@ class _QueueWait(ClaimEntry):
         self._attend(False)
         waiter, self.is_confirmed = self.waiter, False
         is_new, tries = waiter.ticket == 0 and waiter.queue_entry is None and not self._former, 0
-        waiter.session = self.subscriber.session
+        waiter.connection_number = self.subscriber.connection_number
         claim.has_queued = True
         channel = self.subscriber.channel
         claim.queue_entry = waiter.queue_entry = f"{channel}|{claim.identifier}|{claim.grant_ms}"

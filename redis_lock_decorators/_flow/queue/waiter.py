@@ -41,8 +41,8 @@ class QueuedWaiter:
         queue_entry: its entry in the queue; None until it has asked for one.
         is_queued: it is in the queue, as far as its waiter knows.
         ticket: its position in order of arrival; 0 until it has one.
-        session: the connection on which its message must arrive. Others may have read a message of
-            an earlier connection and may repeat it.
+        connection_number: the connection of the subscriber on which its message must arrive.
+            Others may have read a message of an earlier connection and may repeat it.
         awaits_admission: other waiters are to join the queue before it.
         must_verify: it was sent ``VERIFY`` or ``RETRY``, and has not handled that yet.
         is_proved: it was sent ``GRANTED``. Only the first message counts: others may repeat it.
@@ -51,6 +51,7 @@ class QueuedWaiter:
 
     __slots__ = (
         "awaits_admission",
+        "connection_number",
         "first_sent",
         "hint",
         "identifier",
@@ -60,7 +61,6 @@ class QueuedWaiter:
         "must_verify",
         "not_before",
         "queue_entry",
-        "session",
         "ticket",
         "wakeup",
     )
@@ -73,7 +73,7 @@ class QueuedWaiter:
         #: written by the waiter, read by any thread
         self.first_sent = math.inf
         self.queue_entry: str | None = None
-        self.session = -1
+        self.connection_number = -1
         self.ticket = 0
         self.is_queued = False
         #: written by the loop, read by any thread
