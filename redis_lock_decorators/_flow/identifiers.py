@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from os import urandom
 
-#: The suffix of identifiers whose holders hand off the lock to its queue.
-HANDS_OFF = "~"
+#: The suffix of identifiers whose holders grant the lock to its queue when they release it.
+GRANTS = "~"
 #: What follows the identifier in a min-hold placeholder.
 REST = ":rest"
 #: The suffix of a placeholder with an identifier of ours.
-RESTING = HANDS_OFF + REST
+RESTING = GRANTS + REST
 
 
 def is_resting(holder: str) -> bool:
@@ -24,4 +24,4 @@ def released_by(holder: str) -> str:
 
 def new_identifier() -> str:
     """128 random bits as text."""
-    return urandom(16).hex() + HANDS_OFF
+    return urandom(16).hex() + GRANTS

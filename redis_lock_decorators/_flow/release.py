@@ -57,7 +57,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         claim.maybe_released = claim.keys
     send: Send | None = None
     if claim.has_queued:
-        # The script hands the lock to the next waiter in the same round trip, and records its
+        # The script grants the lock to the next waiter in the same round trip, and records its
         # release, so that a lost reply is not mistaken for a loss. Waiters come first: it is
         # sent before the requests of other tasks.
         method, send = "script", port.send_urgent

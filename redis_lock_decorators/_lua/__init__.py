@@ -22,7 +22,7 @@ KEPT = 60_000
 NOTED = 30_000
 #: The most releases of a lock that are recorded.
 MOST_NOTED = 1_000
-#: The files that are included before a verb's script: "promote" if it may hand off a lock,
+#: The files that are included before a verb's script: "promote" if it may grant a lock,
 #: "only_master" if it may answer without writing.
 INCLUDED = {
     **dict.fromkeys(("cancel", "recheck"), ("promote",)),

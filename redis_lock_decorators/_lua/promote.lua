@@ -1,4 +1,4 @@
--- Included before the scripts that may hand off a lock. KEPT: the time to live of the queue and of the waiters' state,
+-- Included before the scripts that may grant a lock. KEPT: the time to live of the queue and of the waiters' state,
 -- NOTED: how long a release is recorded, in milliseconds; MOST_NOTED: how many releases of a lock are recorded.
 -- A queue entry is "channel|identifier|grant in milliseconds", with its ticket as the score. The state of the waiters has the
 -- entry that the lock was last granted to ("granted"), until its waiter entered or released, and the channels of processes

@@ -296,7 +296,7 @@ def test_waiters_poll_without_the_right_to_hand_off_locks(
     assert all(waiter.held for waiter in waiters)
     assert process.lease_loop.failures == []
     assert len(caplog.records) == 1
-    assert "no permission to hand off locks" in caplog.text
+    assert "no permission to grant locks" in caplog.text
 
 
 def test_refused_hand_off_is_tried_at_growing_intervals(

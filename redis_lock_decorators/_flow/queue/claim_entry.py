@@ -88,7 +88,7 @@ class ClaimEntry:
             return refusal
         until = tidying(port, min(claim.grant_ms / 1000, ROUND_TRIP))
         await port.shield(partial(tidy, port, self._leave_queue, until))
-        self._former = ""  # should that fail, the subscriber releases what is handed to the entry
+        self._former = ""  # should that fail, the subscriber releases what is granted to it
         if port.now() < claim.deadline:
             return None
         self.waiter.is_queued = False  # it took longer than the lease: continue with a new entry
@@ -97,7 +97,7 @@ class ClaimEntry:
     async def _leave_queue(self, until: float) -> None:
         """Remove the entry of a claim that acquired the lock outside the queue.
 
-        While its slot is moving that is impossible, but the lock is handed to no entry then.
+        While its slot is moving that is impossible, but the lock is granted to no entry then.
         """
         claim, entry = self._claim, self.waiter.queue_entry or self._former
         try:
@@ -111,7 +111,7 @@ class ClaimEntry:
         await cancel(self._port, claim, entry, until)
 
     async def _enter(self) -> Refusal | None:
-        """Hold the lock that was handed over; ask Redis first if that may be long ago.
+        """Hold the lock that was granted; ask Redis first if that may be long ago.
 
         The message does not say when the grant was made. But it was made after the identifier was
         sent first. Messages and answers to PING arrive in the order in which the server wrote them,
@@ -134,7 +134,7 @@ class ClaimEntry:
         return None
 
     async def _verify(self) -> Refusal | None:
-        """Hold the lock if Redis says that it was handed over."""
+        """Hold the lock if Redis says that it was granted."""
         waiter, port = self.waiter, self._port
         if self._claim.is_special():
             waiter.is_queued = False

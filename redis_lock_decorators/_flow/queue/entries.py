@@ -113,7 +113,7 @@ class QueueEntries:
     def receive(self, message: messages.Message, received: Received) -> AbandonedEntry | None:
         """Notify the waiter that a message is for.
 
-        Returns an abandoned entry that was handed the lock: the caller must release it.
+        Returns an abandoned entry that was granted the lock: the caller must release it.
         """
         waiter = self._waiters.get(message.hint)
         if waiter is not None:
@@ -205,7 +205,7 @@ def _notify(waiter: QueuedWaiter, message: messages.Message, received: Received)
 def _is_proved(
     message: messages.Message, received: Received, entry: QueuedWaiter | AbandonedEntry
 ) -> bool:
-    """Whether the message proves that the subscribed server has handed the lock to the entry."""
+    """Whether the message proves that the subscribed server has granted the lock to the entry."""
     if received.run_id is None or message.kind != b"turn":
         return False
     return compare_digest(

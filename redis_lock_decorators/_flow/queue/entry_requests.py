@@ -35,7 +35,7 @@ def enqueue(
 def verify(
     port: Port, claim: Claim, waiter: QueuedWaiter, until: float
 ) -> Awaitable[Refusal | None]:
-    """Ask whether the lock was handed to the waiter; if so, its lease starts now."""
+    """Ask whether the lock was granted to the waiter; if so, its lease starts now."""
 
     def read(holder: Any, milliseconds: int, is_queued: int) -> Refusal:
         waiter.is_queued = is_queued == 1 and not waiter.is_proved
@@ -56,7 +56,7 @@ async def leave_queue(port: Port, claim: Claim, until: float) -> None:
 
 
 async def leave_former(port: Port, key: bytes, entry: str) -> None:
-    """Release what may have been handed to a former entry, which no later request has replaced.
+    """Release what may have been granted to a former entry, which no later request has replaced.
 
     Its subscriber does so only for messages that are still to arrive.
     """
@@ -66,7 +66,7 @@ async def leave_former(port: Port, key: bytes, entry: str) -> None:
 
 
 async def release_abandoned(port: Port, entry: AbandonedEntry, until: float) -> None:
-    """Release a lock that was handed to an abandoned entry."""
+    """Release a lock that was granted to an abandoned entry."""
     claim = claim_on(entry.key, 1.0, entry.identifier)
     await persist(port, partial(cancel, port, claim, ""), until)
 
@@ -77,5 +77,5 @@ async def confirm(port: Port, entered: EnteredClaim, until: float) -> None:
     try:
         await persist(port, partial(enter, port, claim, entered.queue_entry, 0), until)
     except Exception as error:
-        if not is_torn(port, error):  # while its slot is moving, the lock is handed to no entry
+        if not is_torn(port, error):  # while its slot is moving, the lock is granted to no entry
             raise

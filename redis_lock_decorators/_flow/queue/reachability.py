@@ -43,13 +43,13 @@ class Reachability:
         return True
 
     def forbid(self, error: Exception, now: float) -> None:
-        """Note that this client has no permission to hand off locks, so no message will arrive."""
+        """Note that this client has no permission to grant locks, so no message will arrive."""
         self._is_forbidden = True
         self._become_unavailable(now)
-        self._warn(error, "no permission to hand off locks")
+        self._warn(error, "no permission to grant locks")
 
     def note_grant(self) -> None:
-        """Note that a lock was handed to a waiter: permissions have been granted."""
+        """Note that a lock was granted to a waiter: permissions have been granted."""
         self._is_forbidden = False
 
     def note_pong(self) -> None:

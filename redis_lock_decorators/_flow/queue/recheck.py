@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from redis_lock_decorators._flow.background import Loop
 from redis_lock_decorators._flow.claim import claim_on
-from redis_lock_decorators._flow.identifiers import HANDS_OFF, REST
+from redis_lock_decorators._flow.identifiers import GRANTS, REST
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
 from redis_lock_decorators._flow.requests import OtherData, Refusal, ask, is_torn, refusal_of
@@ -80,7 +80,7 @@ class Rechecks:
         """Schedule a check of a lock, by what a reply said; returns when it is due at most.
 
         Args:
-            grant: for how many seconds the lock may be handed to that waiter.
+            grant: for how many seconds the lock may be granted to that waiter.
         """
         now, most = self._loop.now(), min(max(grant, LONGEST_RECHECK_PAUSE), LONGEST_GRANT)
         self._observed[key, most] = Observation(now, refusal, most)
@@ -135,7 +135,7 @@ class Rechecks:
         return max(self._due_times.next(), self._resumes_at)
 
     async def recheck(self, key: bytes, waiters: list[QueuedWaiter]) -> bool:
-        """Have an expired lock handed off, and wake waiters that are no longer in the queue.
+        """Have an expired lock granted, and wake waiters that are no longer in the queue.
 
         Returns whether the server counts a subscription to our channel, as far as it may be asked.
         """
@@ -199,9 +199,9 @@ class Rechecks:
 def _next_check(now: float, refusal: Refusal, known: Awaited | None, most: float) -> Awaited:
     """When to check a lock again, by what a reply said about its holder."""
     left, pause = refusal.free_in, 0.0
-    if refusal.holder is None or left is None:  # it was free, or has been handed off since
+    if refusal.holder is None or left is None:  # it was free, or has been granted since
         left = RECHECK_PAUSE
-    elif not refusal.holder.endswith((HANDS_OFF, REST)):
+    elif not refusal.holder.endswith((GRANTS, REST)):
         pause = (
             min(2 * known.pause, LONGEST_RECHECK_PAUSE) if known and known.pause else RECHECK_PAUSE
         )

@@ -187,7 +187,7 @@ class SubscriberConnection:
             self._become_unavailable()
 
     def _forbid(self, error: Exception) -> None:
-        """End, as this client has no permission to hand off expired locks."""
+        """End, as this client has no permission to grant expired locks."""
         if self._is_unavailable:
             return
         self._reachability.forbid(error, self._lease_loop.now())

@@ -1,4 +1,4 @@
-"""Waiting in a queue: the release of a lock hands it to the first waiter."""
+"""Waiting in a queue: the release of a lock grants it to the first waiter."""
 
 from __future__ import annotations
 

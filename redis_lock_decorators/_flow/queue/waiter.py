@@ -14,8 +14,8 @@ class Signal(Enum):
 
     ADMITTED = "it may join the queue: its subscriber is open"
     UNAVAILABLE = "no message can reach it: it must poll"
-    GRANTED = "the lock was handed to it"
-    VERIFY = "an unproved message says that the lock was handed to it: it must ask Redis"
+    GRANTED = "the lock is its own: by a grant, or by a hand-off in its cohort"
+    VERIFY = "an unproved message says that the lock was granted to it: it must ask Redis"
     FIRST = "no claim that arrived before it competes here any longer: it may try the lock"
     RETRY = "its entry or subscription may be gone: it must join again; in a cohort: it may lead"
 
@@ -36,7 +36,7 @@ class QueuedWaiter:
     Attributes:
         hint: the public name of the identifier in messages.
         first_sent: when its first request to join the queue was sent. The lock cannot have been
-            handed to its identifier before.
+            granted to its identifier before.
         not_before: a lower bound on when the grant was made, known when its message arrived.
         queue_entry: its entry in the queue; None until it has asked for one.
         is_queued: it is in the queue, as far as its waiter knows.

@@ -123,7 +123,7 @@ class TrackedLease:
         claim = self.claim
         if now - claim.since <= lease_times.FAR * claim.duration:  # no request of it took longer
             return False
-        if self.is_grant or self.port.slotted:  # the time of the hand-off is not known
+        if self.is_grant or self.port.slotted:  # the time of the grant is not known
             return False
         return lease_times.is_far(now, claim.deadline, claim.duration)
 
