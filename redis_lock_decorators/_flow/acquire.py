@@ -131,7 +131,7 @@ async def _end_and_undo(
             claim.maybe_released = claim.keys
         end(port, claim)
         if claim.was_held():
-            await release_and_log(port, claim, "script", partial(undo_keys, until))
+            await release_and_log(port, claim, partial(undo_keys, until))
         else:
             await undo_keys(until)
     except BaseException as error:

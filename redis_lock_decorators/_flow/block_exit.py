@@ -81,7 +81,7 @@ async def _why_lost(port: Port, claim: Claim, error: Exception) -> str | None:
         return None
     for key, holder in zip(keys, found, strict=True):
         refusal = Refusal(holder)
-        if holder != claim.identifier and not unanswered_releases.explains(claim, (key,), refusal):
+        if holder != claim.identifier and not unanswered_releases.explains(claim, key, refusal):
             return why_refused(claim, refusal, port.now())
     return None
 

@@ -40,4 +40,4 @@ async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal
     except Exception as error:
         if not is_torn(port, error):  # while its slot is moving it cannot be granted to a waiter
             raise
-    return await unlock(port, claim, (key,), 0, until)
+    return await unlock(port, claim, key, until)

@@ -165,6 +165,7 @@ async def _unsettle(
         names.append(request.token)
     exhausted: BaseException | None = None
     for claim.identifier in names:  # another thread releases the last one if this stack is full
+        claim.released_keys = ()  # by the other identifier
         try:
             await acquisition.undo(port, claim, cause)
         except EXHAUSTED as error:

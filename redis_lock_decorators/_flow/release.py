@@ -68,7 +68,7 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         try:
             refusal = await release_keys(port, claim, method, until, send)
         except Exception as error:
-            failed = partial(_note_failure, port, claim, method)
+            failed = partial(_note_failure, claim)
             if not is_to_repeat(port, error, began, failed):
                 raise
             work = partial(release_keys, port, claim, method, send=send)
@@ -79,18 +79,18 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         add_note(port, claim, error, "released", began)
         raise
     if refusal is not None or claim.lost_reason is not None:
-        _raise_loss(port, claim, method, refusal)
+        _raise_loss(port, claim, refusal)
     end(port, claim)
 
 
-def _raise_loss(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal | None) -> None:
-    """Raise the error for a lost claim, and end it; do nothing if the refusal is no loss.
+def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
+    """Raise the error for a lost claim, and end it.
 
     The loss is recorded before the claim ends. If an exception from outside comes in between, the
     release is repeated, and finds the loss again.
     """
-    if refusal is not None and _is_explained(port, claim, method, refusal):
-        refusal = None
+    if refusal is not None:
+        _note_doubt(claim, refusal)
     try:
         if claim.lost_reason is not None:
             raise reported_loss(claim)
@@ -107,7 +107,7 @@ async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMeth
     once = partial(release_keys, port, claim, method)
     work = partial(tidy, port, once, tidying(port, ROUND_TRIP))
     try:
-        await port.shield(partial(release_and_log, port, claim, method, work))
+        await port.shield(partial(release_and_log, port, claim, work))
     except EXHAUSTED:  # another stack repeats it
         raise
     except BaseException:
@@ -117,34 +117,31 @@ async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMeth
 
 
 async def release_and_log(
-    port: Port,
-    claim: Claim,
-    method: ReleaseMethod,
-    work: Callable[[], Awaitable[Refusal | None]],
+    port: Port, claim: Claim, work: Callable[[], Awaitable[Refusal | None]]
 ) -> None:
     """Release a claim by ``work``; record and log its loss, as another exception is raised."""
     refusal = await work()
-    if refusal is not None and not _is_explained(port, claim, method, refusal):
+    if refusal is not None:
+        _note_doubt(claim, refusal)
         log.warning("%s", lost(port, claim, refusal))
 
 
 def release_keys(
     port: Port, claim: Claim, method: ReleaseMethod, until: float, send: Send | None = None
 ) -> Awaitable[Refusal | None]:
-    """Release the claim's keys where they hold its identifier. None: all are released."""
+    """Release the claim's keys where they hold its identifier.
+
+    None: all are released, or are as an earlier release of the claim would have left them.
+    """
     if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
         claim.state = RELEASING
     if method == "script" and not port.slotted:
         return release_group(port, claim, claim.keys, method, until, send)
-    parts = _parts(port, claim, method)
+    # Groups of keys that one request may release.
+    parts = groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
     if len(parts) == 1:
         return release_group(port, claim, parts[0], method, until, send)
     return _release_groups(port, claim, parts, method, until)
-
-
-def _parts(port: Port, claim: Claim, method: ReleaseMethod) -> list[tuple[bytes, ...]]:
-    """The keys, in groups that one request may release."""
-    return groups(port, claim) if method == "script" else [(key,) for key in claim.keys]
 
 
 async def _release_groups(
@@ -156,18 +153,14 @@ async def _release_groups(
 ) -> Refusal | None:
     found, failures = [], []
     for part in parts:
-        if all(key in claim.released_keys for key in part):
-            continue
-        sent = port.now()
         try:
             refusal = await release_group(port, claim, part, method, until)
         except Exception as error:  # the failure of a node must not keep the keys of the others
             if not port.is_outcome(error):
                 raise
-            unanswered_releases.record_usual(port, claim, part, method, error, sent)
             failures.append(error)
             continue
-        if refusal is None or unanswered_releases.explains(claim, part, refusal):
+        if refusal is None:
             claim.released_keys += part
         else:
             found.append(refusal)
@@ -185,6 +178,10 @@ def release_group(
     send: Send | None = None,
 ) -> Awaitable[Refusal | None]:
     """Release those keys of the claim, which one request may touch: choose that request."""
+    if claim.released_keys:
+        part = tuple([key for key in part if key not in claim.released_keys])
+        if not part:
+            return _nothing_left()
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
     left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
@@ -192,40 +189,36 @@ def release_group(
     match method:
         case _ if claim.queue_entry is not None:
             work = cancel(port, claim, claim.queue_entry, until)
-        case "script" if left:
-            keys, details = with_notes(part), (left, *record_arguments(port, claim))
-            work = ask(port, "min_hold", claim, keys, *details, until=until, send=send)
         case "script":
-            keys = with_notes(part)
-            work = ask(
-                port, "release", claim, keys, *record_arguments(port, claim), until=until, send=send
-            )
+            verb, details = "release", record_arguments(port, claim)
+            if left:
+                verb, details = "min_hold", (left, *details)
+            keys, read = with_notes(part), partial(unanswered_releases.unexplained, claim, part)
+            work = ask(port, verb, claim, keys, *details, until=until, read=read, send=send)
         case "transaction":
             work = transaction(port, claim, part[0], until)
+            work = unanswered_releases.unless_explained(claim, part[0], work)
         case "native":
             work = native(port, claim, part[0], until)
+            work = unanswered_releases.unless_explained(claim, part[0], work)
     return with_fallbacks(port, claim, part, method, until, work)
 
 
-def _note_failure(
-    port: Port, claim: Claim, method: ReleaseMethod, error: Exception, sent: float
-) -> None:
-    """Record what a release, ``sent`` at that time, may have done though it failed."""
+async def _nothing_left() -> None:
+    """The outcome for keys that are released already."""
+
+
+def _note_failure(claim: Claim, error: Exception, sent: float) -> None:
+    """Record that a release has failed; ``with_fallbacks`` notes what it may have done."""
     if claim.state is RELEASING:
         claim.state = RELEASE_FAILED
-    if len(_parts(port, claim, method)) == 1:  # else it is recorded for each part
-        unanswered_releases.record_usual(port, claim, claim.keys, method, error, sent)
 
 
-def _is_explained(port: Port, claim: Claim, method: ReleaseMethod, refusal: Refusal) -> bool:
-    """Whether an earlier request of ours explains the refusal, so that it is no loss."""
-    parts = _parts(port, claim, method)  # if there are several, each was checked on its own
-    if len(parts) == 1 and unanswered_releases.explains(claim, parts[0], refusal):
-        return True
+def _note_doubt(claim: Claim, refusal: Refusal) -> None:
+    """Record as the reason of a loss that it may be none: an earlier release had no reply."""
     if refusal.is_taken and claim.maybe_released and claim.lost_reason is None:
         why = f"{found_instead(refusal)}, and whether it was released before is not known"
         claim.lost_reason, claim.lost_holder = why, refusal.holder
-    return False
 
 
 def end(port: Port, claim: Claim) -> None:

@@ -10,12 +10,12 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_methods import CANNOT_WATCH, by_script, native, transaction
-from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock
+from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock, worst
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
-#: A call that releases keys by one method.
-Fallback = Callable[[], Awaitable[Refusal | None]]
+#: A function that releases one key until a time.
+ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
 
 
 def refuse_unfit(port: Port, method: ReleaseMethod) -> None:
@@ -38,19 +38,23 @@ async def with_fallbacks(
 ) -> Refusal | None:
     """Release keys by ``work``, or by another method if the server refuses that.
 
-    While their slot is moving, no script may touch several keys: they are released one by one.
+    While their slot is moving, no script may touch several keys: they are released one by one. A
+    request without a reply is noted for the keys that it may have released, and for no others.
     """
+    sent = port.now()
     try:
         return await work
     except Exception as error:
         if is_torn(port, error):
-            return await unlock(port, claim, part, claim.min_hold_left(port.now()), until)
+            left = claim.min_hold_left(port.now())
+            return await _one_by_one(partial(unlock, milliseconds=left), port, claim, part, until)
         if not _is_barred(port, error):
+            unanswered_releases.record_usual(port, claim, part, method, error, sent)
             raise
         barred = error
-    for fallback in _fallbacks(port, claim, part, method, until):
+    for release in _fallbacks(port, claim, method):
         try:
-            refusal = await fallback()
+            refusal = await _one_by_one(release, port, claim, part, until)
         except ConfigurationError:  # the server lacks it
             continue
         except Exception as error:
@@ -70,42 +74,46 @@ def _is_barred(port: Port, error: Exception) -> bool:
     return port.lacks(error) in ("command", "right", "memory")
 
 
-def _fallbacks(
-    port: Port, claim: Claim, part: tuple[bytes, ...], method: ReleaseMethod, until: float
-) -> Iterator[Fallback]:
+def _fallbacks(port: Port, claim: Claim, method: ReleaseMethod) -> Iterator[ReleaseKey]:
     """All other methods, in the order of how much they leave undone.
 
     Scripts are first: the last of them touches only the keys by which the lock was acquired.
     """
     left = claim.min_hold_left(port.now())
     if method != "script" and left == 0:
-        yield partial(_one_by_one, by_script, port, claim, part, until)
-    yield partial(unlock, port, claim, part, left, until)
+        yield by_script
+    yield partial(unlock, milliseconds=left)
     if left == 0:  # where DEL is forbidden: let the key expire after 1 ms
-        yield partial(unlock, port, claim, part, 1, until)
+        yield partial(unlock, milliseconds=1)
     if method != "transaction" and port.transacts:
-        yield partial(_one_by_one, transaction, port, claim, part, until)
+        yield transaction
     if method != "native":
-        yield partial(_one_by_one, native, port, claim, part, until)
+        yield native
 
 
 async def _one_by_one(
-    release: Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]],
+    release: ReleaseKey,
     port: Port,
     claim: Claim,
     part: tuple[bytes, ...],
     until: float,
 ) -> Refusal | None:
+    """Release keys by one request each; the refusals that no earlier request explains remain.
+
+    The claim notes what is released, as a repetition must not take that for a loss.
+    """
     found = []
     for key in part:
+        if key in claim.released_keys:  # by a fallback that failed for a later key
+            continue
         sent = port.now()
         try:
             refusal = await release(port, claim, key, until)
         except Exception as error:
             unanswered_releases.record_unanswered(port, claim, (key,), error, sent)
             raise
-        if refusal is None:
+        if refusal is None or unanswered_releases.explains(claim, key, refusal):
             claim.released_keys += (key,)
         else:
             found.append(refusal)
-    return max(found, key=lambda refusal: refusal.holder or "", default=None)
+    return worst(found)

@@ -21,7 +21,7 @@ from redis_lock_decorators._flow.requests import (
     text,
 )
 from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
-from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder
+from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder, unexplained
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
@@ -183,9 +183,8 @@ async def _confirmed(
 
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
     """Release a key by the usual script."""
-    return ask(
-        port, "release", claim, with_notes((key,)), *record_arguments(port, claim), until=until
-    )
+    keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
+    return ask(port, "release", claim, keys, *record_arguments(port, claim), until=until, read=read)
 
 
 def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:

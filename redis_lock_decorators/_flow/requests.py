@@ -172,31 +172,20 @@ async def cancel(port: Port, claim: Claim, entry: str, until: float) -> Refusal 
     except Exception as error:
         if not is_torn(port, error):
             raise
-    await unlock(port, claim, claim.keys, 0, until)
+    for key in claim.keys:
+        await unlock(port, claim, key, until)
     return None
 
 
-async def unlock(
-    port: Port, claim: Claim, keys: tuple[bytes, ...], milliseconds: int, until: float
-) -> Refusal | None:
-    """Release keys one by one as their slot is moving, with a min-hold placeholder if not 0 ms.
+def unlock(
+    port: Port, claim: Claim, key: bytes, until: float, milliseconds: int = 0
+) -> Awaitable[Refusal | None]:
+    """Release a key without its companion keys, as its slot is moving or the user lacks rights.
 
-    These releases are not recorded in the server, so the claim notes them.
+    It has a min-hold placeholder for so many ``milliseconds`` then. The release is not recorded in
+    the server.
     """
-    found = []
-    for key in keys:
-        sent = port.now()
-        try:
-            refusal = await ask(port, "unlock", claim, (key,), milliseconds, until=until)
-        except Exception as error:
-            if may_have_run(port, error):
-                claim.note_maybe_released((key,), sent)
-            raise
-        if refusal is None:
-            claim.released_keys += (key,)
-        else:
-            found.append(refusal)
-    return worst(found)
+    return ask(port, "unlock", claim, (key,), milliseconds, until=until)
 
 
 def worst(refusals: Iterable[Refusal]) -> Refusal | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import REST
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run
+from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run, refusal_of, worst
 from redis_lock_decorators._rules.options import ReleaseMethod
 
 
@@ -55,16 +56,34 @@ async def send_checked(
         raise
 
 
-def explains(claim: Claim, part: tuple[bytes, ...], refusal: Refusal) -> bool:
-    """Whether the keys are as an earlier request of ours would have left them.
+def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal | None:
+    """The worst refusal in a script's reply, without those that an earlier request explains.
 
-    If another client holds a key, it may have acquired it before our request or after it, which
+    ``refused`` has, for each key that was not released, its number in ``part`` and its holder.
+    """
+    keys = [part[number] for number in refused[::2]]
+    found = zip(keys, map(refusal_of, refused[1::2]), strict=True)
+    return worst([refusal for key, refusal in found if not explains(claim, key, refusal)])
+
+
+async def unless_explained(
+    claim: Claim, key: bytes, work: Awaitable[Refusal | None]
+) -> Refusal | None:
+    """The refusal by which the release of one key ended; None if an earlier request explains it."""
+    refusal = await work
+    return None if refusal is None or explains(claim, key, refusal) else refusal
+
+
+def explains(claim: Claim, key: bytes, refusal: Refusal) -> bool:
+    """Whether a key is as an earlier request of ours would have left it.
+
+    If another client holds it, that may have acquired it before our request or after it, which
     counts as a loss. Requests that the client itself repeats need no explanation here: the script
     knows them by what the first of them recorded.
     """
     if refusal.is_taken:
         return claim.held_until > -math.inf and refusal.holder == min_hold_placeholder(claim)
-    return part[0] in claim.maybe_released or part[0] in claim.released_keys
+    return key in claim.maybe_released or key in claim.released_keys
 
 
 def min_hold_placeholder(claim: Claim) -> str:

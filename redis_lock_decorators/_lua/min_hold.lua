@@ -3,10 +3,11 @@
 -- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
 -- ARGV  identifier, serial number of the request, milliseconds, what the release is recorded as (nothing: the identifier),
 --       1 to record it even without waiters: the client may send copies on its own
--- reply "identifier:serial" when all are released; else {"identifier:serial", identifier found or '' (0: other data)}
+-- reply "identifier:serial" when all are released; else {"identifier:serial", then for each key that was not:
+--       its number from 0, the identifier found or '' (0: other data)}
 local mark, resting, count = ARGV[1] .. ':' .. ARGV[2], ARGV[1] .. ':rest', #KEYS / 4
 local releaser = ARGV[4] or ARGV[1]
-local other
+local refused
 for i = 1, count do
   local released, holder = KEYS[3 * count + i], value(KEYS[i])
   if holder == ARGV[1] then
@@ -22,8 +23,10 @@ for i = 1, count do
   else
     refuse_replica(KEYS[i])
     if holder ~= resting and not was_released(released, releaser) then
-      other = holder or other or ''
+      refused = refused or {mark}
+      refused[#refused + 1] = i - 1
+      refused[#refused + 1] = holder or ''
     end
   end
 end
-return other and {mark, other} or mark
+return refused or mark

@@ -4,10 +4,11 @@
 -- KEYS  the lock keys, then their queues, then their waiters' states, then their records of releases
 -- ARGV  identifier, serial number of the request, what the release is recorded as (nothing: the identifier), 1 to record it
 --       even without waiters: the client may send copies on its own
--- reply "identifier:serial" when all are released; else {"identifier:serial", identifier found or '' (0: other data)}
+-- reply "identifier:serial" when all are released; else {"identifier:serial", then for each key that was not:
+--       its number from 0, the identifier found or '' (0: other data)}
 local mark, count = ARGV[1] .. ':' .. ARGV[2], #KEYS / 4
 local releaser, is_always_noted = ARGV[3] or ARGV[1], ARGV[4]
-local other
+local refused
 for i = 1, count do
   local key, queue, waiters, released = KEYS[i], KEYS[count + i], KEYS[2 * count + i], KEYS[3 * count + i]
   local holder = value(key)
@@ -15,7 +16,9 @@ for i = 1, count do
     refuse_replica(key)
     -- A min-hold placeholder means that it was released, but it is still in the key.
     if holder == ARGV[1] .. ':rest' or not was_released(released, releaser) then
-      other = holder or other or ''
+      refused = refused or {mark}
+      refused[#refused + 1] = i - 1
+      refused[#refused + 1] = holder or ''
     end
   else
     local companions = redis.call('EXISTS', queue, released)
@@ -30,4 +33,4 @@ for i = 1, count do
     end
   end
 end
-return other and {mark, other} or mark
+return refused or mark

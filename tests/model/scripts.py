@@ -236,7 +236,7 @@ class Scripts:
         releaser: str | None = None,
         noted: int = 0,
     ) -> Any:
-        redis, count, other = self.redis, len(keys) // 4, None
+        redis, count, refused = self.redis, len(keys) // 4, []
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
@@ -249,8 +249,8 @@ class Scripts:
                     self.note_release(released, releaser, bool(entries))
                 self.wake_one(entries)
             elif holder != resting and not self.was_released(released, releaser):
-                other = (other or "") if holder is None else holder
-        return mark if other is None else [mark, other]
+                refused += (at, "" if holder is None else holder)
+        return [mark, *refused] if refused else mark
 
     def release(
         self,
@@ -260,14 +260,14 @@ class Scripts:
         releaser: str | None = None,
         noted: int = 0,
     ) -> Any:
-        redis, count, other = self.redis, len(keys) // 4, None
+        redis, count, refused = self.redis, len(keys) // 4, []
         resting, releaser = f"{identifier}:rest", releaser or identifier
         for at in range(count):
             key, queue, waiters, released = keys[at::count]
             holder = redis.value(key)
             if holder != identifier:
                 if holder == resting or not self.was_released(released, releaser):
-                    other = (other or "") if holder is None else holder
+                    refused += (at, "" if holder is None else holder)
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
                 if is_awaited:
@@ -277,7 +277,7 @@ class Scripts:
                 if is_awaited or is_noted or noted:
                     is_new = is_awaited or bool(noted)
                     self.note_release(released, releaser, is_awaited, is_new)
-        return mark if other is None else [mark, other]
+        return [mark, *refused] if refused else mark
 
 
 class Memory:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 from support.faults import Fate, Request, delivered, raising, reply_lost
-from support.releases import KEY, every_method
+from support.releases import FIRST, KEY, SECOND, every_method
 from support.simulated_server import TOGETHER
 from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, acquired, new_claim
 
@@ -74,6 +75,63 @@ def test_loss_is_reported_by_the_only_permitted_method(method: ReleaseMethod) ->
         run(release(port, claim, method))
 
     assert port.server.value(KEY) == "another"
+
+
+@every_method
+@pytest.mark.parametrize("min_hold", [0.0, 3.0])
+@pytest.mark.parametrize("allowed", ["unlock", "WATCH", "DELIFEQ"])
+@pytest.mark.parametrize("lost", [FIRST, SECOND])
+def test_loss_of_one_key_is_reported_though_another_was_released(
+    method: ReleaseMethod, min_hold: float, allowed: str, lost: bytes
+) -> None:
+    port = new_port()
+    claim = acquired(port, "a", "b")
+    claim.held_until = port.now() + min_hold if min_hold else -math.inf
+    port.server.drop(lost)
+    verbs = {"release", "min_hold", "unlock", "WATCH", "DELIFEQ"}
+    port.usual = without(*verbs - {allowed}, "DELEX")
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+    assert claim.identifier not in [port.server.value(key) for key in claim.keys]
+
+
+@every_method
+def test_key_to_which_no_request_was_sent_is_reported_as_lost(method: ReleaseMethod) -> None:
+    def second_reply_is_lost(request: Request) -> Any:
+        if _verb(request.command) != "unlock" or port.verbs.count("unlock") != 2:
+            return barred(request)
+        port.server.drop(claim.keys[2])
+        return reply_lost(request)
+
+    port = new_port()
+    claim = acquired(port, "a", "b", "c")
+    barred = without("release", "WATCH", "DELIFEQ", "DELEX")
+    port.usual = second_reply_is_lost
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, method))
+
+    assert port.verbs.count("unlock") in (4, 5)
+
+
+@every_method
+def test_fallback_that_fails_between_two_keys_is_no_loss(method: ReleaseMethod) -> None:
+    def second_reply_is_lost(request: Request) -> Any:
+        if _verb(request.command) != "unlock" or port.verbs.count("unlock") != 2:
+            return barred(request)
+        return reply_lost(request)
+
+    port = new_port()
+    claim = acquired(port, "a", "b")
+    barred = without("release", "WATCH", "DELIFEQ", "DELEX")
+    port.usual = second_reply_is_lost
+
+    run(release(port, claim, method))
+
+    assert [port.server.value(key) for key in claim.keys] == [None, None]
+    assert port.verbs.count("unlock") == 3
 
 
 @every_method

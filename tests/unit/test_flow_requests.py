@@ -19,7 +19,6 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._rules.keys import with_notes
 
 KEY = b"sys:lock:a"
 
@@ -180,7 +179,7 @@ def test_refusal_has_the_holder_and_the_remaining_time(decoded: bool) -> None:
 def test_refusal_without_a_holder_has_none() -> None:
     port, claim = SimulatedPort(), new_claim("a")
 
-    refusal = run(ask(port, "release", claim, with_notes(claim.keys), until=port.now() + 1))
+    refusal = run(ask(port, "unlock", claim, claim.keys, 0, until=port.now() + 1))
 
     assert refusal == Refusal(None, None)
 

@@ -16,6 +16,7 @@ from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
+from redis_lock_decorators._flow.requests import cancel
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -89,17 +90,39 @@ def test_keys_released_by_a_failed_acquisition_are_released_again(port: Any) -> 
 
 
 @pytest.mark.parametrize("holder", [None, "another"])
-def test_loss_is_reported(port: Any, holder: str | None) -> None:
+@pytest.mark.parametrize("lost", KEYS)
+@pytest.mark.parametrize("may_resend", [False, True])
+def test_loss_is_reported(port: Any, holder: str | None, lost: bytes, may_resend: bool) -> None:
+    port.may_resend = may_resend
     claim = acquired(port, "{a}", "{a}b")
-    port.server.drop(KEYS[0])
+    port.server.drop(lost)
     if holder is not None:
-        port.server.put(KEYS[0], holder, 60)
+        port.server.put(lost, holder, 60)
     port.server.is_torn = True
 
     with pytest.raises(LockLostError):
         run(release(port, claim, "script"))
 
-    assert [port.server.value(key) for key in KEYS] == [holder, None]
+    assert [port.server.value(key) for key in KEYS] == [
+        holder if key == lost else None for key in KEYS
+    ]
+
+
+def test_lock_acquired_after_leaving_its_queue_is_released_and_can_be_lost(port: Any) -> None:
+    claim = acquired(port, "{a}")
+    port.server.is_torn = True
+    run(cancel(port, claim, "channel|waiter|2500", port.now() + 1))
+    port.server.is_torn = False
+    port.server.put(KEYS[0], claim.identifier, 60)
+    run(release(port, claim, "script"))
+    assert port.server.value(KEYS[0]) is None
+
+    claim = acquired(port, "{a}")
+    port.server.is_torn = True
+    run(cancel(port, claim, "channel|waiter|2500", port.now() + 1))
+    port.server.is_torn = False
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
 
 
 def test_lock_is_held_for_min_hold(port: Any) -> None:

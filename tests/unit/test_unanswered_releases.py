@@ -366,3 +366,33 @@ def test_part_for_which_no_request_was_lost_is_reported_as_lost(
         run(release(port, claim, method))
 
     assert port.server.value(FIRST) is port.server.value(SECOND) is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("holder", [None, "another"])
+def test_placeholder_of_one_key_does_not_explain_the_loss_of_another(
+    seconds: float, lost: int, holder: str | None
+) -> None:
+    port = new_port()
+    claim = acquired(port, "a", "b", expire=60)
+    claim.held_until = port.now() + seconds  # the next release has a placeholder or not
+    for number, key in enumerate(claim.keys):
+        value = f"{claim.identifier}:rest" if number != lost else holder
+        port.server.drop(key) if value is None else port.server.put(key, value, 60)
+
+    with pytest.raises(LockLostError, match="holds it" if holder else "gone"):
+        run(release(port, claim, "script"))
+
+
+def test_every_key_that_is_gone_needs_an_explanation() -> None:
+    port = new_port()
+    claim = acquired(port, "a", "b", "c", expire=60)
+    claim.maybe_released = claim.keys[:1]
+    for key in claim.keys[:2]:
+        port.server.drop(key)
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "script"))
+
+    assert port.server.value(claim.keys[2]) is None
