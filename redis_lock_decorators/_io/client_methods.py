@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from queue import Empty
 from typing import Any
 
 from redis_lock_decorators._io.client_errors import part_of
+from redis_lock_decorators._io.client_nodes import pools_of
 from redis_lock_decorators._io.transport.encoding import encoded, words_of
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -81,21 +83,35 @@ def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
     return pipeline
 
 
-def disconnect(client: Any) -> None:
-    """Drop the idle connections of a blocking client; some pools can only drop all connections."""
-    drop = getattr(client, "disconnect_connection_pools", None)
-    if drop is not None:
-        drop()
+def disconnect(client: Any, command: tuple[Any, ...] | None = None) -> None:
+    """Drop the idle connections of a blocking client, never those that the program uses.
+
+    Of a cluster client: those to the node of ``command``, or to all nodes.
+    """
+    for pool in pools_of(client, command):
+        if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
+            pool.disconnect(inuse_connections=False)
+        elif hasattr(getattr(pool, "pool", None), "get_nowait"):
+            _disconnect_next(pool.pool)
+
+
+def _disconnect_next(idle: Any) -> None:
+    """Disconnect the connection that a pool with a queue of idle ones uses next.
+
+    ``BlockingConnectionPool.disconnect`` of redis-py 5 and of valkey-py also drops those in use.
+    """
+    try:
+        connection = idle.get_nowait()
+    except Empty:
         return
-    pool = client.connection_pool
-    can_spare_used = "inuse_connections" in inspect.signature(pool.disconnect).parameters
-    pool.disconnect(**({"inuse_connections": False} if can_spare_used else {}))
+    try:
+        if connection is not None:
+            connection.disconnect()
+    finally:
+        idle.put_nowait(connection)
 
 
 async def disconnect_idle(client: Any) -> None:
     """Drop the idle connections of an asyncio client, unless it is a cluster client."""
-    drop = getattr(client, "disconnect_connection_pools", None)
-    if drop is not None:
-        await drop()
-    elif not hasattr(client, "nodes_manager"):
+    if not hasattr(client, "nodes_manager"):
         await client.connection_pool.disconnect(inuse_connections=False)

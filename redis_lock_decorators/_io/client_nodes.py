@@ -7,9 +7,25 @@ from typing import Any
 from redis_lock_decorators._rules.keys import slot_of
 
 
+def pools_of(client: Any, command: tuple[Any, ...] | None = None) -> list[Any]:
+    """The connection pools of a blocking client.
+
+    Of a cluster client: that of the node of ``command``, none if it is not known, or all (None).
+    """
+    if not hasattr(client, "nodes_manager"):
+        return [client.connection_pool]
+    if command is None:
+        nodes = client.get_nodes()
+    else:
+        nodes = client.nodes_manager.slots_cache.get(slot_of(_key_of(command)), ())[:1]
+    return [
+        node.redis_connection.connection_pool for node in nodes if node.redis_connection is not None
+    ]
+
+
 def node_of(client: Any, command: tuple[Any, ...]) -> object:
     """The identity of the cluster node that a command is sent to; None if it is not known yet."""
-    key = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
+    key = _key_of(command)
     if hasattr(client, "nodes_manager"):
         nodes = client.nodes_manager.slots_cache.get(slot_of(key))
         return nodes[0].name if nodes else None
@@ -45,3 +61,8 @@ def place_of(client: Any) -> str:
         return str(found.get("path") or f"{found['host']}:{found['port']}")
     except Exception:  # a wrapper need not have these attributes
         return f"the server of {type(client).__name__}"
+
+
+def _key_of(command: tuple[Any, ...]) -> bytes:
+    key: bytes = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
+    return key

@@ -17,15 +17,15 @@ from redis_lock_decorators._io.transport.encoding import encoded
 
 
 def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Send commands together and return their replies; an error reply is an item.
+    """Send commands to one server and return their replies; an error reply is an item.
 
-    If a server replies that it is not the master, the client's idle connections are dropped: after
+    If it replies that it is not the master, the client's idle connections to it are dropped: after
     a failover behind one address, new connections may reach the new master.
     """
     is_alone = len(commands) == 1 and not has_single_connection(client)
     replies = [_one(client, commands[0])] if is_alone else _many(client, commands)
     if any(map(client_errors.is_elsewhere, replies)):
-        disconnect(client)
+        disconnect(client, commands[0])
     return replies
 
 
