@@ -22,12 +22,12 @@ KEPT = 60_000
 NOTED = 30_000
 #: The most releases of a lock that are recorded.
 MOST_NOTED = 1_000
-#: The files that are included before a verb's script: "promote" if it may grant a lock,
+#: The files that are included before a verb's script: "grant_next" if it may grant a lock,
 #: "only_master" if it may answer without writing.
 INCLUDED = {
-    **dict.fromkeys(("cancel", "recheck"), ("promote",)),
-    **dict.fromkeys(("enqueue", "force", "min_hold"), ("only_master", "promote")),
-    "release": ("release_unawaited", "only_master", "promote"),
+    **dict.fromkeys(("cancel", "recheck"), ("grant_next",)),
+    **dict.fromkeys(("enqueue", "force", "min_hold"), ("only_master", "grant_next")),
+    "release": ("release_unawaited", "only_master", "grant_next"),
     **dict.fromkeys(("adjust", "time_left", "settle"), ("only_master", "end_of_key")),
     **dict.fromkeys(("acquire", "acquire_fenced", "extend", "renew"), ("only_master",)),
     **dict.fromkeys(("enter", "unlock"), ("only_master",)),
@@ -40,7 +40,7 @@ def script(verb: str) -> Script:
     parts = (*INCLUDED[verb], verb)
     folder = files(__package__)  # not a path: the program may be one zip archive
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
-    begin = limits if "promote" in parts else b""
+    begin = limits if "grant_next" in parts else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
     return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
 

@@ -6,7 +6,7 @@ local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local holder = redis.call('GET', key)
 unless_other('ZREM', queue, ARGV[3])
 if holder == ARGV[1] then
-  promote(key, queue, waiters, ARGV[1])
+  grant_next(key, queue, waiters, ARGV[1])
 elseif redis.pcall('EXISTS', queue) == 0 and redis.pcall('HEXISTS', waiters, 'granted') == 0 then
   redis.pcall('DEL', waiters)
 end

@@ -34,7 +34,7 @@ if redis.call('ZADD', queue, 'NX', ticket, entry) == 0 then
 end
 redis.pcall('PEXPIRE', queue, KEPT)
 if not holder then
-  promote(key, queue, waiters, nil, ARGV[4])
+  grant_next(key, queue, waiters, nil, ARGV[4])
   holder, left = redis.call('GET', key), redis.call('PTTL', key)
 end
 return {mark, holder or '', left, ticket}

@@ -10,7 +10,7 @@ if holder ~= ARGV[1] then
   return {mark, holder or ''}
 end
 if redis.call('EXISTS', queue) == 1 then
-  promote(key, queue, waiters, holder)
+  grant_next(key, queue, waiters, holder)
 else
   redis.call('DEL', key, waiters)
 end

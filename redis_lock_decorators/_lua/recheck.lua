@@ -12,7 +12,7 @@ end
 local holder, left = redis.call('GET', key), redis.call('PTTL', key)
 redis.call('ZSCORE', queue, ARGV[3] or '') -- without the right to it, or if this is no queue: fail before the lock is granted
 if not holder then
-  promote(key, queue, waiters)
+  grant_next(key, queue, waiters)
   holder, left = redis.call('GET', key), redis.call('PTTL', key)
 elseif #ARGV == 2 and string.sub(holder, -5) == ':rest' then
   wake_one(redis.pcall('ZRANGE', queue, 0, 99))

@@ -24,7 +24,7 @@ for i = 1, count do
     local companions = redis.call('EXISTS', queue, released)
     local is_awaited = companions == 2 or companions == 1 and redis.call('EXISTS', queue) == 1
     if is_awaited then
-      promote(key, queue, waiters, holder)
+      grant_next(key, queue, waiters, holder)
     else
       redis.call('DEL', key, waiters)
     end

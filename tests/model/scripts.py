@@ -52,7 +52,7 @@ class Scripts:
     def __init__(self, redis: Any) -> None:
         self.redis: Redis = redis
 
-    def promote(
+    def grant_next(
         self,
         key: Any,
         queue: Any,
@@ -164,7 +164,7 @@ class Scripts:
         redis.zadd(queue, ticket, entry)
         redis.pexpire(queue, KEPT)
         if holder is None:
-            self.promote(key, queue, waiters, alive=channel)
+            self.grant_next(key, queue, waiters, alive=channel)
         return [mark, redis.get(key) or "", redis.pttl(key), ticket]
 
     def enter(self, mark: Any, keys: Sequence[Any], identifier: str, lease: int, entry: str) -> Any:
@@ -184,7 +184,7 @@ class Scripts:
         redis, (key, queue, waiters) = self.redis, keys
         redis.zrem(queue, entry)
         if redis.get(key) == identifier:
-            self.promote(key, queue, waiters, identifier)
+            self.grant_next(key, queue, waiters, identifier)
         elif not redis.exists(queue) and redis.hget(waiters, "granted") is None:
             redis.delete(waiters)
         return mark
@@ -195,7 +195,7 @@ class Scripts:
         if holder != identifier:
             return [mark, holder or ""]
         if redis.exists(queue):
-            self.promote(key, queue, waiters, holder)
+            self.grant_next(key, queue, waiters, holder)
         else:
             redis.delete(key, waiters)
         return mark
@@ -205,7 +205,7 @@ class Scripts:
         redis.pexpire(queue, KEPT)
         holder = redis.get(key)
         if holder is None:
-            self.promote(key, queue, waiters)
+            self.grant_next(key, queue, waiters)
         elif not entries and holder.endswith(":rest"):
             self.wake_one(redis.zall(queue)[:100])
         known = redis.numsub(channel)
@@ -271,7 +271,7 @@ class Scripts:
             else:
                 is_awaited, is_noted = redis.exists(queue), redis.exists(released)
                 if is_awaited:
-                    self.promote(key, queue, waiters, identifier)
+                    self.grant_next(key, queue, waiters, identifier)
                 else:
                     redis.delete(key, waiters)
                 if is_awaited or is_noted or noted:

@@ -108,7 +108,7 @@ class Keeping(Scripts):
 class NeverFreeing(Scripts):
     """A lock without waiters is not freed."""
 
-    def promote(self, key: Any, queue: Any, waiters: Any, *_: Any, **__: Any) -> None:
+    def grant_next(self, key: Any, queue: Any, waiters: Any, *_: Any, **__: Any) -> None:
         entry = self.redis.zpopmin(queue)
         if entry is not None:
             channel, identifier, grant = entry.split("|")

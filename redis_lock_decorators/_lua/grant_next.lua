@@ -98,7 +98,7 @@ end
 -- releaser: the identifier that releases the lock, nil if it expired.
 -- alive: the channel of the requesting process, which is no suspect even if it let a grant expire.
 -- An error may end this before the lock is granted, but not afterwards. A key with other data counts as an empty queue.
-local function promote(key, queue, waiters, releaser, alive)
+local function grant_next(key, queue, waiters, releaser, alive)
   local granted = unless_other('HGET', waiters, 'granted')
   if granted then
     local channel, identifier = parts(granted)
