@@ -97,7 +97,10 @@ class BackgroundTasks:
             call.attempts -= 1
             if call.attempts >= 0:
                 call.function()
-            self._calls.popleft()  # last, so that a signal handler's exception loses no call
+            # Last, so that a signal handler's exception loses no call. The function may have run
+            # the event loop, which has made this call again and removed it.
+            if self._calls and self._calls[0] is call:
+                self._calls.popleft()
 
     def _check(self) -> None:
         stopped = {}

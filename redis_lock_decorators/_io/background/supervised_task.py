@@ -69,7 +69,8 @@ class SupervisedTask:
 def stopped_at(task: Any) -> object:
     """The object that a task should continue from; None if it waits for an unfinished future.
 
-    After each step of the task it is another object.
+    After each step of the task it is another object. In the middle of a step it is None: code of
+    the task may run the event loop inside that step, as with nest_asyncio.
     """
     if task.done():
         return task
@@ -77,7 +78,7 @@ def stopped_at(task: Any) -> object:
     if awaited is not None:
         return awaited if awaited.done() else None
     coroutine = task.get_coro() if hasattr(task, "get_coro") else None
-    if inspect.iscoroutine(coroutine):
+    if inspect.iscoroutine(coroutine) and not coroutine.cr_running:
         return _pause(coroutine)  # it has not started, or it yields once
     return None
 
