@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_refused
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
 from redis_lock_decorators._flow.renewal.outages import Outages, record_sent
-from redis_lock_decorators._flow.renewal.schedule import LeaseSchedule, RenewerLoop
+from redis_lock_decorators._flow.renewal.schedule import RETRY_PAUSE, LeaseSchedule, RenewerLoop
 from redis_lock_decorators._flow.renewal.tracked_lease import (
     EARLY,
     Isolated,
@@ -35,12 +35,16 @@ class Renewer(LeaseSchedule):
     def __init__(self, lease_loop: RenewerLoop) -> None:
         super().__init__(lease_loop)
         self._outages = Outages()
+        #: loop only: lost leases, in the order in which their holders are notified
+        self._unnotified: dict[TrackedLease, None] = {}
 
     def tick(self) -> None:
         """Do what is due, and wake up for the rest.
 
         An error concerning one lease is logged and does not affect the others. After a
         KeyboardInterrupt or SystemExit the next tick continues where this one ended.
+
+        Notifications come last, as ``on_lost`` may run the event loop, and so another tick.
         """
         due, batches = self._due, self._batches
         try:
@@ -51,10 +55,13 @@ class Renewer(LeaseSchedule):
                 self._check(due[-1], now)
                 due.pop()
             while batches:
-                self._send(next(iter(batches.values())))
-                del batches[next(iter(batches))]
+                client, batch = next(iter(batches.items()))
+                self._send(batch)
+                if batches.get(client) is batch:  # a task that starts eagerly may run the loop
+                    del batches[client]
         finally:
             self._set_wake_up()
+        self._notify_holders()
 
     def _check(self, tracked: TrackedLease, now: float) -> None:
         """Do what is due for a lease, or add it to the batch of its client."""
@@ -63,7 +70,7 @@ class Renewer(LeaseSchedule):
             if tracked.is_over():
                 self._unschedule(tracked)
             elif tracked.notify_attempts:
-                self._notify_holder(tracked)
+                self._notify_soon(tracked)
             elif now >= end - EARLY:
                 self._lose(tracked, tracked.why_over())
             elif tracked.is_due(now):
@@ -126,6 +133,7 @@ class Renewer(LeaseSchedule):
                     self._conclude(tracked, renewal, outcome, sent)
             if tracked.is_over():
                 self._unschedule(tracked)
+        self._notify_holders()
 
     def _conclude(
         self, tracked: TrackedLease, renewal: Renewal, outcome: Outcome, sent: float
@@ -151,10 +159,23 @@ class Renewer(LeaseSchedule):
     def _lose(self, tracked: TrackedLease, why: str) -> None:
         tracked.notify_attempts = tracked.notify_attempts or MOST_NOTIFY_ATTEMPTS
         tracked.claim.lost_reason = why
-        self._notify_holder(tracked)
+        self._notify_soon(tracked)
+
+    def _notify_soon(self, tracked: TrackedLease) -> None:
+        """Notify the holder after the other leases; the lease stays scheduled until then."""
+        self._schedule(tracked, self._lease_loop.now() + RETRY_PAUSE, EARLY)
+        self._unnotified[tracked] = None
+
+    def _notify_holders(self) -> None:
+        """Notify holders of their losses; a nested call, in ``on_lost``, continues this one."""
+        while self._unnotified:
+            tracked = next(iter(self._unnotified))
+            with Isolated(tracked, self._schedule_soon):
+                if not tracked.is_over():
+                    self._notify_holder(tracked)
+            self._unnotified.pop(tracked, None)
 
     def _notify_holder(self, tracked: TrackedLease) -> None:
-        """Notify the holder of its loss; the lease stays scheduled until that succeeds."""
         tracked.notify_attempts -= 1
         tracked.port.held.forget(tracked.claim)
         lease = tracked.lease()
