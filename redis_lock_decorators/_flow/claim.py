@@ -8,6 +8,7 @@ from typing import Final
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
+from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import LeaseEnds
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
@@ -64,7 +65,7 @@ class Claim(Term):
         queue_record: what the subscriber of that queue records of it as the holder.
         cohort: the cohort that it waits in or holds the lock for.
         cohort_waiter: its waiter there, until it owns what that was given.
-        next_member: the waiter to which its lease is being handed off.
+        disposal: decides whether its identifier is handed off; None if it never is.
         hand_offs: how often its lease was handed off within the process.
 
         state: see ``claim_state.State``.
@@ -76,11 +77,11 @@ class Claim(Term):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "clock", "cohort", "cohort_waiter", "expire", "expire_ms", "fence",
-        "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
+        "__weakref__", "clock", "cohort", "cohort_waiter", "disposal", "expire", "expire_ms",
+        "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
         "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
-        "lost_reason", "maybe_released", "next_member", "owner", "process", "queue_entry",
-        "queue_record", "released_keys", "releaser", "renews", "replicas", "state", "unique",
+        "lost_reason", "maybe_released", "owner", "process", "queue_entry", "queue_record",
+        "released_keys", "releaser", "renews", "replicas", "state", "unique",
     )
     # fmt: on
 
@@ -130,7 +131,7 @@ class Claim(Term):
         #: written by its flow, read by any thread
         self.cohort: JoinedCohort | None = None
         self.cohort_waiter: CohortMember | None = None
-        self.next_member: CohortMember | None = None
+        self.disposal: Disposal | None = None
 
         self.queue_entry: str | None = None
         self.has_queued = False
@@ -160,6 +161,8 @@ class Claim(Term):
         """Make a new identifier, for a claim that holds nothing."""
         self.identifier = self.releaser = new_identifier()
         self.queue_record = None
+        if self.disposal is not None:
+            self.disposal = Disposal()
         self.released_keys = self.maybe_released = ()
 
     def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 class QueueRecord(Protocol):
     """What the subscriber records of the claim that holds a lock by a queue entry."""
 
-    def move_to(self, claim: Any, now: float) -> None:
-        """Record that another claim holds the lock; from any thread."""
+    def move(self, before: Any, after: Any, now: float) -> None:
+        """Record that the claim ``after`` holds the lock, if ``before`` did; from any thread."""
 
 
 class Handover(NamedTuple):
@@ -30,9 +30,15 @@ class Handover(NamedTuple):
 class CohortMember(Protocol):
     """A waiter of a cohort."""
 
+    claim: Any
+    wakeup: Any
+
     @property
     def handover(self) -> Handover | None:
         """What it was handed, if anything."""
+
+    def hand(self, handover: Handover) -> bool:
+        """Hand it the lock; False if it has withdrawn."""
 
     def acts(self, now: float) -> None:
         """Note that the waiter makes progress."""
@@ -46,6 +52,9 @@ class JoinedCohort(Protocol):
 
     def hand_off(self, claim: Any, now: float) -> bool:
         """Hand the claim's lock to the next waiter; False if there is none or it must not."""
+
+    def note_holder(self, giver: Any, member: Any) -> None:
+        """Record that a waiter was handed the lock, unless it has handed it off already."""
 
     def wake_next(self, now: float) -> None:
         """Wake the first waiter, if it is to lead."""

@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.queue.cohort import hand_off
+from redis_lock_decorators._flow.queue.cohort import hand_off, is_handed_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
@@ -133,6 +133,8 @@ def release_keys(
 
     None: all are released, or are as an earlier release of the claim would have left them.
     """
+    if claim.disposal is not None and is_handed_off(claim):
+        return _nothing_held()
     if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
         claim.state = RELEASING
     if method == "script" and not port.slotted:
@@ -142,6 +144,10 @@ def release_keys(
     if len(parts) == 1:
         return release_group(port, claim, parts[0], method, until, send)
     return _release_groups(port, claim, parts, method, until)
+
+
+async def _nothing_held() -> None:
+    """Release nothing: another claim of the process holds the keys."""
 
 
 async def _release_groups(

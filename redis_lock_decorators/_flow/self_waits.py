@@ -65,8 +65,8 @@ def _is_around(claim: Claim, other: Claim) -> bool:
 
 def _identifier(claim: Claim) -> str:
     """The identifier in a claim's keys, also during a hand-off within its cohort; "" if none."""
-    waiter, next_member = claim.cohort_waiter, claim.next_member
+    waiter, disposal = claim.cohort_waiter, claim.disposal
     received = None if waiter is None else waiter.handover
     identifier = claim.identifier if received is None else received.identifier
-    given = None if next_member is None else next_member.handover
-    return "" if given is not None and given.identifier == identifier else identifier
+    handed = None if disposal is None else disposal.handed_off()
+    return "" if handed is not None else identifier

@@ -263,8 +263,8 @@ class Racing(Cohort):
 
     happens: Any = staticmethod(lambda next_member: None)
 
-    def pop_next(self, now: float) -> CohortWaiter | None:
-        next_member = super().pop_next(now)
+    def first(self, now: float) -> CohortWaiter | None:
+        next_member = super().first(now)
         if next_member is not None:
             self.happens(next_member)
         return next_member
@@ -311,7 +311,9 @@ def test_thread_that_joins_during_its_hand_off_leaves_no_entry(world: World) -> 
     assert is_handed_off
     assert next_member.handover is not None
     assert not left
-    assert [cohort.pop_next(port.now()), cohort.pop_next(port.now())] == [second, None]
+    assert cohort.first(port.now()) is second
+    cohort.withdraw(second)
+    assert cohort.is_idle()
 
 
 def at_line(number: int, action: Callable[[], object]) -> Callable[..., Any]:

@@ -164,7 +164,7 @@ def test_joining_and_leaving_compares_no_waiters() -> None:
     for _ in range(2):
         for waiter in crowd:
             cohort.add(waiter)
-    first = cohort.pop_next(0)
+    first = cohort.first(0)
     for waiter in crowd:
         cohort.withdraw(waiter)
 

@@ -140,7 +140,7 @@ def members_of_a_cohort(count: int) -> Callable[[], object]:
             cohort.add(member)
             cohort.is_near(member)
         for member in members:
-            cohort.pop_next(0.0)
+            cohort.first(0.0)
             cohort.withdraw(member)
 
     return work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from support.simulation import SimulatedPort, acquired, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
+from redis_lock_decorators._flow.disposal import Disposal
+from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, is_handed_off, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.blocking_port import run
 
-COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter")
+COHORT = Scenes("_flow/queue/cohort", "_flow/queue/cohort_waiter", "_flow/disposal")
 WAITER = Scenes("_io/background/wakeups")
 
 
@@ -33,6 +35,7 @@ def held_in_cohort(*, waiting: int = 1) -> tuple[SimulatedPort, Cohort, Claim, l
     port, cohort = SimulatedPort(), Cohort()
     holder = acquired(port, "a")
     holder.cohort, cohort.holder, cohort.since = cohort, holder, port.now()
+    holder.disposal = Disposal()
     waiters = [new_waiter() for _ in range(waiting)]
     for one in waiters:
         cohort.add(one)
@@ -96,6 +99,55 @@ def next_member_settles_during_the_hand_off(switcher: Switcher) -> Scene:
         assert holders[0].is_live(port.now())
 
     return Scene(lambda: hand_off(port, holder), leave, check)
+
+
+@COHORT.add
+def claim_is_released_during_its_hand_off(switcher: Switcher) -> Scene:
+    port, _, holder, (next_member,) = held_in_cohort()
+    return both_dispose(
+        (holder, [next_member]),
+        lambda: hand_off(port, holder) or is_handed_off(holder),
+        lambda: is_handed_off(holder),
+    )
+
+
+@COHORT.add
+def two_threads_hand_one_claim_off(switcher: Switcher) -> Scene:
+    port, _, holder, waiters = held_in_cohort(waiting=2)
+
+    def release() -> bool:
+        return hand_off(port, holder) or is_handed_off(holder)
+
+    return both_dispose((holder, waiters), release, release)
+
+
+@COHORT.add
+def interrupted_exit_undoes_a_claim_during_its_hand_off(switcher: Switcher) -> Scene:
+    port, _, holder, waiters = held_in_cohort(waiting=2)
+
+    def undo() -> bool:
+        settle(holder)
+        return is_handed_off(holder)
+
+    return both_dispose(
+        (holder, waiters), lambda: hand_off(port, holder) or is_handed_off(holder), undo
+    )
+
+
+def both_dispose(
+    of: tuple[Claim, list[CohortWaiter]], one: Callable[[], bool], other: Callable[[], bool]
+) -> Scene:
+    """Two operations, each of which returns whether a claim's lock is handed off."""
+    holder, waiters = of
+    identifier, found = holder.identifier, []
+
+    def check() -> None:
+        given = [waiter for waiter in waiters if is_held_by(waiter, identifier)]
+        assert found == [bool(given)] * 2, "one handed the lock off, the other releases it"
+        assert len(given) < 2
+        assert holder.identifier == ("" if given else identifier)
+
+    return Scene(lambda: found.append(one()), lambda: found.append(other()), check)
 
 
 @COHORT.add

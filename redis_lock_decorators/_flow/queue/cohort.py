@@ -13,7 +13,8 @@ from collections import OrderedDict
 from itertools import islice, takewhile
 
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.claim_state import ENDED, HANDED_OFF
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, HANDED_OFF
+from redis_lock_decorators._flow.disposal import HandOff
 from redis_lock_decorators._flow.membership import Handover
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter, WaitingOwners
@@ -61,7 +62,7 @@ class Cohort:
 
     def lead(self, waiter: CohortWaiter, now: float) -> bool:
         """Become the leader, if there is none, no holder, and the waiter is the first."""
-        if self._is_held(now) or self._is_led(now) or self._first(now) is not waiter:
+        if self._is_held(now) or self._is_led(now) or self.first(now) is not waiter:
             return False
         return self._leader.setdefault(LEADER, waiter) is waiter
 
@@ -77,7 +78,7 @@ class Cohort:
         if self._is_held(now) or self._is_led(now):
             return
         self.wake_silent(now)
-        first = self._first(now)
+        first = self.first(now)
         if first is not None:
             first.wakeup.notify(Signal.RETRY)
 
@@ -108,35 +109,33 @@ class Cohort:
         self._waiting.pop(waiter, None)
         return waiter.withdraw() is None
 
-    def pop_next(self, now: float) -> CohortWaiter | None:
-        """Remove and return the first waiter."""
-        while (first := self._first(now)) is not None:
-            if self._waiting.pop(first, first) is None:  # else another thread has removed it
-                return first
-        return None
-
     def hand_off(self, claim: Claim, now: float) -> bool:
-        """Hand the claim's lock to the next waiter; False if there is none or it must not."""
-        if not _may_hand_off(claim, self.since, now):
+        """Hand the claim's lock to the next waiter; False if there is none or it must not.
+
+        The waiter is removed after it was handed the lock: if an exception comes before, it waits.
+        """
+        disposal = claim.disposal
+        if disposal is None or not _may_hand_off(claim, self.since, now):
             return False
-        handover, record = _handover_of(claim, now), claim.queue_record
-        while (next_member := self.pop_next(now)) is not None:
-            if next_member.claim.state is ENDED:
-                continue
-            if record is not None:  # a message about this grant may still be under way
-                record.move_to(next_member.claim, now)
-            claim.next_member = next_member
-            if next_member.hand(handover):
-                self.holder = next_member.claim
-                claim.identifier, claim.state, claim.next_member = "", HANDED_OFF, None
-                next_member.wakeup.notify(Signal.GRANTED)
+        handover = _handover_of(claim, now)
+        while (member := self.first(now)) is not None:
+            decided = disposal.decide(HandOff(claim, member, handover))
+            if decided is None:  # other code releases the keys
+                return False
+            if decided.hand():
+                _complete(claim, decided)
                 return True
-            if record is not None:
-                record.move_to(claim, now)
+            self._waiting.pop(member, None)
         self.wake_silent(now)
         return False
 
-    def _first(self, now: float) -> CohortWaiter | None:
+    def note_holder(self, giver: Claim, member: CohortWaiter) -> None:
+        """Record that a waiter was handed the lock, unless it has handed it off already."""
+        self._waiting.pop(member, None)
+        if self.holder is giver:
+            self.holder = member.claim
+
+    def first(self, now: float) -> CohortWaiter | None:
         """The first waiter that makes progress. Removes those whose exit was interrupted."""
         while True:
             try:
@@ -183,27 +182,45 @@ class Cohort:
 
 def hand_off(port: Port, claim: Claim) -> bool:
     """Hand a held lock off within its cohort; True also if an interrupted call has done so."""
-    if claim.cohort_waiter is not None or claim.next_member is not None:
-        settle(claim)
+    settle(claim)
     if not claim.identifier:
         return True
     return claim.cohort is not None and claim.cohort.hand_off(claim, port.now())
 
 
+def is_handed_off(claim: Claim) -> bool:
+    """Decide to release the claim's keys; True if its lock is handed off instead."""
+    decided = None if claim.disposal is None else claim.disposal.decide(None)
+    if decided is None:
+        return False
+    _complete(claim, decided)
+    return True
+
+
 def settle(claim: Claim) -> None:
-    """Complete hand-overs to and from the claim; it accepts none from now on."""
-    waiter, next_member = claim.cohort_waiter, claim.next_member
+    """Complete hand-offs to and from the claim; it accepts none from now on."""
+    waiter, disposal = claim.cohort_waiter, claim.disposal
     if waiter is not None and (handover := waiter.withdraw()) is not None:
         claim.since, claim.deadline = handover.since, handover.deadline
         claim.duration, claim.hand_offs = handover.duration, handover.hand_offs
         claim.has_queued, claim.queue_record = handover.has_queued, handover.queue_record
         claim.identifier, claim.cohort_waiter = handover.identifier, None
-    if (
-        next_member is not None
-        and (handover := next_member.handover) is not None
-        and handover.identifier == claim.identifier
-    ):
-        claim.identifier, claim.state, claim.next_member = "", HANDED_OFF, None
+    if claim.identifier and disposal is not None and (decided := disposal.handed_off()) is not None:
+        _complete(claim, decided)
+
+
+def _complete(claim: Claim, hand_off: HandOff) -> None:
+    """Record that a claim's lock is handed off, and wake the waiter.
+
+    Other code may do the same at this time.
+    """
+    member, cohort = hand_off.member, claim.cohort
+    if cohort is not None:
+        cohort.note_holder(claim, member)
+    claim.identifier = ""
+    if claim.state is ACTIVE:
+        claim.state = HANDED_OFF
+    member.wakeup.notify(Signal.GRANTED)
 
 
 def _handover_of(claim: Claim, now: float) -> Handover:

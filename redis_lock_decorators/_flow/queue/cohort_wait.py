@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.queue.cohort import Cohort, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
 from redis_lock_decorators._flow.queue.port import QueuePort
@@ -30,8 +31,9 @@ async def acquire(
     """
     claim.cohort = cohort = port.cohort(claim.keys[0], claim.expire_ms)
     if cohort.owners.suspend_for(claim):
-        claim.cohort = None
+        claim.cohort = None  # it is not handed off
         return await compete()
+    claim.disposal = Disposal()
     while True:
         refusal = await _wait(port, claim, cohort, compete, stop)
         if refusal is not None or port.now() < claim.deadline:

@@ -44,10 +44,11 @@ class EnteredClaim:
         self.known_until = known_until  #: any thread
         self.confirm_at = confirm_at  #: loop only
 
-    def move_to(self, claim: Claim, now: float) -> None:
-        """Record that another claim holds the lock; from any thread."""
-        self.known_until = now + claim.grant_ms / 1000
-        self.claim = claim
+    def move(self, before: Claim, after: Claim, now: float) -> None:
+        """Record that the claim ``after`` holds the lock, if ``before`` did; from any thread."""
+        if self.claim is before:
+            self.known_until = now + after.grant_ms / 1000
+            self.claim = after
 
     def is_released(self, now: float) -> bool:
         """Whether the claim was released, and sends nothing with the identifier any longer.
