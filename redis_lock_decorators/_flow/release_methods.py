@@ -31,6 +31,8 @@ CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeli
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
 #: The field that records to which waiter a lock was granted.
 GRANTED = "granted"
+#: A field that is in no record: to delete it changes nothing, whatever the lock's key holds.
+NO_FIELD = "none"
 
 
 async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
@@ -51,7 +53,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                 return Refusal(None, why=OTHER_DATA)
             holder = text(found)
             if holder != claim.identifier:
-                if await _confirm_master(port, watched, key, found):
+                if await _confirm_master(port, watched, key):
                     break
                 continue
             _, queue, records = with_queue((key,))
@@ -67,15 +69,15 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
     return None
 
 
-async def _confirm_master(port: Port, watched: Watched, key: bytes, found: Any) -> bool:
+async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
     """Raise the READONLY of a replica; False if the watched key is no longer as it was found.
 
     A demoted master does not have the locks of the new one. The write that shows it changes
     nothing. Whether a master refuses it, for lack of memory or rights, does not matter.
     """
-    no_op = ("PEXPIRE", key, 1) if found is None else ("SET", key, "", "NX", "PX", 1)
+    _, _, records = with_queue((key,))
     try:
-        return await watched.execute(no_op) is not None
+        return await watched.execute(("HDEL", records, NO_FIELD)) is not None
     except Exception as error:
         if port.lacks(error) in ("memory", "right", "command"):
             return True

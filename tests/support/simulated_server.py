@@ -204,7 +204,7 @@ class SimulatedServer:
         return b"OK"
 
     def _pexpire(self, key: bytes, milliseconds: int) -> int:
-        assert self._any(key) is None, "DEL is only sent as a write that changes nothing"
+        assert self._any(key) is None, "PEXPIRE is only sent as a write that changes nothing"
         return 0
 
     def _del(self, key: bytes) -> int:
@@ -221,10 +221,10 @@ class SimulatedServer:
         return value
 
     def _exec(self, seen: dict[bytes, int], *commands: tuple[Any, ...]) -> Any:
-        key = commands[0][1]
-        self._get(key)
-        if self.writes[key] != seen[key]:
-            return None
+        for key, writes in seen.items():
+            self._get(key)  # first, because expiry counts as a change
+            if self.writes[key] != writes:
+                return None
         return [self.run(command) for command in commands]
 
     def _delete_if(self, key: bytes, *condition: str) -> int:
