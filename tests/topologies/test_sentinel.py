@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 import time
 
 import pytest
-from support.connecting import to_sentinels
-from support.replication import Watched, until_in_step
+from support.connecting import connect, to_sentinels
+from support.replication import Watched, until, until_in_step
 from support.scene import LEASE, Scene
 
+import redis_lock_decorators as blocking
+import redis_lock_decorators.asyncio as tasks
 from redis_lock_decorators.testing import LocalSentinel
 
 NOT_RECEIVED = "a replica may lack the last leases of a master that crashed"
@@ -65,6 +70,41 @@ def test_all_connections_of_a_client_use_one_master(tmp_path, record_property, s
         allowed = [scene.two_masters("until it reconnects, a client uses the old master only")]
         time.sleep(2 * LEASE)
         scene.finish([watched.master], record_property, allowed)
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_waiter_leaves_a_replaced_master_that_is_not_demoted(sentinels, kind):
+    watched, acquired = Watched(sentinels), []
+
+    async def wait_in_task():
+        client = connect(to_sentinels(sentinels), kind)
+        acquired.append(await tasks.RedisLock("a", client=client, acquire_time=15).acquire())
+        for used in (client, *client.connection_pool.sentinel_manager.sentinels):
+            await used.aclose()
+
+    def wait_in_thread():
+        with connect(to_sentinels(sentinels), kind) as client:
+            acquired.append(blocking.RedisLock("a", client=client, acquire_time=15).acquire())
+
+    waiter = wait_in_thread if kind == "blocking" else lambda: asyncio.run(wait_in_task())
+    thread = threading.Thread(target=waiter)
+    with connect(to_sentinels(sentinels), "blocking") as client, contextlib.ExitStack() as stack:
+        lease = blocking.RedisLock("a", client=client, expire=30).acquire()
+        old = stack.enter_context(watched.master.client())
+        thread.start()
+        time.sleep(0.5)
+        old.execute_command("ACL", "SETUSER", "default", "-replicaof", "-slaveof")
+        _, master = watched.fail_over()
+        pool = client.connection_pool
+        until(lambda: pool.get_master_address()[1] == master.port)  # the holder's client knows it
+
+        lease.release()
+        thread.join(30)
+
+        assert acquired[0] is not None
+        with master.client() as new:
+            assert new.get("sys:lock:a") == acquired[0].identifier.encode()
+        assert old.info("replication")["role"] == "master"
 
 
 def test_killed_master(tmp_path, record_property):

@@ -9,6 +9,7 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
+from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.subscriptions import (
     FollowsPool,
     pool_check,
@@ -75,14 +76,23 @@ class GreenletPort:
         follows_pool = pool_check(self._port.client)
         with self._loop_thread.unlocked():
             connection = subscription_connection(self._port.client, key)
-        return GreenletSubscription(connection, self._loop_thread, follows_pool)
+        master_check = MasterCheck(self._port.client, self._ask_master)
+        return GreenletSubscription(connection, self._loop_thread, follows_pool, master_check)
+
+    async def _ask_master(self, pool: Any) -> None:
+        with self._loop_thread.unlocked():
+            pool.get_master_address()
 
 
 class GreenletSubscription:
     """A subscription over a blocking connection."""
 
     def __init__(
-        self, connection: Any, loop_thread: GreenletWorker, follows_pool: FollowsPool = bool
+        self,
+        connection: Any,
+        loop_thread: GreenletWorker,
+        follows_pool: FollowsPool = bool,
+        master_check: MasterCheck | None = None,
     ) -> None:
         self._connection = connection
         self._loop_thread = loop_thread
@@ -91,6 +101,8 @@ class GreenletSubscription:
         module = type(connection._sock).__module__
         # The standard library's own sockets, not monkey-patched ones.
         self._blocks_all = module.partition(".")[0] in ("socket", "ssl")
+        # A Sentinel that does not answer must not block all greenlets.
+        self._master_check = None if self._blocks_all else master_check
 
     async def send(self, *command: Any) -> None:
         if not self._follows_pool(self._connection):
@@ -98,6 +110,10 @@ class GreenletSubscription:
             return
         with self._loop_thread.unlocked():
             self._connection.send_command(*command)
+        if not self._is_closed and self._master_check is not None:
+            await self._master_check.ask_if_due()
+            if not self._follows_pool(self._connection):
+                self.abort()
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         try:

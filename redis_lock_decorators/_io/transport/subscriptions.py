@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,10 +14,11 @@ from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import cancellations, timeout
 from redis_lock_decorators._io.transport import private_connection
-from redis_lock_decorators._io.transport.background_client import in_thread
+from redis_lock_decorators._io.transport.background_client import NoThread, in_thread
 from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopSocket
+from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin, task_origin
 
 #: Whether a connection leads to the server to which its client's pool connects now.
@@ -26,9 +28,15 @@ FollowsPool = Callable[[Any], bool]
 class TaskSubscription:
     """A subscription over an asyncio connection."""
 
-    def __init__(self, connection: Any, follows_pool: FollowsPool = bool) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        follows_pool: FollowsPool = bool,
+        master_check: MasterCheck | None = None,
+    ) -> None:
         self._connection = connection
         self._follows_pool = follows_pool
+        self._master_check = master_check
         self._is_closed = False
 
     async def send(self, *command: Any) -> None:
@@ -36,6 +44,10 @@ class TaskSubscription:
             self.abort()
         if not self._is_closed:  # sending would open it again
             await self._connection.send_packed_command([packed(command)], check_health=False)
+        if not self._is_closed and self._master_check is not None:
+            await self._master_check.ask_if_due()
+            if not self._follows_pool(self._connection):
+                self.abort()
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         while not self._is_closed:
@@ -59,15 +71,25 @@ class TaskSubscription:
 class ThreadSubscription:
     """A subscription over a blocking client's connection, on an event loop."""
 
-    def __init__(self, connection: Any, follows_pool: FollowsPool = bool) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        follows_pool: FollowsPool = bool,
+        master_check: MasterCheck | None = None,
+    ) -> None:
         self._socket = LoopSocket(connection)
         self._follows_pool = follows_pool
+        self._master_check = master_check
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self, *command: Any) -> None:
         if not self._follows_pool(self._socket.connection):
             self.abort()
         self._socket.send(packed(command))
+        if not self._end.done() and self._master_check is not None:
+            await self._master_check.ask_if_due()
+            if not self._follows_pool(self._socket.connection):
+                self.abort()
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         self._socket.start(on_reply, self._fail)
@@ -104,7 +126,7 @@ async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
         if isinstance(error, asyncio.TimeoutError):
             raise client_errors.no_reply(connection) from None
         raise
-    return TaskSubscription(connection, follows_pool)
+    return TaskSubscription(connection, follows_pool, MasterCheck(client, _ask_in_task))
 
 
 async def find_nodes(client: Any, until: float) -> None:
@@ -129,7 +151,7 @@ async def thread_subscription(client: Any, key: bytes) -> ThreadSubscription:
             connection = await in_thread(connect, lambda late: late.disconnect())
     except asyncio.TimeoutError:
         raise client_errors.no_reply(client) from None
-    return ThreadSubscription(connection, follows_pool)
+    return ThreadSubscription(connection, follows_pool, MasterCheck(client, _ask_in_thread))
 
 
 def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPool:
@@ -148,6 +170,17 @@ def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPo
         return leads_to == find(now) and not is_elsewhere(connection, now)
 
     return follows_pool
+
+
+async def _ask_in_task(pool: Any) -> None:
+    with contextlib.suppress(asyncio.TimeoutError):
+        async with timeout(private_connection.PATIENCE):
+            await pool.get_master_address()
+
+
+async def _ask_in_thread(pool: Any) -> None:
+    with contextlib.suppress(NoThread):
+        await in_thread(pool.get_master_address)
 
 
 async def _drop(connection: Any) -> None:
