@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from dataclasses import replace
@@ -194,8 +195,8 @@ class LeaseBase:
             call.make(self, why)
 
     @staticmethod
-    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
-        """Run, in a context, what awaits the result of ``on_lost``."""
+    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> Future[Any] | None:
+        """Run, in a context, what awaits the result of ``on_lost``; return its task, if any."""
         raise NotImplementedError
 
 

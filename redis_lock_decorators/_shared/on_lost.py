@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import CancelledError
+from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any
@@ -12,8 +12,8 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._shared.reached import is_from_within, is_of_signal_handler
 from redis_lock_decorators.errors import shown
 
-#: Runs a coroutine in a context.
-Follow = Callable[[Context, Coroutine[Any, Any, None]], object]
+#: Runs a coroutine in a context; returns its task if it runs on the caller's event loop.
+Follow = Callable[[Context, Coroutine[Any, Any, None]], "Future[Any] | None"]
 #: The key of the caller.
 CALLER = "caller"
 
@@ -28,15 +28,19 @@ class OnLostCall:
         on_lost: called with the lease and the reason of the loss.
         lock_name: for log messages.
         follow: runs what awaits the awaitable that ``on_lost`` may return.
+
+    Attributes:
+        task: awaits the awaitable on the lease's event loop; None if there is no such task.
     """
 
-    __slots__ = ("_answers", "_context", "_follow", "_lock_name", "_on_lost")
+    __slots__ = ("_answers", "_context", "_follow", "_lock_name", "_on_lost", "task")
 
     def __init__(self, on_lost: Callable[[Any, str], object], lock_name: str, follow: Follow):
         self._on_lost = on_lost
         self._lock_name = lock_name
         self._follow = follow
         self._context = copy_context()
+        self.task: Future[Any] | None = None
         #: any thread: the list for the answer of the thread that calls, which identifies the call
         self._answers: dict[str, list[object]] = {}
 
@@ -54,7 +58,9 @@ class OnLostCall:
         if self._answers.setdefault(CALLER, answers) is answers:
             self._context.run(self._call, lease, why, answers)
             if inspect.isawaitable(answers[0]):
-                self._follow(self._context, self._await(answers[0]))
+                self.task = self._follow(self._context, self._await(answers[0]))
+                if self.task is not None:
+                    self.task.add_done_callback(self._warn_if_cancelled, context=Context())
 
     def _call(self, lease: object, why: str, answers: list[object]) -> None:
         try:
@@ -73,3 +79,7 @@ class OnLostCall:
             await answer
         except Exception:
             log.exception("on_lost of lock %s failed", shown(self._lock_name))
+
+    def _warn_if_cancelled(self, task: Future[Any]) -> None:
+        if task.cancelled():
+            log.warning("on_lost of lock %s was cancelled before its end", shown(self._lock_name))

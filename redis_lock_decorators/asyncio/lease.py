@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
+from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loops import caller_loop
 from redis_lock_decorators._io.background.supervised import start
@@ -28,6 +29,7 @@ from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
+from redis_lock_decorators.asyncio._on_lost import can_wait_for
 from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError, shown
 
 
@@ -80,7 +82,8 @@ class Lease(LeaseBase):
                 await abandon(self)
             raise
         finally:
-            self._notify_lost()
+            if self._claim.lost_reason is not None:
+                await self._notify_and_wait()
 
     async def __aenter__(self) -> Lease:
         try:
@@ -117,7 +120,14 @@ class Lease(LeaseBase):
             raise
         finally:
             if self._claim.lost_reason is not None:
-                self._notify_lost()
+                await self._notify_and_wait()
+
+    async def _notify_and_wait(self) -> None:
+        """Call ``on_lost`` unless it was called, and wait for it as long as the block may."""
+        self._notify_lost()
+        call = self._on_lost_call
+        if call is not None and call.task is not None and can_wait_for(call.task):
+            await asyncio.wait([call.task], timeout=ROUND_TRIP)
 
     async def _undo(self) -> None:
         """Release what may still be held, even if the claim is marked as released."""
@@ -182,8 +192,8 @@ class Lease(LeaseBase):
         super()._on_block_gone(block)
 
     @staticmethod
-    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
-        context.run(start, work)
+    def _follow(context: Context, work: Coroutine[Any, Any, None]) -> asyncio.Future[Any]:
+        return context.run(start, work)
 
 
 def _report_loss(lease: Lease) -> None:
