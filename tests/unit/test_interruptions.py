@@ -74,7 +74,7 @@ def test_interrupt_of_an_iteration_over_a_cohort_is_raised(error: Exception) -> 
     waiting: Any = changing(error, local)
     cohort._waiting = waiting
     with pytest.raises(type(error)):
-        cohort._first(1000.0)
+        cohort.first(1000.0)
 
     waiting.error = error
     with pytest.raises(type(error)):
