@@ -124,6 +124,8 @@ class Port(Protocol):
         """Complete ``work()`` even if the caller is cancelled; its errors are logged.
 
         If the task that runs it is cancelled too, ``work()`` is started again: it may run twice.
+        If the caller is a coroutine that is being closed, ``work()`` is only started, and not even
+        that if the event loop of the port has ended.
         """
 
     def watch(self) -> Watched:

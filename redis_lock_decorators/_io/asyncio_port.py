@@ -12,6 +12,7 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.supervised import (
     CHECK_INTERVAL,
     background_tasks,
@@ -121,7 +122,11 @@ class AsyncioPort(BasePort):
             await transport.drop_idle_connections()
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
-        await finish(work)
+        if not is_being_closed():
+            await finish(work)
+        elif self.lease_loop.is_current():
+            start(finish(work))
+        # Otherwise its event loop has ended, and with it the connections: the keys expire.
 
     def ahead(self) -> AsyncioPort:
         """The port for requests that go before others: of the renewer and the subscriber."""

@@ -43,6 +43,9 @@ class ClientLoop(SubscriberLoop, Protocol):
     def begin(self) -> None:
         """Start the thread if there are calls for which none could be started."""
 
+    def is_current(self) -> bool:
+        """Whether this code runs on the event loop, or on the thread of its worker."""
+
 
 class ClientState(Generic[T]):
     """The state of one client in this process or event loop.

@@ -20,7 +20,6 @@ from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background.loops import caller_loop
 from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
@@ -141,7 +140,8 @@ class Lease(LeaseBase):
     async def _release_in_background(self) -> None:
         """Release in a separate task, as a coroutine that is being closed cannot await."""
         port, claim = self._port, self._claim
-        if is_on_own_loop(self):
+        # It is not current if the garbage collector closes the coroutine of an abandoned task.
+        if port.lease_loop.is_current():
             await port.shield(self._leave_and_notify)
         else:
             end(port, claim)
@@ -263,17 +263,6 @@ def unheld(config: LockConfig, lock_names: tuple[str, ...], owner: TaskRef | Non
     options = config.options
     claim = claim_for(lock_names, options, owner or running())
     return Lease(claim, config.async_port(), options)
-
-
-def is_on_own_loop(lease: Lease) -> bool:
-    """Whether the lease's event loop is running here.
-
-    It is not if the garbage collector closes the coroutine of an abandoned task.
-    """
-    try:
-        return caller_loop() is lease._port.lease_loop
-    except RuntimeError:
-        return False
 
 
 def current_lease() -> Lease | None:

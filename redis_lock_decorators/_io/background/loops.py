@@ -54,6 +54,10 @@ class CallerLoop:
         if when < math.inf:
             self._timer.set(when)
 
+    def is_current(self) -> bool:
+        """Whether it is the lease loop of the running event loop."""
+        return _loops.loops.get(cast(Any, asyncio._get_running_loop())) is self
+
     def check(self) -> None:
         """Do nothing: an event loop needs no thread."""
 
@@ -104,6 +108,10 @@ class BackgroundLoop:
     def call(self, function: Callable[[], object]) -> None:
         self.check()
         self._send(lambda worker: worker.call(function))
+
+    def is_current(self) -> bool:
+        """Whether a worker runs this code."""
+        return running_worker() is not None
 
     def check(self) -> None:
         """Refuse leases that need a thread, and waiting, where Python allows no threads.

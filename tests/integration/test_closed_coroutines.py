@@ -1,0 +1,74 @@
+"""Coroutines that the garbage collector closes release their locks, without awaiting."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+
+import pytest
+from support.fronts import LEGACY
+from support.leftovers import ASYNCIO, until
+
+from redis_lock_decorators._io.background.supervised import background_tasks
+
+FRONTS = [ASYNCIO]
+pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
+
+
+async def hold(client, name):
+    async with ASYNCIO.package.RedisLock(name, client=client, expire=30):
+        await asyncio.sleep(100)
+
+
+async def begun(work):
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(0.1)
+    return task
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiter", "holder"])
+async def test_closed_coroutine_releases_its_lock_later(front, server, direct, name, waits):
+    client, key = ASYNCIO.client(server), f"sys:lock:{name}"
+    before = await ASYNCIO.package.RedisLock(name, client=client).acquire() if waits else None
+    coroutine = hold(client, name)
+    task = await begun(coroutine)
+
+    coroutine.close()
+    if before is not None:
+        await before.release()
+
+    await until(ASYNCIO, lambda: not background_tasks().tasks() and not direct.exists(key))
+    assert not direct.exists(key)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def test_waiters_of_a_closed_loop_start_no_work_in_another(server, name, monkeypatch):
+    ignored, started = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: ignored.append(failure.exc_value))
+
+    async def leave_waiters():
+        client = ASYNCIO.client(server)
+        for _ in range(4):
+            await begun(hold(client, name))
+
+    async def collect():
+        async with ASYNCIO.package.RedisLock(f"{name}:other", client=ASYNCIO.client(server)):
+            gc.collect()
+            await asyncio.sleep(0)
+            started.extend(background_tasks().tasks())
+
+    gc.disable()
+    try:
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda *_: None)
+        loop.run_until_complete(leave_waiters())
+        loop.close()
+        del loop
+        asyncio.run(collect())
+    finally:
+        gc.enable()
+
+    assert "GeneratorExit" not in repr(ignored)
+    assert started == []
