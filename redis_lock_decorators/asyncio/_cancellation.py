@@ -9,10 +9,15 @@ from opcode import opmap
 from weakref import ref
 
 from redis_lock_decorators._io.background.supervised import background_tasks
+from redis_lock_decorators._io.background.supervised_task import is_in_step
+from redis_lock_decorators._io.background.timers import LoopTimer
+from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.interruptions import NO_LOOP, is_from_python
 
 #: The message of the cancellation by a loss.
 LOST = "the lease of a lock was lost"
+#: Seconds between two checks whether a task has ended the step inside which the event loop runs.
+STEP_CHECK = 0.02
 #: The instruction of a ``raise`` statement.
 RAISE = opmap["RAISE_VARARGS"]
 #: A task in the form of ``Claim.owner``: weak, so that a lock does not keep its task alive.
@@ -48,7 +53,9 @@ class BlockTask:
 
         If any task runs now, cancel from the background: the running task may have been started
         eagerly, in a step of the task to be cancelled. Python before 3.13 would end that step by
-        the cancellation even if it is taken back in time. Can be called again if interrupted.
+        the cancellation even if it is taken back in time. For the same reason a task that runs the
+        event loop inside a step, as with nest_asyncio, is cancelled after the step. Can be called
+        again if interrupted.
         """
         if not self._is_cancelled and self._found() is not None:
             self.is_due = True
@@ -64,7 +71,11 @@ class BlockTask:
 
     def _cancel(self) -> None:
         task = self._found()
-        if self.is_due and not self._is_cancelled and task is not None:
+        if not self.is_due or self._is_cancelled or task is None:
+            return
+        if is_in_step(task):
+            LoopTimer(self._cancel).set(monotonic() + STEP_CHECK)
+        else:
             self._is_cancelled = task.cancel(LOST) is not False
 
     def uncancel(self, error: object) -> bool:

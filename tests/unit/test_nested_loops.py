@@ -14,12 +14,14 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis_lock_decorators._io.background import supervised, timers
+from redis_lock_decorators.asyncio import _cancellation
+from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     opened = VirtualLoop()
-    for module in (supervised, timers):
+    for module in (supervised, timers, _cancellation):
         monkeypatch.setattr(module, "monotonic", opened.time)
     yield opened
     opened.close()
@@ -65,3 +67,30 @@ def test_call_that_runs_the_loop_drops_no_other_call(loop: VirtualLoop) -> None:
     loop.run_until_complete(main())
     assert made[-2:] == ["second", "third"]
     assert failures == []
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_task_in_a_step_is_cancelled_by_a_loss_after_that_step(
+    loop: VirtualLoop, awaits: bool
+) -> None:
+    errors: list[object] = []
+    ours: list[bool] = []
+
+    async def body() -> None:
+        block = BlockTask(running())  # type: ignore[arg-type]
+        loop.call_later(0.2, block.cancel)
+        run_nested(loop, 2)
+        try:
+            if awaits:
+                await asyncio.sleep(10)
+        except asyncio.CancelledError as error:
+            errors.append(error)
+        assert block.is_due
+        ours.append(block.uncancel(errors[0] if errors else None))
+        await asyncio.sleep(1)  # not cancelled, as the release of a lock
+
+    loop.run_until_complete(body())
+
+    assert len(errors) == awaits
+    assert ours == [awaits]
+    assert loop.now < 1000 + 5

@@ -77,10 +77,20 @@ def stopped_at(task: Any) -> object:
     awaited = getattr(task, "_fut_waiter", None)
     if awaited is not None:
         return awaited if awaited.done() else None
-    coroutine = task.get_coro() if hasattr(task, "get_coro") else None
-    if inspect.iscoroutine(coroutine) and not coroutine.cr_running:
+    coroutine = _coroutine(task)
+    if inspect.iscoroutine(coroutine) and not is_in_step(task):
         return _pause(coroutine)  # it has not started, or it yields once
     return None
+
+
+def is_in_step(task: Any) -> bool:
+    """Whether a step of the task is running, perhaps with the event loop inside it."""
+    coroutine = _coroutine(task)
+    return inspect.iscoroutine(coroutine) and coroutine.cr_running
+
+
+def _coroutine(task: Any) -> object:
+    return task.get_coro() if hasattr(task, "get_coro") else None
 
 
 def _cancellations(task: Any) -> int:
