@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.attempt import (
     unconfirmed,
 )
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
+from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
@@ -127,8 +127,6 @@ async def _end_and_undo(
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
-        if claim.state is RELEASING:  # an earlier release was interrupted
-            claim.maybe_released = claim.keys
         end(port, claim)
         if claim.was_held():
             await release_and_log(port, claim, partial(undo_keys, until))

@@ -70,6 +70,8 @@ class Claim(Term):
 
         state: see ``claim_state.State``.
         maybe_released: keys that a request without a reply may have released before the deadline.
+        release_sent: the keys of the last request to release it, and when that was sent; None once
+            it is known what the request did, unless it released the keys.
         released_keys: of several keys those that are known to be released, while others are not.
         lost_reason: why it was reported as lost; None if it was not.
         lost_holder: the identifier that Redis had instead at that time; None if not known.
@@ -81,7 +83,7 @@ class Claim(Term):
         "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
         "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
         "lost_reason", "maybe_released", "owner", "process", "queue_entry", "queue_record",
-        "released_keys", "releaser", "renews", "replicas", "state", "unique",
+        "release_sent", "released_keys", "releaser", "renews", "replicas", "state", "unique",
     )
     # fmt: on
 
@@ -144,6 +146,7 @@ class Claim(Term):
         self.lost_holder: str | None = None
 
         self.maybe_released: tuple[bytes, ...] = ()
+        self.release_sent: tuple[tuple[bytes, ...], float] | None = None
         self.released_keys: tuple[bytes, ...] = ()
 
     @property
@@ -164,6 +167,7 @@ class Claim(Term):
         if self.disposal is not None:
             self.disposal = Disposal()
         self.released_keys = self.maybe_released = ()
+        self.release_sent = None
 
     def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:
         """Note that a request ``sent`` at that time may have released these keys.

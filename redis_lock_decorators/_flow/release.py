@@ -53,8 +53,6 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
         port.held.forget(claim)
         return
-    if claim.state is RELEASING:  # an earlier release was interrupted
-        claim.maybe_released = claim.keys
     send: Send | None = None
     if claim.has_queued:
         # The script grants the lock to the next waiter in the same round trip, and records its
@@ -103,7 +101,6 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
 
 async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     """Release after an exception from outside, which may have come at any line."""
-    claim.maybe_released = claim.keys
     once = partial(release_keys, port, claim, method)
     work = partial(tidy, port, once, tidying(port, ROUND_TRIP))
     try:
@@ -135,6 +132,8 @@ def release_keys(
     """
     if claim.disposal is not None and is_handed_off(claim):
         return _nothing_held()
+    if claim.release_sent is not None:  # an exception came before the outcome was recorded
+        claim.note_maybe_released(*claim.release_sent)
     if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
         claim.state = RELEASING
     if method == "script" and not port.slotted:

@@ -42,16 +42,22 @@ async def with_fallbacks(
     request without a reply is noted for the keys that it may have released, and for no others.
     """
     sent = port.now()
+    claim.release_sent = part, sent
     try:
-        return await work
+        refusal = await work
+        if refusal is not None:
+            claim.release_sent = None
+        return refusal
     except Exception as error:
         if is_torn(port, error):
+            claim.release_sent = None
             left = claim.min_hold_left(port.now())
             return await _one_by_one(partial(unlock, milliseconds=left), port, claim, part, until)
         if not _is_barred(port, error):
             unanswered_releases.record_usual(port, claim, part, method, error, sent)
             raise
         barred = error
+    claim.release_sent = None
     for release in _fallbacks(port, claim, method):
         try:
             refusal = await _one_by_one(release, port, claim, part, until)
@@ -107,11 +113,16 @@ async def _one_by_one(
         if key in claim.released_keys:  # by a fallback that failed for a later key
             continue
         sent = port.now()
+        claim.release_sent = (key,), sent
         try:
             refusal = await release(port, claim, key, until)
         except Exception as error:
             unanswered_releases.record_unanswered(port, claim, (key,), error, sent)
+            if port.is_outcome(error):
+                claim.release_sent = None
             raise
+        if refusal is not None:
+            claim.release_sent = None
         if refusal is None or unanswered_releases.explains(claim, key, refusal):
             claim.released_keys += (key,)
         else:

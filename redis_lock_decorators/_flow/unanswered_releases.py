@@ -35,9 +35,10 @@ def record_usual(
     one step: keys that are gone without a record were not released by it. No client resends EXEC,
     so an error reply to that means that it was not run.
     """
-    if port.may_resend and (method != "transaction" or port.is_answer(error)):
-        return
-    record_unanswered(port, claim, part, error, sent)
+    if not port.may_resend or (method == "transaction" and not port.is_answer(error)):
+        record_unanswered(port, claim, part, error, sent)
+    if port.is_outcome(error):
+        claim.release_sent = None
 
 
 async def send_checked(
@@ -61,6 +62,7 @@ def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal
 
     ``refused`` has, for each key that was not released, its number in ``part`` and its holder.
     """
+    claim.release_sent = None  # first, as an exception from outside may come at the next line
     keys = [part[number] for number in refused[::2]]
     found = zip(keys, map(refusal_of, refused[1::2]), strict=True)
     return worst([refusal for key, refusal in found if not explains(claim, key, refusal)])
