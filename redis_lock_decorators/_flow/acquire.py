@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.attempt import (
     try_once,
     unconfirmed,
 )
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
@@ -111,6 +111,20 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
     """
     if not claim.is_of_this_process():
         return
+    flow = object()
+    try:
+        if claim.release_flow.setdefault(FLOW, flow) is flow:  # else that release is completed
+            await _undo(port, claim, cause)
+    finally:
+        try:
+            if claim.release_flow.get(FLOW) is flow:
+                claim.release_flow.pop(FLOW, None)
+        finally:  # again, as an exception from outside may come between the lines above
+            if claim.release_flow.get(FLOW) is flow:
+                claim.release_flow.pop(FLOW, None)
+
+
+async def _undo(port: Port, claim: Claim, cause: BaseException | None) -> None:
     settle(claim)
     if not claim.identifier:  # it was handed off, or no request was sent
         end(port, claim)

@@ -18,6 +18,8 @@ from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import keys_of
 from redis_lock_decorators._rules.options import LONGEST_GRANT
 
+#: The key in ``Claim.release_flow``.
+FLOW = "flow"
 #: The longest grant in milliseconds.
 MOST_GRANTED = durations.milliseconds(LONGEST_GRANT)
 
@@ -69,6 +71,7 @@ class Claim(Term):
         hand_offs: how often its lease was handed off within the process.
 
         state: see ``claim_state.State``.
+        release_flow: what releases it at this time, by ``FLOW``; empty if nothing does.
         maybe_released: keys that a request without a reply may have released before the deadline.
         release_sent: the keys of the last request to release it, and when that was sent; None once
             it is known what the request did, unless it released the keys.
@@ -83,7 +86,8 @@ class Claim(Term):
         "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
         "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
         "lost_reason", "maybe_released", "owner", "process", "queue_entry", "queue_record",
-        "release_sent", "released_keys", "releaser", "renews", "replicas", "state", "unique",
+        "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas", "state",
+        "unique",
     )
     # fmt: on
 
@@ -146,6 +150,7 @@ class Claim(Term):
         self.lost_holder: str | None = None
 
         self.maybe_released: tuple[bytes, ...] = ()
+        self.release_flow: dict[str, object] = {}  #: any thread
         self.release_sent: tuple[tuple[bytes, ...], float] | None = None
         self.released_keys: tuple[bytes, ...] = ()
 

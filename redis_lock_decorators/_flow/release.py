@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from redis_lock_decorators._flow import unanswered_releases
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork,
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off, is_handed_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
+from redis_lock_decorators._flow.release_flow import is_left
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
@@ -40,7 +41,7 @@ from redis_lock_decorators.errors import LockLostError
 
 
 async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
-    """Release a held claim; do nothing if it has ended already.
+    """Release a held claim; do nothing if it has ended already, or another release ends it.
 
     Raises:
         LockLostError: the lease had ended before, so another client may have been inside.
@@ -49,6 +50,22 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
     if claim.state is ENDED:
         return
     refuse_fork(claim)
+    flow = object()
+    try:
+        if claim.release_flow.setdefault(FLOW, flow) is flow or await is_left(port, claim, flow):
+            await _release(port, claim, method)
+    finally:
+        try:
+            if claim.release_flow.get(FLOW) is flow:
+                claim.release_flow.pop(FLOW, None)
+        finally:  # again, as an exception from outside may come between the lines above
+            if claim.release_flow.get(FLOW) is flow:
+                claim.release_flow.pop(FLOW, None)
+
+
+async def _release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
+    if claim.state is ENDED:  # by another thread, before this one could begin
+        return
     if claim.cohort is not None and hand_off(port, claim):
         claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
         port.held.forget(claim)

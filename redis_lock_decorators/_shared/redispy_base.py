@@ -164,10 +164,11 @@ class RedisPyLockBase(Generic[C]):
         return entered
 
     async def _send_release(self, hold: TokenHold) -> None:
+        claim = hold.claim  # a local variable, as ``BlockingPort.interrupted`` reads it
         try:
-            await flow.release(self._port(), hold.claim)
+            await flow.release(self._port(), claim)
         finally:
-            if hold.claim.state is ENDED:
+            if claim.state is ENDED:
                 hold.forget()
 
     async def _adjust(

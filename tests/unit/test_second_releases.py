@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +11,8 @@ from support.interruptions import Interrupted, Interruption, interrupt_every_lin
 from support.simulation import SimulatedPort, acquired, new_claim
 
 from redis_lock_decorators._flow.acquire import undo
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim
+from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.queue.cohort import Cohort, hand_off, settle
 from redis_lock_decorators._flow.queue.cohort_waiter import CohortWaiter
@@ -20,7 +20,18 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError
 
+# A coroutine that is interrupted before its first step is never awaited.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 KEY = b"sys:lock:a"
+
+
+def release_once(port: SimulatedPort, claim: Claim) -> None:
+    run(release(port, claim, "script"))
+
+
+def undo_once(port: SimulatedPort, claim: Claim) -> None:
+    run(undo(port, claim))
 
 
 class Handler(Interruption):
@@ -88,7 +99,7 @@ def test_undo_during_a_hand_off_releases_nothing() -> None:
     def work(handler: Callable[[Any], Handler]) -> Handler:
         port, holder, waiters = held_in_cohort()
         identifier = holder.identifier
-        with handler(lambda: run(undo(port, holder))) as handled, suppress(LockLostError):
+        with handler(lambda: run(undo(port, holder))) as handled:
             run(release(port, holder, "script"))
         has_one_holder(port, identifier, waiters)
         return handled
@@ -108,3 +119,76 @@ def test_waiter_remains_in_its_cohort_if_its_hand_off_is_interrupted() -> None:
             assert waits or waiter.handover is not None
 
     assert interrupt_every_line(work) > 20
+
+
+def test_loss_is_reported_by_the_release_that_a_handler_interrupts() -> None:
+    def work(handler: Callable[[Any], Handler]) -> Handler:
+        port, losses = SimulatedPort(), []
+        claim = acquired(port, "a")
+        port.server.drop(KEY)
+
+        def release_lost() -> None:
+            try:
+                run(release(port, claim, "script"))
+            except LockLostError as error:
+                losses.append(error)
+
+        with handler(release_lost) as handled:
+            release_lost()
+        assert len(losses) == 1, handled.location
+        assert claim.lost_reason is not None
+        return handled
+
+    assert handle_at_every_line(work) > 50
+
+
+@pytest.mark.parametrize("second", [release_once, undo_once])
+def test_second_release_during_a_release_is_no_loss(second: Callable[[Any, Claim], object]) -> None:
+    def work(handler: Callable[[Any], Handler]) -> Handler:
+        port = SimulatedPort()
+        claim = acquired(port, "a")
+        with handler(lambda: second(port, claim)) as handled:
+            run(release(port, claim, "script"))
+        assert claim.lost_reason is None
+        assert claim.state is ENDED
+        assert not claim.release_flow
+        assert port.server.value(KEY) is None
+        return handled
+
+    assert handle_at_every_line(work) > 50
+
+
+def test_interrupted_release_leaves_no_trace_of_being_under_way() -> None:
+    def work(interruption: Interruption) -> None:
+        port = SimulatedPort()
+        claim = acquired(port, "a")
+        try:
+            with interruption:
+                run(release(port, claim, "script"))
+        finally:
+            assert not claim.release_flow, interruption.location
+
+    assert interrupt_every_line(work) > 50
+
+
+def test_release_waits_for_another_one_and_repeats_it_if_that_failed() -> None:
+    port = SimulatedPort()
+    claim = acquired(port, "a")
+    claim.release_flow[FLOW] = object()
+    port.clock.at(port.now() + 1, claim.release_flow.clear)
+
+    run(release(port, claim, "script"))
+
+    assert sum(port.pauses) == pytest.approx(1, abs=0.06)
+    assert port.server.value(KEY) is None
+
+
+def test_release_does_not_wait_indefinitely_for_another_one() -> None:
+    port = SimulatedPort()
+    claim = acquired(port, "a", expire=1000)
+    claim.release_flow[FLOW] = object()
+
+    run(release(port, claim, "script"))
+
+    assert sum(port.pauses) == pytest.approx(30, abs=0.2)
+    assert claim.state is ENDED

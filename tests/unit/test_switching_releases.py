@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators.errors import LockNotOwnedError
+from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
 RELEASE = Scenes("_flow/release", "_flow/claim", "_flow/losses", "_flow/extend")
 
@@ -31,9 +31,40 @@ def release_once(port: SimulatedPort, claim: Claim) -> None:
         run(release(port, claim, "script"))
 
 
+class SwitchingPort(SimulatedPort):
+    """A port that lets the other thread run during its pauses."""
+
+    def __init__(self, switcher: Switcher) -> None:
+        super().__init__()
+        self._switcher = switcher
+
+    async def sleep(self, seconds: float) -> None:
+        self._switcher.give_way()
+
+
+@RELEASE.add
+def two_threads_release_a_lost_claim(switcher: Switcher) -> Scene:
+    port, losses = SwitchingPort(switcher), []
+    claim = acquired(port, "a")
+    port.server.drop(claim.keys[0])
+
+    def release_lost() -> None:
+        try:
+            run(release(port, claim, "script"))
+        except LockLostError as error:
+            losses.append(error)
+
+    def check() -> None:
+        assert len(losses) == 1, "the loss is reported to one of them"
+        assert claim.lost_reason is not None
+        released(port, claim)
+
+    return Scene(release_lost, release_lost, check)
+
+
 @RELEASE.add
 def two_threads_release_one_claim(switcher: Switcher) -> Scene:
-    port = SimulatedPort()
+    port = SwitchingPort(switcher)
     claim = acquired(port, "a")
     return Scene(
         lambda: release_once(port, claim),
