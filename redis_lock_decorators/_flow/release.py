@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork,
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off, is_handed_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks
-from redis_lock_decorators._flow.release_flow import is_left
+from redis_lock_decorators._flow.release_flow import wait_for_other
 from redis_lock_decorators._flow.release_methods import native, transaction
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
@@ -51,9 +51,41 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         return
     refuse_fork(claim)
     flow = object()
-    try:
-        if claim.release_flow.setdefault(FLOW, flow) is flow or await is_left(port, claim, flow):
-            await _release(port, claim, method)
+    try:  # all in one coroutine: another one would cost each block microseconds
+        if claim.release_flow.setdefault(FLOW, flow) is not flow:
+            await wait_for_other(port, claim, flow)
+        if claim.release_flow.get(FLOW) is not flow or claim.state is ENDED:
+            return  # the other release completes it, or has ended it
+        if claim.cohort is not None and hand_off(port, claim):
+            claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
+            port.held.forget(claim)
+            return
+        send: Send | None = None
+        if claim.has_queued:
+            # The script grants the lock to the next waiter in the same round trip, and records its
+            # release, so that a lost reply is not mistaken for a loss. Waiters come first: it is
+            # sent before the requests of other tasks.
+            method, send = "script", port.send_urgent
+        began = port.now()
+        try:
+            end_of_lease = claim.deadline
+            until = first_until(began, end_of_lease)
+            try:
+                refusal = await release_keys(port, claim, method, until, send)
+            except Exception as error:
+                failed = partial(_note_failure, claim)
+                if not is_to_repeat(port, error, began, failed):
+                    raise
+                work = partial(release_keys, port, claim, method, send=send)
+                refusal = await repeat(port, work, until, end_of_lease, error, failed)
+        except BaseException as error:
+            if not port.is_outcome(error):
+                await _release_after_interrupt(port, claim, method)
+            add_note(port, claim, error, "released", began)
+            raise
+        if refusal is not None or claim.lost_reason is not None:
+            _raise_loss(port, claim, refusal)
+        end(port, claim)
     finally:
         try:
             if claim.release_flow.get(FLOW) is flow:
@@ -61,41 +93,6 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         finally:  # again, as an exception from outside may come between the lines above
             if claim.release_flow.get(FLOW) is flow:
                 claim.release_flow.pop(FLOW, None)
-
-
-async def _release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
-    if claim.state is ENDED:  # by another thread, before this one could begin
-        return
-    if claim.cohort is not None and hand_off(port, claim):
-        claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
-        port.held.forget(claim)
-        return
-    send: Send | None = None
-    if claim.has_queued:
-        # The script grants the lock to the next waiter in the same round trip, and records its
-        # release, so that a lost reply is not mistaken for a loss. Waiters come first: it is
-        # sent before the requests of other tasks.
-        method, send = "script", port.send_urgent
-    began = port.now()
-    try:
-        end_of_lease = claim.deadline
-        until = first_until(began, end_of_lease)
-        try:
-            refusal = await release_keys(port, claim, method, until, send)
-        except Exception as error:
-            failed = partial(_note_failure, claim)
-            if not is_to_repeat(port, error, began, failed):
-                raise
-            work = partial(release_keys, port, claim, method, send=send)
-            refusal = await repeat(port, work, until, end_of_lease, error, failed)
-    except BaseException as error:
-        if not port.is_outcome(error):
-            await _release_after_interrupt(port, claim, method)
-        add_note(port, claim, error, "released", began)
-        raise
-    if refusal is not None or claim.lost_reason is not None:
-        _raise_loss(port, claim, refusal)
-    end(port, claim)
 
 
 def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:

@@ -11,18 +11,17 @@ from redis_lock_decorators._flow.retries import TIDYING
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
 
 
-async def is_left(port: Port, claim: Claim, flow: object) -> bool:
-    """Wait for another release of the claim; whether ``flow`` is to release it afterwards.
+async def wait_for_other(port: Port, claim: Claim, flow: object) -> None:
+    """Wait for another release of the claim, then set ``flow`` as the one that is under way.
 
-    The other one may be suspended on this same stack, until a signal handler or a finalizer
-    returns: then it completes the release, and reports a loss.
+    It is not set if the other one has ended the claim, or is suspended on this same stack, until a
+    signal handler or a finalizer returns: then it completes the release, and reports a loss.
     """
     if sum(other is claim for other in port.interrupted()) > 1:  # one is the caller itself
-        return False
+        return
     pause, stop = FIRST_PAUSE, port.now() + TIDYING
     while claim.state is not ENDED and claim.release_flow.setdefault(FLOW, flow) is not flow:
         if port.now() >= stop:
             claim.release_flow[FLOW] = flow
         await port.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
-    return claim.state is not ENDED
