@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 from asyncio import CancelledError, Future
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow.logs import log
@@ -14,6 +16,10 @@ from redis_lock_decorators.errors import shown
 
 #: Runs a coroutine in a context; returns its task if it runs on the caller's event loop.
 Follow = Callable[[Context, Coroutine[Any, Any, None]], "Future[Any] | None"]
+#: The answer of ``on_lost``. Looking up ``ANSWER`` calls ``on_lost`` and stores the answer in one
+#: step, so that no exception from outside can come in between and have it called again.
+Answer = defaultdict[str, object]
+ANSWER = "answer"
 #: The key of the caller.
 CALLER = "caller"
 
@@ -41,34 +47,34 @@ class OnLostCall:
         self._follow = follow
         self._context = copy_context()
         self.task: Future[Any] | None = None
-        #: any thread: the list for the answer of the thread that calls, which identifies the call
-        self._answers: dict[str, list[object]] = {}
+        #: any thread: what the thread that calls stores the answer in, which identifies the call
+        self._answers: dict[str, Answer] = {}
 
     def make(self, lease: object, why: str) -> None:
         """Call ``on_lost``, unless another call has begun; log its exception."""
-        answers: list[object] = []
+        answer: Answer = defaultdict(partial(self._on_lost, lease, why))
         try:
-            self._make(lease, why, answers)
+            self._make(answer)
         except BaseException:
-            if not answers:
-                self._make(lease, why, answers)
+            if not answer:
+                self._make(answer)
             raise
 
-    def _make(self, lease: object, why: str, answers: list[object]) -> None:
-        if self._answers.setdefault(CALLER, answers) is answers:
-            self._context.run(self._call, lease, why, answers)
-            if inspect.isawaitable(answers[0]):
-                self.task = self._follow(self._context, self._await(answers[0]))
+    def _make(self, answer: Answer) -> None:
+        if self._answers.setdefault(CALLER, answer) is answer:
+            self._context.run(self._call, answer)
+            if inspect.isawaitable(awaitable := answer[ANSWER]):
+                self.task = self._follow(self._context, self._await(awaitable))
                 if self.task is not None:
                     self.task.add_done_callback(self._warn_if_cancelled, context=Context())
 
-    def _call(self, lease: object, why: str, answers: list[object]) -> None:
+    def _call(self, answer: Answer) -> None:
         try:
-            answers.append(self._on_lost(lease, why))
+            answer[ANSWER]
         except BaseException as error:
             if not is_from_within(error, self._on_lost):
                 raise  # it came before the call began
-            answers.append(None)
+            answer[ANSWER] = None
             # CancelledError: from the result of a cancelled future.
             if not isinstance(error, (Exception, CancelledError)) or is_of_signal_handler(error):
                 raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
@@ -33,6 +35,35 @@ def test_call_that_is_interrupted_at_any_line_is_made_once(
             assert calls == ["it expired"], interruption.location
 
     assert interrupt_every_line(work) > 5
+
+
+class BetweenSteps(Interruption):
+    """Raises before the n-th instruction of ``_call``, as a signal handler within a line."""
+
+    def _call(self, frame: Any, event: str, argument: object) -> Any:
+        frame.f_trace_opcodes = frame.f_code.co_name == "_call"
+        return self._line
+
+    def _line(self, frame: Any, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self.left -= 1
+            if self.left == -1:
+                raise self.kind
+        return self._line
+
+
+def test_call_that_is_interrupted_within_a_line_is_made_once() -> None:
+    for number in range(100):
+        calls: list[str] = []
+        call, interruption = new_call(calls), BetweenSteps(number)
+        with suppress(Interrupted), interruption:
+            call.make(None, "it expired")
+        call.make(None, "it expired")  # as the outer exit does
+        assert calls == ["it expired"], number
+        if not interruption.happened:
+            break
+
+    assert 5 < number < 99
 
 
 def test_loss_that_is_reported_within_on_lost_is_not_reported_again() -> None:
