@@ -7,7 +7,7 @@ import gc
 import sys
 
 import pytest
-from support.fronts import LEGACY
+from support.fronts import LEGACY, AsyncioFront
 from support.leftovers import ASYNCIO, until
 
 from redis_lock_decorators._io.background.supervised import background_tasks
@@ -49,15 +49,17 @@ def test_waiters_of_a_closed_loop_start_no_work_in_another(server, name, monkeyp
     monkeypatch.setattr(sys, "unraisablehook", lambda failure: ignored.append(failure.exc_value))
 
     async def leave_waiters():
-        client = ASYNCIO.client(server)
+        client = AsyncioFront().client(server)
         for _ in range(4):
             await begun(hold(client, name))
 
     async def collect():
-        async with ASYNCIO.package.RedisLock(f"{name}:other", client=ASYNCIO.client(server)):
+        client = AsyncioFront().client(server)
+        async with ASYNCIO.package.RedisLock(f"{name}:other", client=client):
             gc.collect()
             await asyncio.sleep(0)
             started.extend(background_tasks().tasks())
+        await client.aclose()
 
     gc.disable()
     try:
@@ -67,6 +69,7 @@ def test_waiters_of_a_closed_loop_start_no_work_in_another(server, name, monkeyp
         loop.close()
         del loop
         asyncio.run(collect())
+        gc.collect()
     finally:
         gc.enable()
 
