@@ -31,6 +31,8 @@ CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeli
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
 #: The field that records to which waiter a lock was granted.
 GRANTED = "granted"
+#: Tries of a transaction whose key is changed each time.
+MOST_TRIES = 100
 #: A field that is in no record: to delete it changes nothing, whatever the lock's key holds.
 NO_FIELD = "none"
 
@@ -44,7 +46,9 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
         )
     done, holder = None, None
     async with port.watch() as watched:
-        while done is None and port.now() < until:
+        for _ in range(MOST_TRIES):
+            if done is not None or port.now() >= until:
+                break
             try:
                 found = await watched.holder(key)
             except Exception as error:
