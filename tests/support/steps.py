@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,11 +35,14 @@ class Steps:
         return self._on_step
 
     def of(self, work: Callable[[], object]) -> int:
-        """Run some work and return its steps."""
+        """Run some work and return its steps, without those of garbage collections."""
         former, before = sys.gettrace(), self.count
+        gc.collect()
+        gc.disable()
         sys.settrace(self._on_call)
         try:
             work()
         finally:
             sys.settrace(former)
+            gc.enable()
         return self.count - before
