@@ -7,6 +7,7 @@ import contextlib
 import gc
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -110,7 +111,9 @@ def none_left(client: Any, keys: str = "sys:lock:*") -> Iterator[None]:
     yield
     end = time.monotonic() + PATIENCE
     while True:
-        gc.collect()
+        with warnings.catch_warnings():  # about what others left; the counts below are stricter
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         left = {
             "threads": own_threads(),
             "connections": connections(client) - connected,
