@@ -77,13 +77,14 @@ async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
     """Raise the READONLY of a replica; False if the watched key is no longer as it was found.
 
     A demoted master does not have the locks of the new one. The write that shows it changes
-    nothing. Whether a master refuses it, for lack of memory or rights, does not matter.
+    nothing. Whether a master refuses it, for lack of memory or rights or because the key of the
+    records holds other data, does not matter.
     """
     _, _, records = with_queue((key,))
     try:
         return await watched.execute(("HDEL", records, NO_FIELD)) is not None
     except Exception as error:
-        if port.lacks(error) in ("memory", "right", "command"):
+        if port.lacks(error) in ("memory", "right", "command", "string"):
             return True
         # No request that releases the key was sent, so a repetition explains nothing by this one.
         error.unsent = True  # type: ignore[attr-defined]

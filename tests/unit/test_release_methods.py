@@ -61,7 +61,10 @@ def test_transaction_that_finds_no_lock_of_ours_changes_nothing(
     assert claim.maybe_released == ()
 
 
-@pytest.mark.parametrize("lacking", ["OOM command not allowed", "NOPERM no permissions"])
+@pytest.mark.parametrize(
+    "lacking",
+    ["OOM command not allowed", "NOPERM no permissions", "WRONGTYPE the records are a string"],
+)
 def test_transaction_needs_no_write_to_report_a_loss(lacking: str) -> None:
     port = new_port()
     claim = acquired(port, "a", expire=60)
