@@ -11,6 +11,7 @@ from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.subscriptions import (
+    FollowingSubscription,
     FollowsPool,
     pool_check,
     subscription_connection,
@@ -84,7 +85,7 @@ class GreenletPort:
             pool.get_master_address()
 
 
-class GreenletSubscription:
+class GreenletSubscription(FollowingSubscription):
     """A subscription over a blocking connection."""
 
     def __init__(
@@ -94,26 +95,12 @@ class GreenletSubscription:
         follows_pool: FollowsPool = bool,
         master_check: MasterCheck | None = None,
     ) -> None:
-        self._connection = connection
-        self._loop_thread = loop_thread
-        self._follows_pool = follows_pool
-        self._is_closed = False
         module = type(connection._sock).__module__
         # The standard library's own sockets, not monkey-patched ones.
         self._blocks_all = module.partition(".")[0] in ("socket", "ssl")
         # A Sentinel that does not answer must not block all greenlets.
-        self._master_check = None if self._blocks_all else master_check
-
-    async def send(self, *command: Any) -> None:
-        if not self._follows_pool(self._connection):
-            self.abort()
-            return
-        with self._loop_thread.unlocked():
-            self._connection.send_command(*command)
-        if not self._is_closed and self._master_check is not None:
-            await self._master_check.ask_if_due()
-            if not self._follows_pool(self._connection):
-                self.abort()
+        super().__init__(connection, follows_pool, None if self._blocks_all else master_check)
+        self._loop_thread = loop_thread
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         try:
@@ -136,6 +123,10 @@ class GreenletSubscription:
 
     def abort(self) -> None:
         self._is_closed = True
+
+    async def _write(self, command: tuple[Any, ...]) -> None:
+        with self._loop_thread.unlocked():
+            self._connection.send_command(*command)
 
     def _reply(self) -> Any:
         """The next reply or error reply."""

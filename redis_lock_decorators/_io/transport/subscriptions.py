@@ -25,8 +25,8 @@ from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, or
 FollowsPool = Callable[[Any], bool]
 
 
-class TaskSubscription:
-    """A subscription over an asyncio connection."""
+class FollowingSubscription:
+    """A subscription over one connection, which ends when its client's pool leads elsewhere."""
 
     def __init__(
         self,
@@ -40,14 +40,27 @@ class TaskSubscription:
         self._is_closed = False
 
     async def send(self, *command: Any) -> None:
-        if not self._is_closed and not self._follows_pool(self._connection):
-            self.abort()
-        if not self._is_closed:  # sending would open it again
-            await self._connection.send_packed_command([packed(command)], check_health=False)
+        self._abort_if_elsewhere()
+        if self._is_closed:  # sending would open the connection again
+            return
+        await self._write(command)
         if not self._is_closed and self._master_check is not None:
             await self._master_check.ask_if_due()
-            if not self._follows_pool(self._connection):
-                self.abort()
+            self._abort_if_elsewhere()
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    async def _write(self, command: tuple[Any, ...]) -> None:
+        raise NotImplementedError
+
+    def _abort_if_elsewhere(self) -> None:
+        if not self._is_closed and not self._follows_pool(self._connection):
+            self.abort()
+
+
+class TaskSubscription(FollowingSubscription):
+    """A subscription over an asyncio connection."""
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         while not self._is_closed:
@@ -67,8 +80,11 @@ class TaskSubscription:
         self._is_closed = True
         abort(self._connection)
 
+    async def _write(self, command: tuple[Any, ...]) -> None:
+        await self._connection.send_packed_command([packed(command)], check_health=False)
 
-class ThreadSubscription:
+
+class ThreadSubscription(FollowingSubscription):
     """A subscription over a blocking client's connection, on an event loop."""
 
     def __init__(
@@ -77,19 +93,9 @@ class ThreadSubscription:
         follows_pool: FollowsPool = bool,
         master_check: MasterCheck | None = None,
     ) -> None:
+        super().__init__(connection, follows_pool, master_check)
         self._socket = LoopSocket(connection)
-        self._follows_pool = follows_pool
-        self._master_check = master_check
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def send(self, *command: Any) -> None:
-        if not self._follows_pool(self._socket.connection):
-            self.abort()
-        self._socket.send(packed(command))
-        if not self._end.done() and self._master_check is not None:
-            await self._master_check.ask_if_due()
-            if not self._follows_pool(self._socket.connection):
-                self.abort()
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         self._socket.start(on_reply, self._fail)
@@ -99,11 +105,16 @@ class ThreadSubscription:
         self.abort()
 
     def abort(self) -> None:
+        self._is_closed = True
         self._socket.close()
         if not self._end.done():
             self._end.set_result(None)
 
+    async def _write(self, command: tuple[Any, ...]) -> None:
+        self._socket.send(packed(command))
+
     def _fail(self, error: Exception) -> None:
+        self._is_closed = True
         if not self._end.done():
             self._end.set_exception(error)
 
