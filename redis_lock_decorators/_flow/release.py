@@ -145,7 +145,7 @@ def release_keys(
     None: all are released, or are as an earlier release of the claim would have left them.
     """
     if claim.disposal is not None and is_handed_off(claim):
-        return _nothing_held()
+        return _nothing()  # another claim of the process holds the keys
     if claim.release_sent is not None:  # an exception came before the outcome was recorded
         claim.note_maybe_released(*claim.release_sent)
     if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
@@ -157,10 +157,6 @@ def release_keys(
     if len(parts) == 1:
         return release_group(port, claim, parts[0], method, until, send)
     return _release_groups(port, claim, parts, method, until)
-
-
-async def _nothing_held() -> None:
-    """Release nothing: another claim of the process holds the keys."""
 
 
 async def _release_groups(
@@ -200,7 +196,7 @@ def release_group(
     if claim.released_keys:
         part = tuple([key for key in part if key not in claim.released_keys])
         if not part:
-            return _nothing_left()
+            return _nothing()  # they are released already
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
     left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
@@ -223,8 +219,8 @@ def release_group(
     return with_fallbacks(port, claim, part, method, until, work)
 
 
-async def _nothing_left() -> None:
-    """The outcome for keys that are released already."""
+async def _nothing() -> None:
+    """Release nothing."""
 
 
 def _note_failure(claim: Claim, error: Exception, sent: float) -> None:
