@@ -1,0 +1,13 @@
+"""The exit codes of all verbs, after the conventions of ``sysexits.h``."""
+
+OK = 0
+#: ``show``: the lock is free; ``break``: nothing was released; ``doctor``: something breaks locks.
+NO = 1
+#: Wrong use of the command line.
+USAGE = 2
+#: The server cannot be reached, refuses the user, or lacks a command.
+UNAVAILABLE = 69
+#: ``run``: the lock was lost while the command ran.
+LOST = 70
+#: ``run``: another one holds the lock.
+BUSY = 75

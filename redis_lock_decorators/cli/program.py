@@ -1,0 +1,82 @@
+"""The program and the options that all its verbs have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+import redis
+
+from redis_lock_decorators import __version__
+from redis_lock_decorators.cli import exit_codes
+from redis_lock_decorators.cli.connecting import FORMS, connected
+from redis_lock_decorators.cli.list_locks import ls, show
+from redis_lock_decorators.cli.output import fail
+from redis_lock_decorators.errors import LockError
+
+EPILOG = """\b
+Exit codes:
+  0   done
+  1   show: the lock is free; break: nothing was released; doctor: something breaks locks
+  2   wrong use
+  69  the server cannot be reached or refuses the request
+  70  run: the lock was lost
+  75  run: the lock is busy
+"""
+
+
+@dataclass
+class Connection:
+    """The connection of all verbs, which is made at its first use."""
+
+    url: str | None
+    prefix: str
+
+    @cached_property
+    def client(self) -> Any:
+        """The client.
+
+        Raises:
+            click.UsageError: the URL has no known form.
+            redis.RedisError: the server does not answer.
+        """
+        return connected(self.url)
+
+
+class Program(click.Group):
+    """The group of verbs; errors of the server end with a message and a code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except redis.RedisError as error:
+            if isinstance(error, LockError):
+                fail(str(error), exit_codes.UNAVAILABLE)
+            fail(f"the server: {error or type(error).__name__}", exit_codes.UNAVAILABLE)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            fail(f"the server: {error}", exit_codes.UNAVAILABLE)
+
+
+@click.group(cls=Program, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="redis-lock")
+@click.option(
+    "--url",
+    metavar="URL",
+    help=f"The server: {FORMS}. Default: REDIS_LOCK_CONNECTION (package.module:function that "
+    "returns a client), else REDIS_URL, else localhost. A URL on the command line can be read "
+    "by other users of the machine: pass a password by REDIS_URL.",
+)
+@click.option("--prefix", default="sys:lock:", show_default=True, help="What all keys begin with.")
+@click.pass_context
+def main(context: click.Context, url: str | None, prefix: str) -> None:
+    """See, test, hold and break the locks of redis_lock_decorators."""
+    context.obj = Connection(url, prefix)
+
+
+main.add_command(ls)
+main.add_command(show)
