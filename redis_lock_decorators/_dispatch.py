@@ -18,6 +18,8 @@ from redis_lock_decorators._rules.callables import (
     refuse_manager,
     refuse_unrun,
 )
+from redis_lock_decorators._rules.fitting import refuse_unbound, takes_calls_of
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_base import D, LockBase, described
 from redis_lock_decorators._shared.lock_config import LockConfig
@@ -56,7 +58,8 @@ def decorated(
     refuse_misplaced(function, get_lock_name)
     if inspect.isclass(function) or not callable(function):
         raise ConfigurationError(
-            f"@redis_lock decorates functions and methods, not {function!r:.80}: {_cure(function)}"
+            f"@redis_lock decorates functions and methods, not {shown_value(function)}: "
+            + _cure(function)
         )
     with naming.errors_naming(function):
         return _decorated(function, config, lock_name, get_lock_name, on_busy)
@@ -83,6 +86,11 @@ def _decorated(
     busy = checked_busy(on_busy)
     if busy is not None:
         _refuse_unlike(busy, kind)
+        if on_busy != "skip" and not is_borrowed(function) and not takes_calls_of(busy, function):
+            raise ConfigurationError(
+                f"on_busy={full_name(busy)} does not take the arguments of the call: give a "
+                f"function with the parameters of {full_name(function)}"
+            )
     namer = naming.namer(function, lock_name, get_lock_name)
     wrapper: Any = six.wraps(function)(wrap(function, config, namer, busy))
     wrapper.lock_for = _lock_for(function, config, namer, lock)
@@ -95,9 +103,14 @@ def checked_busy(on_busy: object) -> Callable[..., Any] | None:
         return None
     if on_busy == "skip":
         return lambda *args, **kwargs: None
+    if isinstance(on_busy, type) and issubclass(on_busy, BaseException):
+        raise ConfigurationError(
+            f"on_busy={on_busy.__name__}: the call would return this error instead of raising it: "
+            "give a function that raises it"
+        )
     if callable(on_busy):
         return on_busy
-    raise ConfigurationError(f'on_busy={on_busy!r:.80}: give "raise", "skip" or a function')
+    raise ConfigurationError(f'on_busy={shown_value(on_busy)}: give "raise", "skip" or a function')
 
 
 def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
@@ -132,6 +145,8 @@ def _lock_for(
     def lock_for(*args: Any, **kwargs: Any) -> D:
         """Return the lock of a call with these arguments; for a method, pass ``self`` first."""
         _refuse_unfit(function, args, kwargs)
+        if args:
+            refuse_unbound(function, args[0])
         return described(kind, config, namer(args, kwargs))
 
     return lock_for

@@ -30,6 +30,8 @@ from redis_lock_decorators._shared.decorator_types import (
 )
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators._shared.settings import LockOptions, Settings
+from redis_lock_decorators._shared.wrong_with import WrongWith
+from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.redislock import RedisLock
 
 if TYPE_CHECKING:
@@ -202,6 +204,10 @@ class RedisLockDecorator:
             LockNameError: the template is invalid, or uses a parameter that the function lacks.
             ConfigurationError: an option is invalid, or the object cannot be decorated.
         """
+        if not isinstance(self, RedisLockDecorator):
+            raise ConfigurationError(
+                "Locks.redis_lock is used by an object: locks = Locks(…), then @locks.redis_lock(…)"
+            )
         config = LockConfig(self._settings, client, get_redis_connection, options)
         if lock_name is not None and not is_name(lock_name):
             return decorated(lock_name, config, None, get_lock_name, on_busy)
@@ -209,4 +215,26 @@ class RedisLockDecorator:
         config.refuse_client(None)
         refuse_misplaced(lock_name, get_lock_name)
         naming.refuse_two_ways(lock_name, get_lock_name)
-        return lambda function: decorated(function, config, lock_name, get_lock_name, on_busy)
+        return Decorator(
+            lambda function: decorated(function, config, lock_name, get_lock_name, on_busy)
+        )
+
+
+class Decorator:
+    """What ``redis_lock(…)`` returns for a name: it decorates one function or several."""
+
+    __slots__ = ("_decorate",)
+
+    __enter__ = WrongWith(
+        "redis_lock(…) is a decorator; a block takes: with RedisLock(…) as lease:",
+    )
+    __aenter__ = WrongWith(
+        "redis_lock(…) is a decorator; a block takes: async with RedisLock(…) as lease:, of "
+        "redis_lock_decorators.asyncio"
+    )
+
+    def __init__(self, decorate: Callable[[Any], Any]) -> None:
+        self._decorate = decorate
+
+    def __call__(self, function: Any) -> Any:
+        return self._decorate(function)

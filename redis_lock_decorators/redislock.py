@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
+from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
 from redis_lock_decorators._shared.exits import BlockRef, owned
 from redis_lock_decorators._shared.lease_base import enter
-from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
+from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators._shared.wrong_with import NOT_ASYNC
 from redis_lock_decorators.lease import Attempt, Lease, abandon, running, unheld
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,7 +91,10 @@ class RedisLock(LockBase[BlockingClient]):
     def acquire(self, acquire_time: float | None = ..., blocking: bool = ...) -> Lease | None: ...
 
     def acquire(
-        self, acquire_time: float | None = CONFIGURED, blocking: bool = True
+        self,
+        acquire_time: float | None = CONFIGURED,
+        blocking: bool = True,
+        **unknown: Never,
     ) -> Lease | None:
         """Acquire the lock; return None if it was not free within ``acquire_time`` seconds.
 
@@ -101,6 +108,8 @@ class RedisLock(LockBase[BlockingClient]):
             LockUnconfirmedError: it was free, but too few ``replicas`` confirmed it in time.
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
+        if unknown:
+            refuse_unknown(unknown, ACQUIRE_ARGUMENTS)
         wait = self._checked_wait(acquire_time, blocking)
         lease = unheld(self._config, self._own_names())
         try:

@@ -40,13 +40,19 @@ class ReplyMismatch(LockError):
     """The reply belonged to another command, so the outcome of this one is unknown."""
 
 
+#: The beginning of the message of ``OtherData``.
+OF_KEY = "the key of lock "
+
+
 class OtherData(LockNameError):
     """The key of a lock has data of another type."""
 
     def __init__(self, lock_name: str, error: object = "") -> None:
+        if not error and lock_name.startswith(OF_KEY):  # recreated from its message
+            super().__init__(lock_name)
+            return
         sentence = (
-            f"the key of lock {shown(lock_name)} holds other data, no lock: choose another "
-            f"name or prefix"
+            f"{OF_KEY}{shown(lock_name)} holds other data, no lock: choose another name or prefix"
         )
         super().__init__(f"{sentence} ({error})" if error else sentence, lock_name)
 

@@ -16,6 +16,7 @@ from redis_lock_decorators._io.client_checks import refuse_unfit
 from redis_lock_decorators._io.client_state import ClientLoop, ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 #: Returns the Redis client of a project; called at the first use of a lock, once per process (where
@@ -69,8 +70,8 @@ class FactoryCalls:
         caller = threading.get_ident()
         if self.callers.count(caller) >= MOST_NESTED:
             raise ConfigurationError(
-                f"the factory {factory!r} uses a lock that needs the client it is to make: give "
-                "that lock a separate client"
+                f"the factory {shown_value(factory)} uses a lock that needs the client it is to "
+                "make: give that lock a separate client"
             )
         try:
             self.callers.append(caller)
@@ -137,12 +138,21 @@ class ClientSource(Generic[T]):
                     client = calls.call(factory)
                     if not isinstance(factory, GivenClient):
                         client = unproxied(client)
-                    refuse_unfit(client, self._awaited)
+                    self._refuse_unfit(client, factory)
                     # Another call may have made a client meanwhile, which is already in use.
                     client = clients.setdefault(factory, client)
             if self._awaited and not isinstance(factory, GivenClient):
                 self._close_at_end(factory, client)
         return client
+
+    def _refuse_unfit(self, client: Any, factory: ConnectionFactory) -> None:
+        try:
+            refuse_unfit(client, self._awaited)
+        except ConfigurationError as error:
+            if isinstance(factory, GivenClient):
+                raise
+            made = f"the factory {shown_value(factory)} returned {shown_value(client)}"
+            raise ConfigurationError(f"{made}: {error}") from None
 
     def client_state(self, client: Any) -> ClientState[T]:
         """The state of a client.
@@ -194,8 +204,10 @@ def _from_environment(library: str) -> Any:
     if named:
         return _checked(_imported(named)(), named, library == "redis.asyncio")
     try:
-        redis = importlib.import_module(library)
-        return redis.Redis.from_url(os.environ.get("REDIS_URL") or DEFAULT_URL)
+        redis, url = importlib.import_module(library), os.environ.get("REDIS_URL") or DEFAULT_URL
+        if "://" not in url:  # redis.asyncio would connect to localhost
+            raise ValueError
+        return redis.Redis.from_url(url)
     except ValueError:
         # Without the cause and the address, which may contain a password.
         raise ConfigurationError(
@@ -217,6 +229,11 @@ def _checked(client: Any, named: str, awaited: bool) -> Any:
 
 
 def _imported(named: str) -> ConnectionFactory:
+    if "://" in named:
+        raise ConfigurationError(
+            "REDIS_LOCK_CONNECTION is an address (it is not shown: it may hold a password): put it "
+            "into REDIS_URL; REDIS_LOCK_CONNECTION names a function as package.module:function"
+        )
     module_name, _, attribute = named.partition(":")
     if not (module_name and attribute):
         raise ConfigurationError(

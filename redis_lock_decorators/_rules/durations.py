@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 #: The longest lease: one leap year. A longer one is probably given in the wrong unit.
@@ -19,8 +20,8 @@ def checked_expire(expire: object, option: str = "expire") -> float:
     seconds = _number(option, expire)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
-            f"{option}={expire!r}: a lease lives more than 0 s and at most {LONGEST_EXPIRE:.0f} s; "
-            "give seconds (is this milliseconds, by mistake?)"
+            f"{option}={shown_value(expire)}: a lease lives more than 0 s and at most "
+            f"{LONGEST_EXPIRE:.0f} s; give seconds (is this milliseconds, by mistake?)"
         )
     return max(seconds, SHORTEST_EXPIRE)
 
@@ -30,8 +31,8 @@ def checked_lease(expire: object) -> float:
     seconds = checked_expire(expire)
     if seconds < SHORTEST_LEASE:
         raise ConfigurationError(
-            f"expire={expire!r}: such a lease would end before the server's reply is read; give at "
-            f"least {SHORTEST_LEASE} s"
+            f"expire={shown_value(expire)}: such a lease would end before the server's reply is "
+            f"read; give at least {SHORTEST_LEASE} s"
         )
     return seconds
 
@@ -43,7 +44,8 @@ def checked_acquire_time(acquire_time: object) -> float:
     seconds = _number("acquire_time", acquire_time)
     if not seconds >= 0:
         raise ConfigurationError(
-            f"acquire_time={acquire_time!r}: give seconds, 0 for one try, None to wait indefinitely"
+            f"acquire_time={shown_value(acquire_time)}: give seconds, 0 for one try, None to wait "
+            "indefinitely"
         )
     return seconds
 
@@ -53,7 +55,8 @@ def checked_delta(delta: object) -> float:
     seconds = _number("delta", delta)
     if not 0 < seconds <= 3600:
         raise ConfigurationError(
-            f"delta={delta!r}: give the seconds between two tries, more than 0 and at most 3600"
+            f"delta={shown_value(delta)}: give the seconds between two tries, more than 0 and at "
+            "most 3600"
         )
     return seconds
 
@@ -65,7 +68,8 @@ def checked_hold(option: str, hold: object) -> float | None:
     seconds = _number(option, hold)
     if not 0 < seconds <= LONGEST_EXPIRE:
         raise ConfigurationError(
-            f"{option}={hold!r}: give more than 0 s and at most {LONGEST_EXPIRE:.0f} s, or None"
+            f"{option}={shown_value(hold)}: give more than 0 s and at most "
+            f"{LONGEST_EXPIRE:.0f} s, or None"
         )
     return max(seconds, SHORTEST_EXPIRE)
 
@@ -78,9 +82,11 @@ def milliseconds(seconds: float) -> int:
 
 def _number(option: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        cure = "; for one try without waiting use blocking=False" if value is False else ""
+        tries_once = value is False and option == "acquire_time"
+        cure = "; for one try without waiting give acquire_time=0" if tries_once else ""
         raise ConfigurationError(
-            f"{option}={value!r} is of type {type(value).__name__}: give a number of seconds{cure}"
+            f"{option}={shown_value(value)} is of type {type(value).__name__}: give a number of "
+            f"seconds{cure}"
         )
     try:
         float(value)

@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 
 import six
 
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import LockNameError
 
 #: In bytes of UTF-8. The key of a longer name has its beginning and a digest.
@@ -42,7 +43,7 @@ def checked_names(lock_name: object) -> tuple[str, ...]:
             return names
         raise LockNameError("the list of lock names is empty: give at least one name")
     raise LockNameError(
-        f"a lock's name is text or a list of texts, not {lock_name!r:.80} "
+        f"a lock's name is text or a list of texts, not {shown_value(lock_name)} "
         f"({type(lock_name).__name__}): convert it, for example with an f-string"
     )
 
@@ -51,7 +52,8 @@ def checked_name(lock_name: object) -> str:
     """Return a name as text, normalized to Unicode NFC, so that equivalent spellings agree."""
     if not isinstance(lock_name, (str, bytes)):
         raise LockNameError(
-            f"a lock's name is text, not {lock_name!r:.80} ({type(lock_name).__name__}): convert it"
+            f"a lock's name is text, not {shown_value(lock_name)} ({type(lock_name).__name__}): "
+            "convert it"
         )
     if isinstance(lock_name, bytes):
         lock_name = six.ensure_str(lock_name, errors="surrogateescape")

@@ -66,6 +66,9 @@ def _hint(unknown: str, known: tuple[str, ...]) -> str:
         return f"{problem}: it cannot be given here"
     if unknown in _NOT_HERE:
         return f"{problem} ({_NOT_HERE[unknown]})"
-    close = difflib.get_close_matches(unknown, known, 1, _SIMILAR)
-    meant = _MEANT.get(unknown) or (close and f"{close[0]}=")
+    meant = _MEANT.get(unknown, "")
+    if meant.startswith(_LEASE) and "expire" not in known:
+        meant = _WAIT  # of a method that only waits
+    if not meant and (close := difflib.get_close_matches(unknown, known, 1, _SIMILAR)):
+        meant = f"{close[0]}="
     return f"{problem} (did you mean {meant}?)" if meant else problem

@@ -11,7 +11,8 @@ from types import FunctionType
 
 from redis_lock_decorators._rules import arguments, templates
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
-from redis_lock_decorators._rules.keys import checked_name, checked_names, is_name
+from redis_lock_decorators._rules.keys import checked_name, checked_names, is_name, key_of
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators._rules.texts import as_text
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
 
@@ -97,7 +98,7 @@ def _add_function(error: LockError, function: Callable[..., object], cure: str =
 def add_lock(error: ConfigurationError, lock_name: object) -> None:
     """Add the name of the lock to an error of its options, if it has a valid name."""
     if is_name(lock_name):
-        error.args = (f"RedisLock({lock_name!r:.80}): {error}",)
+        error.args = (f"RedisLock({shown_value(lock_name)}): {error}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:
@@ -115,9 +116,9 @@ def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> Non
 
 def _not_callable(given: object) -> str:
     """Return the message about a second argument that is no function."""
-    problem = f"get_lock_name={given!r:.80} cannot be called"
+    problem = f"get_lock_name={shown_value(given)} cannot be called"
     if isinstance(given, (int, float)):
-        return f"{problem}: durations are given by name, as in expire={given!r}"
+        return f"{problem}: durations are given by name, as in expire={shown_value(given)}"
     return f"{problem}: for a text use lock_name, for several names a list"
 
 
@@ -146,6 +147,9 @@ def _from_templates(
     lock_name: LockName, signature: inspect.Signature, function: Callable[..., object]
 ) -> Namer:
     texts = checked_names(lock_name)
+    for text in texts:
+        if "{" not in text:
+            key_of("", text)  # a name that no lock can have is refused now
     own_name = full_name(function)
     writers = [templates.compiled(text, signature, own_name) for text in texts]
     name = _written_by(writers)

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeVar, get_args
 import six
 
 from redis_lock_decorators._rules import durations, lease_times
+from redis_lock_decorators._rules.fitting import fits
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -80,8 +82,7 @@ class Options:
         object.__setattr__(self, "wait_strategy", wait if is_usable else "queue")
         for switch in ("auto_renew", "cancel_on_lost", "fencing"):
             checked_switch(switch, getattr(self, switch))
-        if self.on_lost is not None and not callable(self.on_lost):
-            raise ConfigurationError(f"on_lost={self.on_lost!r:.80}: give a function (lease, why)")
+        checked_on_lost(self.on_lost)
         if least is not None and self.release_method == "native":
             raise ConfigurationError(
                 "min_hold does not work with release_method='native', which can only delete the "
@@ -92,11 +93,29 @@ class Options:
 def checked_prefix(prefix: object) -> str:
     """Return the prefix of the Redis keys as text; it may be empty."""
     if not isinstance(prefix, (str, bytes)):
-        raise ConfigurationError(f"prefix={prefix!r}: give text such as 'billing:'")
+        raise ConfigurationError(f"prefix={shown_value(prefix)}: give text such as 'billing:'")
     try:
         return str(six.ensure_str(six.ensure_binary(prefix)))
     except UnicodeError:
-        raise ConfigurationError(f"prefix={prefix!a}: it cannot be written as UTF-8") from None
+        raise ConfigurationError(f"prefix={prefix!a:.80}: it cannot be written as UTF-8") from None
+
+
+def checked_on_lost(on_lost: object) -> None:
+    """Refuse what cannot be called with the lost lease and the reason."""
+    if on_lost is None:
+        return
+    problem = ""
+    if not callable(on_lost):
+        problem = "cannot be called"
+    elif isinstance(on_lost, type) and issubclass(on_lost, BaseException):
+        problem = "is an error, which would be made but not raised"
+    elif not fits(on_lost, (None, "")):
+        problem = "does not take the two arguments of its call"
+    if problem:
+        raise ConfigurationError(
+            f"on_lost={shown_value(on_lost)} {problem}: give a function (lease, why), as in "
+            "on_lost=lambda lease, why: event.set()"
+        )
 
 
 def checked_method(method: object, option: str = "release_method") -> ReleaseMethod:
@@ -107,16 +126,16 @@ def checked_method(method: object, option: str = "release_method") -> ReleaseMet
 def checked_switch(option: str, switch: object) -> bool:
     """Return a boolean option; other truthy or falsy values are refused."""
     if not isinstance(switch, bool):
-        raise ConfigurationError(f"{option}={switch!r:.80}: give True or False")
+        raise ConfigurationError(f"{option}={shown_value(switch)}: give True or False")
     return switch
 
 
 def checked_replicas(replicas: object) -> int:
     """Return how many replicas must confirm an acquisition; 0 for none."""
     if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise ConfigurationError(f"replicas={replicas!r:.80}: give an integer")
+        raise ConfigurationError(f"replicas={shown_value(replicas)}: give an integer")
     if not 0 <= replicas <= MOST_REPLICAS:
-        raise ConfigurationError(f"replicas={replicas}: give 0 to {MOST_REPLICAS}")
+        raise ConfigurationError(f"replicas={shown_value(replicas)}: give 0 to {MOST_REPLICAS}")
     return replicas
 
 
@@ -130,5 +149,5 @@ def _one_of(names: tuple[T, ...], name: object, option: str) -> T:
         if name == known:
             return known
     raise ConfigurationError(
-        f"{option}={name!r:.80}: give one of {', '.join([repr(known) for known in names])}"
+        f"{option}={shown_value(name)}: give one of {', '.join([repr(known) for known in names])}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 #: The prefix of the pub/sub channels.
@@ -43,7 +44,7 @@ def commands(uses: Iterable[str] = tuple(RIGHTS)) -> list[str]:
     """
     known = ", ".join(map(repr, RIGHTS))
     if isinstance(uses, str):
-        raise ConfigurationError(f"uses={uses!r:.80}: give a list of {known}")
+        raise ConfigurationError(f"uses={shown_value(uses)}: give a list of {known}")
     uses = list(uses)
     for use in uses:
         if use not in RIGHTS:

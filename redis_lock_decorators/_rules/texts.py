@@ -62,11 +62,7 @@ def stable_text(value: object, text: str) -> str:
     if _ADDRESS.search(text):
         raise _differs(text)
     if text.startswith("<") and text.endswith(">") and _is_described(value):
-        raise LockNameError(
-            f"a lock's name would hold {text:.80}, which describes a {type(value).__name__} and "
-            'might not be unique: name a field of it ("page:{request.path}") or give its class a '
-            "__str__"
-        )
+        raise _describes(text, value)
     _refuse_changing(value, text)
     return with_import_names(text)
 
@@ -92,6 +88,25 @@ def _is_described(value: object) -> bool:
     return value.__class__.__str__ is object.__str__ and not isinstance(value, type)
 
 
+def _describes(text: str, value: object) -> LockNameError:
+    return LockNameError(
+        f"a lock's name would hold {text:.80}, which describes a {type(value).__name__} and "
+        'might not be unique: name a field of it ("page:{request.path}") or give its class a '
+        "__str__"
+    )
+
+
+def _shows_described(part: object, text: str) -> bool:
+    """Whether a text contains the repr of a part that only describes it, as in ``<…>``."""
+    try:
+        if "<" not in text or type(part) in PLAIN or callable(part) or not _is_described(part):
+            return False
+        form = repr(part)
+    except Exception:  # the object's own code may raise anything
+        return False
+    return form.startswith("<") and form.endswith(">") and _holds(text, form)
+
+
 def _refuse_changing(value: object, text: str) -> None:
     """Refuse an object whose text shows a set, a dict or a memory address."""
     is_own = not (isinstance(value, _CONTAINERS) or _is_described(value))
@@ -99,6 +114,8 @@ def _refuse_changing(value: object, text: str) -> None:
     for part in _reachable(value, text):
         if part is value or (_is_shown(part, text) and not (is_own and _is_empty(part))):
             _refuse_unordered(part)
+        if part is not value and _shows_described(part, text):
+            raise _describes(text, part)
         if is_unnamed(part):
             _refuse_unnamed(part, text, is_alone=part is value)
         if has_number and any(form in text for form in _addresses(part)):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
 
+#: The arguments of ``acquire``.
+ACQUIRE_ARGUMENTS = ("acquire_time", "blocking")
 D = TypeVar("D", bound="LockBase[Any]")
 #: The kind of client.
 C = TypeVar("C")
@@ -154,14 +156,22 @@ class LockBase(Generic[C]):
 
     def __copy__(self: D) -> D:
         """Return the same lock, without the open blocks."""
-        return described(type(self), self._config, self._names, self._get_lock_name)
+        copy = described(type(self), self._config, self._names, self._get_lock_name)
+        for name, value in self._of_subclass().items():
+            setattr(copy, name, value)
+        return copy
 
     def __deepcopy__(self: D, memo: object) -> D:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name and options; the other process adds what it has configured."""
-        return described, (type(self), self._config, self._names, self._get_lock_name)
+        arguments = type(self), self._config, self._names, self._get_lock_name
+        return described, arguments, self._of_subclass() or None
+
+    def _of_subclass(self) -> dict[str, Any]:
+        """The attributes that a subclass has added."""
+        return getattr(self, "__dict__", {})
 
     if not TYPE_CHECKING:
 

@@ -18,7 +18,9 @@ def is_from_within(error: BaseException, called: object) -> bool:
     trace, code = error.__traceback__, _code_of(called)
     if code is None or trace is None:
         return True
-    return trace.tb_next is not None and trace.tb_next.tb_frame.f_code is code
+    if trace.tb_next is None:
+        return isinstance(error, TypeError)  # the arguments did not fit
+    return trace.tb_next.tb_frame.f_code is code
 
 
 def is_of_signal_handler(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ import six
 from redis_lock_decorators._io.client_methods import as_sent
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import checked_key
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError, LockNameError
 
 
@@ -29,7 +30,9 @@ def key_of(client: Any, name: object) -> bytes:
                 "or bytes"
             ) from None
     if not key:
-        raise LockNameError(f"{name!r:.80} is not a lock name: give text or bytes, not empty")
+        raise LockNameError(
+            f"{shown_value(name)} is not a lock name: give text or bytes, not empty"
+        )
     return checked_key(key)
 
 
@@ -47,7 +50,8 @@ def checked_blocking(blocking: object) -> bool:
     """Return a bool; a number is probably meant for another positional argument."""
     if not isinstance(blocking, bool):
         raise ConfigurationError(
-            f"blocking={blocking!r}: give True or False (give the pause by its name: sleep=…)"
+            f"blocking={shown_value(blocking)}: give True or False (give the pause by its name: "
+            "sleep=…)"
         )
     return blocking
 
@@ -57,7 +61,9 @@ def checked_timeout(seconds: object, argument: str = "timeout") -> float:
     number = _number(argument, seconds)
     if not 0 < number <= durations.LONGEST_EXPIRE:
         longest = f"{durations.LONGEST_EXPIRE:.0f} s"
-        raise ConfigurationError(f"{argument}={seconds!r}: give more than 0 and at most {longest}")
+        raise ConfigurationError(
+            f"{argument}={shown_value(seconds)}: give more than 0 and at most {longest}"
+        )
     return number
 
 
@@ -65,7 +71,9 @@ def checked_sleep(seconds: object) -> float:
     """Return a number of seconds greater than 0 and at most an hour."""
     number = _number("sleep", seconds)
     if not 0 < number <= 3600:
-        raise ConfigurationError(f"sleep={seconds!r}: give more than 0 and at most 3600 s")
+        raise ConfigurationError(
+            f"sleep={shown_value(seconds)}: give more than 0 and at most 3600 s"
+        )
     return number
 
 
@@ -73,7 +81,7 @@ def checked_seconds(argument: str, seconds: object) -> float:
     """Return a number of seconds, 0 or more."""
     number = _number(argument, seconds)
     if not number >= 0:
-        raise ConfigurationError(f"{argument}={seconds!r:.80}: give 0 s or more")
+        raise ConfigurationError(f"{argument}={shown_value(seconds)}: give 0 s or more")
     return number
 
 
@@ -83,4 +91,4 @@ def _number(argument: str, seconds: object) -> float:
         if abs(seconds) > 1e300:
             return math.copysign(math.inf, seconds)
         return float(seconds)
-    raise ConfigurationError(f"{argument}={seconds!r:.80}: give a number of seconds")
+    raise ConfigurationError(f"{argument}={shown_value(seconds)}: give a number of seconds")

@@ -33,8 +33,10 @@ from redis_lock_decorators._io.client_sources import (
 from redis_lock_decorators._io.closed_loops import forget_closed
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._rules.fitting import fits
 from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators._rules.options import OnLost, Options, ReleaseMethod, Wait
+from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 
@@ -98,8 +100,8 @@ class Settings:
             given = get_redis_connection or get_async_redis_connection
             get_redis_connection, get_async_redis_connection = _factories(client, given)
         changed = combined(self.options, options)
-        for factory in (get_redis_connection, get_async_redis_connection):
-            checked_factory(factory)
+        checked_factory(get_redis_connection)
+        checked_factory(get_async_redis_connection, "get_async_redis_connection")
         if get_redis_connection is not None:
             self.get_redis_connection = get_redis_connection
         if get_async_redis_connection is not None:
@@ -202,12 +204,18 @@ def _checked(options: Options, names: tuple[str, ...], *values: Any) -> Options:
     return dataclasses.replace(options, **dict(zip(names, values, strict=True)))
 
 
-def checked_factory(factory: object) -> None:
-    """Refuse a factory that cannot be called, such as a client."""
-    if factory is not None and not callable(factory):
+def checked_factory(factory: object, option: str = "get_redis_connection") -> None:
+    """Refuse a factory that cannot be called without arguments, such as a client."""
+    if factory is None:
+        return
+    if not callable(factory):
         raise ConfigurationError(
-            f"get_redis_connection={type(factory).__name__} cannot be called: give a function "
-            "that returns a client, as in get_redis_connection=lambda: client"
+            f"{option}={type(factory).__name__} cannot be called: give a function "
+            f"that returns a client, as in {option}=lambda: client"
+        )
+    if not fits(factory, ()):
+        raise ConfigurationError(
+            f"{option}={shown_value(factory)} needs arguments, but it is called without any"
         )
 
 

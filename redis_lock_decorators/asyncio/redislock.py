@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from redis_lock_decorators._io.client_types import AsyncClient
 from redis_lock_decorators._rules.awaited import as_async
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
+from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.lock_base import CONFIGURED, LockBase
+from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators._shared.wrong_with import ONLY_ASYNC
 from redis_lock_decorators.asyncio._cancellation import TaskRef, running
 from redis_lock_decorators.asyncio.lease import Attempt, Lease, abandon, unheld
+
+if TYPE_CHECKING:
+    from typing_extensions import Never
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,12 +95,17 @@ class RedisLock(LockBase[AsyncClient]):
     ) -> Lease | None: ...
 
     async def acquire(
-        self, acquire_time: float | None = CONFIGURED, blocking: bool = True
+        self,
+        acquire_time: float | None = CONFIGURED,
+        blocking: bool = True,
+        **unknown: Never,
     ) -> Lease | None:
         """Acquire the lock; return None if it was not free within ``acquire_time`` seconds.
 
         The arguments and errors of ``redis_lock_decorators.RedisLock.acquire``.
         """
+        if unknown:
+            refuse_unknown(unknown, ACQUIRE_ARGUMENTS)
         wait = self._checked_wait(acquire_time, blocking)
         lease = unheld(self._config, self._own_names())
         try:
