@@ -111,7 +111,7 @@ def entered_claims(count: int) -> Callable[[], object]:
             entries.enter(EnteredClaim(claim, claim.identifier, "", number + 1.0, math.inf))
             entries.leave(queued)
             entries.to_confirm(number)
-            entries.next_confirmation()
+            entries.next_confirmation(number)
 
     return work
 

@@ -234,6 +234,6 @@ def test_expired_or_handed_off_entries_are_dropped(end: Callable[[Any], None]) -
 
     entries.to_confirm(NOW + 20)
 
-    assert entries.next_confirmation() == float("inf")
+    assert entries.next_confirmation(NOW + 20) == float("inf")
     assert not entries._entered
     assert not entries._abandoned

@@ -119,7 +119,7 @@ class QueueEntries:
         if waiter is not None:
             _notify(waiter, message, received)
             return None
-        self._apply_changes()
+        self._apply_changes(received.now)
         self._drop_if_over(message.hint, received.now)
         abandoned = self._abandoned.get(message.hint)
         if abandoned is None or message.kind != b"turn":
@@ -130,7 +130,7 @@ class QueueEntries:
 
     def to_confirm(self, now: float) -> list[EnteredClaim]:
         """The claims that hold their lock and are to be confirmed to Redis now, each once."""
-        self._apply_changes()
+        self._apply_changes(now)
         self._drop_some_over(now)
         due = []
         while (hint := self._confirmations.first(now)) is not None:
@@ -142,10 +142,18 @@ class QueueEntries:
             self._confirmations.discard(hint)
         return due
 
-    def next_confirmation(self) -> float:
-        """When ``to_confirm`` is due; infinity if it is not."""
-        self._apply_changes()
-        return self._confirmations.next()
+    def next_confirmation(self, now: float) -> float:
+        """When ``to_confirm`` is due; infinity if no claim that is held needs it."""
+        self._apply_changes(now)
+        while (when := self._confirmations.next()) < math.inf:
+            hint = self._confirmations.first(when)
+            if hint is None:
+                break
+            self._drop_if_over(hint, now)
+            if hint in self._entered:
+                break
+            self._confirmations.discard(hint)
+        return when
 
     def _drop_some_over(self, now: float) -> None:
         """Drop claims that are over, if they are among those that were checked longest ago."""
@@ -170,11 +178,14 @@ class QueueEntries:
         elif entered.has_expired(now):
             del self._entered[hint]
 
-    def _apply_changes(self) -> None:
+    def _apply_changes(self, now: float) -> None:
         while self._changes:
             change = self._changes.popleft()
             hint = messages.hint(change.identifier)
             if isinstance(change, EnteredClaim):
+                if change.is_released(now):  # as most are by then: its confirmation is not due
+                    self._remember(hint, AbandonedEntry(change.key, change.identifier))
+                    continue
                 self._abandoned.pop(hint, None)
                 self._entered[hint] = change
                 self._unchecked += 2

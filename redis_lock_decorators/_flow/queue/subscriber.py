@@ -140,7 +140,8 @@ class Subscriber(SubscriberConnection):
             return
         while True:
             regular = self._session.next_ping() if self._entries else self._last_used + LINGER
-            due = min(regular, self._rechecks.first_due(), self._entries.next_confirmation())
+            confirmation = self._entries.next_confirmation(self._lease_loop.now())
+            due = min(regular, self._rechecks.first_due(), confirmation)
             self._wakes_at = due
             if not self._rechecks.absorb():  # else a waiter relied on the former ``_wakes_at``
                 break
