@@ -78,10 +78,10 @@ def test_partial_reply_remains_unread() -> None:
 
     assert replies.next_reply() == b"OK"
     assert replies.next_reply() is INCOMPLETE
-    assert replies
+    assert replies.has_rest
     replies.feed(b"c\r\n")
     assert replies.next_reply() == b"abc"
-    assert not replies
+    assert not replies.has_rest
 
 
 @pytest.mark.parametrize(

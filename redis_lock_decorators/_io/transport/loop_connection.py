@@ -85,9 +85,13 @@ class LoopSocket:
             self._break(client_errors.closed(self.connection))
 
     def _parse(self, data: bytes) -> None:
-        self._replies.feed(data)
+        replies = self._replies
+        replies.feed(data)
         try:
-            while self.is_open and (reply := self._replies.next_reply()) is not INCOMPLETE:
+            while self.is_open and replies.has_rest:
+                reply = replies.next_reply()
+                if reply is INCOMPLETE:
+                    break
                 self._on_reply(reply)
         except ProtocolError as error:
             self._break(client_errors.garbled(self.connection, str(error)))

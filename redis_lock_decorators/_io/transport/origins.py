@@ -60,7 +60,8 @@ def origin(pool: Any) -> Origin:
     """Where a blocking client's pool leads; changes with the pool and when it drops connections."""
     watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
     era = watch.era if watch is not None else _watched(pool)
-    return era, *_address(pool)
+    get = pool.connection_kwargs.get  # as in ``_address``, inlined as each request asks for it
+    return era, get("host"), get("port"), get("db"), get("path")
 
 
 def follow(pool: Any, follower: Follower) -> None:

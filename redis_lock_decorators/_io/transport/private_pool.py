@@ -60,10 +60,12 @@ class PrivatePool:
             socket.close()
             self.drop()
             raise
-        if not all(map(client_errors.keeps_connection, replies)):
-            socket.close()
-            self.drop()
-        elif len(self._idle) < MAX_IDLE:
+        for reply in replies:
+            if isinstance(reply, Exception) and not client_errors.keeps_connection(reply):
+                socket.close()
+                self.drop()
+                return replies
+        if len(self._idle) < MAX_IDLE:
             self._idle.append(socket)
             if self._is_closed:  # perhaps by another thread during the exchange
                 self.drop()
@@ -97,7 +99,10 @@ class PrivatePool:
             if (
                 not socket.is_stale()
                 and socket.origin == origin(pool)
-                and not is_elsewhere(socket.connection, pool)
+                and (
+                    getattr(pool, "master_address", None) is None  # it is not Sentinel's
+                    or not is_elsewhere(socket.connection, pool)
+                )
             ):
                 return socket
             socket.close()

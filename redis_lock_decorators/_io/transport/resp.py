@@ -24,29 +24,29 @@ class ReplyParser:
     """Parses replies from bytes, wherever these are cut.
 
     Texts are returned as bytes, and error replies as what ``failed`` makes of their texts.
+
+    Attributes:
+        has_rest: there are bytes that no reply has used.
     """
 
-    __slots__ = ("_at", "_data", "_failed")
+    __slots__ = ("_at", "_data", "_failed", "has_rest")
 
     def __init__(self, failed: Callable[[str], Exception]) -> None:
         self._failed = failed
         self._data: bytes | bytearray = b""
         self._at = 0
-
-    def __bool__(self) -> bool:
-        """Whether there are bytes that no reply has used."""
-        return len(self._data) > self._at
+        self.has_rest = False
 
     def feed(self, data: bytes) -> None:
-        if self._at == len(self._data):
-            self._data, self._at = data, 0
-            return
-        # Only the last reply can be incomplete: those before it have been returned.
-        rest = self._data
-        if type(rest) is bytes or self._at:
-            rest = bytearray(rest[self._at :])
-        rest += data
-        self._data, self._at = rest, 0
+        if self.has_rest:
+            # Only the last reply can be incomplete: those before it have been returned.
+            rest = self._data
+            if type(rest) is bytes or self._at:
+                rest = bytearray(rest[self._at :])
+            rest += data
+            self._data, self._at = rest, 0
+        else:
+            self._data, self._at, self.has_rest = data, 0, bool(data)
 
     def next_reply(self) -> Any:
         """The next reply, or ``INCOMPLETE``.
@@ -54,32 +54,38 @@ class ReplyParser:
         Raises:
             ProtocolError: the bytes are no reply; nothing after them can be parsed.
         """
-        if self._at == len(self._data):
+        if not self.has_rest:
             return INCOMPLETE
         try:
-            reply, self._at = self._reply(self._at, MAX_DEPTH)
+            (reply,), self._at = self._replies(self._at, 1, MAX_DEPTH)
         except _Incomplete:
             return INCOMPLETE
         except ValueError as error:
             raise ProtocolError(str(error)) from None
+        self.has_rest = self._at < len(self._data)
         return reply
 
-    def _reply(self, start: int, depth: int) -> tuple[Any, int]:
-        data = self._data
-        stop = data.find(b"\r\n", start, start + MAX_LINE)
-        if stop < 0:
-            raise _incomplete_line(len(data) - start)
-        kind, line, end = data[start], data[start + 1 : stop], stop + 2
-        if kind == _STRING:  # inlined: the most frequent kind
-            stop = end + int(line)
-            if stop < end:
-                return None, end
-            if len(data) < stop + 2:
-                raise _Incomplete
-            return bytes(data[end:stop]), stop + 2
-        if kind == _NUMBER:
-            return int(line), end
-        return self._other(kind, line, start, end, depth)
+    def _replies(self, start: int, count: int, depth: int) -> tuple[list[Any], int]:
+        """So many replies and where they end, in one loop: a call for each would take longer."""
+        data, found = self._data, []
+        item: Any
+        for _ in range(count):
+            stop = data.find(b"\r\n", start, start + MAX_LINE)
+            if stop < 0:
+                raise _incomplete_line(len(data) - start)
+            kind, line, end = data[start], data[start + 1 : stop], stop + 2
+            if kind == _STRING:
+                size = int(line)
+                start = end + size + 2 if size >= 0 else end
+                if len(data) < start:
+                    raise _Incomplete
+                item = bytes(data[end : start - 2]) if size >= 0 else None
+            elif kind == _NUMBER:
+                item, start = int(line), end
+            else:
+                item, start = self._other(kind, line, start, end, depth)
+            found.append(item)
+        return found, start
 
     def _other(
         self, kind: int, line: bytes | bytearray, start: int, end: int, depth: int
@@ -88,20 +94,12 @@ class ReplyParser:
             return bytes(line), end
         if kind == _ERROR:
             return self._failed(line.decode(errors="replace")), end
-        if kind == _ARRAY and depth:
-            return self._array(end, int(line), depth - 1)
-        raise ValueError(f"unexpected bytes: {bytes(self._data[start : start + 20])!r}")
-
-    def _array(self, start: int, count: int, depth: int) -> tuple[list[Any] | None, int]:
-        if count < 0:
-            return None, start
+        if kind != _ARRAY or not depth:
+            raise ValueError(f"unexpected bytes: {bytes(self._data[start : start + 20])!r}")
+        count = int(line)
         if count > MAX_ITEMS:
             raise ValueError(f"{count} items")
-        items = []
-        for _ in range(count):
-            item, start = self._reply(start, depth)
-            items.append(item)
-        return items, start
+        return (None, end) if count < 0 else self._replies(end, count, depth - 1)
 
 
 class _Incomplete(Exception):

@@ -63,8 +63,16 @@ class BlockingSocket:
             TimeoutError, ConnectionError, InvalidResponse: the client library's. The connection
                 must not be used after them.
         """
+        sent = 0
         try:
-            self._send(data)
+            sent = self._sock.send(data)
+            if sent < len(data):
+                self._sock.sendall(memoryview(data)[sent:])
+        except OSError as error:
+            if not client_errors.is_of_socket(error):
+                raise
+            raise self._send_failure(error, sent) from error
+        try:
             replies = [self._reply(until)]
             while len(replies) < count:
                 replies.append(self._reply(until))
@@ -74,31 +82,24 @@ class BlockingSocket:
 
     def is_stale(self) -> bool:
         """Whether the server has closed the connection, or sent a reply without a request."""
-        if not self._readable(0) and not self._replies:
+        if not self._readable(0) and not self._replies.has_rest:
             return False
         return not self._has_only_tls_records()
 
     def close(self) -> None:
         self._close()
 
-    def _send(self, data: bytes) -> None:
-        sent = 0
-        try:
-            sent = self._sock.send(data)
-            if sent < len(data):
-                self._sock.sendall(memoryview(data)[sent:])
-        except OSError as error:
-            if not client_errors.is_of_socket(error):
-                raise
-            failure = self._failure(error)
-            # With TLS a part of the data may have been sent.
-            if not sent and not self._is_tls and isinstance(error, (BlockingIOError, TimeoutError)):
-                client_errors.mark_unsent(failure)
-            raise failure from error
+    def _send_failure(self, error: OSError, sent: int) -> Exception:
+        """The client library's error for a send that failed after so many bytes."""
+        failure = self._failure(error)
+        # With TLS a part of the data may have been sent.
+        if not sent and not self._is_tls and isinstance(error, (BlockingIOError, TimeoutError)):
+            client_errors.mark_unsent(failure)
+        return failure
 
     def _reply(self, until: float) -> Any:
         replies = self._replies
-        while (reply := replies.next_reply()) is INCOMPLETE:
+        while not replies.has_rest or (reply := replies.next_reply()) is INCOMPLETE:
             replies.feed(self._received(until))
         return reply
 
@@ -151,7 +152,7 @@ class BlockingSocket:
 
     def _has_only_tls_records(self) -> bool:
         """Whether the input is only of TLS itself, such as session tickets after the handshake."""
-        if not self._is_tls or self._replies:
+        if not self._is_tls or self._replies.has_rest:
             return False
         self._sock.settimeout(0)
         try:
