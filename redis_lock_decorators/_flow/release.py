@@ -239,6 +239,7 @@ def _note_doubt(claim: Claim, refusal: Refusal) -> None:
 def end(port: Port, claim: Claim) -> None:
     """End a claim, and let its cohort compete for the lock."""
     claim.state = ENDED
+    claim.queue_record = None  # they refer to each other
     port.held.forget(claim)
     if claim.cohort is not None:
         claim.cohort.wake_next(port.now())

@@ -81,11 +81,14 @@ def may_have_run(port: Port, error: Exception) -> bool:
 
 def refusal_of(holder: Any, milliseconds: int | None = None) -> Refusal:
     """The refusal in a script's reply; a holder of 0 means other data."""
-    if type(holder) is int:
+    kind = type(holder)
+    if kind is int:
         return Refusal(None, why=OTHER_DATA)
+    # As by ``text``, but in one call: each waiter reads one.
+    found = (holder.decode(errors="surrogateescape") if kind is bytes else text(holder)) or None
     if milliseconds is None:
-        return Refusal(text(holder))
-    return Refusal(text(holder), math.inf if milliseconds < 0 else milliseconds / 1000)
+        return Refusal(found)
+    return Refusal(found, math.inf if milliseconds < 0 else milliseconds / 1000)
 
 
 async def ask(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
-from redis_lock_decorators._flow.queue.subscriber_port import SubscriberPort
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_nodes import place_of
 from redis_lock_decorators._io.client_state import ClientState
@@ -51,7 +50,8 @@ class BasePort:
         return place_of(self.client)
 
     def subscriber(self, key: bytes) -> Subscriber:
-        return self._client_state.subscriber(cast(SubscriberPort, self), key)
+        port: Any = self
+        return self._client_state.subscriber(port, key)
 
     def is_subscribed(self, key: bytes) -> bool:
         state = self._client_state

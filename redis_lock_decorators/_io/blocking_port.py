@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -37,20 +37,22 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
 
 
-def _claims_on_stack() -> Iterator[Claim]:
+def _claims_on_stack() -> list[Claim]:
     """The claims of the flows on this stack: the local ``claim`` of each caller of ``run``.
 
     The stack itself is searched: a separate record could be wrong after an exception from a signal
     handler. This is slow, so only code that is about to wait calls it.
     """
+    found, flow_runner = [], run.__code__
     above: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is run.__code__ and above is not None:
+        if frame.f_code is flow_runner and above is not None:
             claim = above.f_locals.get("claim")
             if isinstance(claim, Claim):
-                yield claim
+                found.append(claim)
         above, frame = frame, frame.f_back
+    return found
 
 
 def _refuse_on_worker() -> None:
@@ -129,7 +131,7 @@ class BlockingPort(BasePort):
         _refuse_on_worker()
         return ThreadWakeup(self.lease_loop.begin)
 
-    def interrupted(self) -> Iterator[Claim]:
+    def interrupted(self) -> list[Claim]:
         return _claims_on_stack()
 
     def would_stop_tasks(self) -> bool:

@@ -111,7 +111,7 @@ class ClientState(Generic[T]):
 
         One that cannot receive messages is not stored: it refers to the client.
         """
-        node = self.node(port.client, ("", key))
+        node = self.node(port.client, ("", key)) if self.slotted else None
         found = self.subscribers.get(node)
         if found is None:
             channel = f"{CHANNEL}{secrets.token_hex(8)}"

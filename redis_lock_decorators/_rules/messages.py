@@ -37,19 +37,16 @@ def parsed(data: object) -> Message | None:
 @lru_cache(maxsize=1024)  # needed whenever a waiter joins, enters or leaves the queue
 def hint(identifier: str) -> bytes:
     """Return the public name of a queue entry: a hash that does not disclose the identifier."""
-    return _digest(identifier.encode())
+    return hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest().encode()
 
 
 def proof(run_id: bytes, identifier: str, key: bytes) -> bytes:
     """Return the proof that the server with this ``run_id`` granted the lock to the identifier."""
-    return _digest(b"%b|%b|%b" % (run_id, identifier.encode(), key))
+    data = b"%b|%b|%b" % (run_id, identifier.encode(), key)
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest().encode()
 
 
 def run_id(info: object) -> bytes | None:
     """Return the ``run_id`` of the server's process, from its reply to INFO."""
     found = _RUN_ID.search(info) if isinstance(info, bytes) else None
     return found[1] if found else None
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha1(data, usedforsecurity=False).hexdigest().encode()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 B = TypeVar("B", bound="Owned")
@@ -44,7 +44,9 @@ def owning(function: Callable[..., Any], lock: object, block: Owned) -> Callable
 
 def owned(of: BlockRef[B]) -> B:
     """Return the block of a call; the bound exit keeps it alive."""
-    return cast(B, of())
+    block: Any = of()
+    found: B = block
+    return found
 
 
 def has_begun(call: ref[BlockRef[Any]] | None) -> bool:

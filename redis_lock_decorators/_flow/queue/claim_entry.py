@@ -120,7 +120,8 @@ class ClaimEntry:
         port, claim = self._port, self._claim
         granted = claim.grant_ms / 1000
         not_before = max(self.waiter.first_sent, self.waiter.not_before)
-        left = lease_times.deadline(not_before, granted) - port.now()
+        end = lease_times.deadline(not_before, granted)
+        left = end - port.now()
         is_long_enough = claim.renews or claim.grant_ms >= claim.expire_ms
         if left <= 0 and granted >= LONG and not claim.is_special():
             # Other waiters may join the queue again already, and would overtake this one while it
@@ -129,8 +130,7 @@ class ClaimEntry:
             return Refusal(None)
         if claim.is_special() or not is_long_enough or left < ENOUGH * granted:
             return await self._verify()
-        claim.since = not_before
-        claim.set_term(not_before, granted)
+        claim.since, claim.duration, claim.deadline = not_before, granted, end
         return None
 
     async def _verify(self) -> Refusal | None:

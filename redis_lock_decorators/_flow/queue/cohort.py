@@ -217,7 +217,7 @@ def _complete(claim: Claim, hand_off: HandOff) -> None:
     member, cohort = hand_off.member, claim.cohort
     if cohort is not None:
         cohort.note_holder(claim, member)
-    claim.identifier = ""
+    claim.identifier, claim.queue_record = "", None
     if claim.state is ACTIVE:
         claim.state = HANDED_OFF
     member.wakeup.notify(Signal.GRANTED)

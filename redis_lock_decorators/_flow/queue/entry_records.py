@@ -59,16 +59,15 @@ class EnteredClaim:
         from a claim before that one ends, and is given to one that has not ended.
         """
         claim = self.claim
+        if claim.cohort is None:  # the claim keeps its identifier
+            return claim.state is ENDED and claim.held_until <= now
         return (
-            self._is_held_by(claim)
+            claim.identifier == self.identifier
             and claim.state is ENDED
             and claim.held_until <= now
-            and self._is_held_by(claim)
+            and claim.identifier == self.identifier
         )
 
     def has_expired(self, now: float) -> bool:
         """Whether its lease is over for the holder, which has not released it."""
         return now >= max(self.known_until, self.claim.deadline)
-
-    def _is_held_by(self, claim: Claim) -> bool:
-        return claim.cohort is None or claim.identifier == self.identifier

@@ -120,10 +120,9 @@ class _QueueWait(ClaimEntry):
 
     def _attend(self, attends: bool) -> None:
         """Be woken when the claim becomes the first to arrive, or no longer."""
-        if attends or self._attends:
-            self._attends = attends
-            wakeup = self.waiter.wakeup if attends else None
-            self._port.arrivals.attend(self._key, self._claim, wakeup)
+        self._attends = attends
+        wakeup = self.waiter.wakeup if attends else None
+        self._port.arrivals.attend(self._key, self._claim, wakeup)
 
     def _may_try(self) -> bool:
         """Whether a try outside the queue overtakes no claim of this process."""
@@ -138,7 +137,8 @@ class _QueueWait(ClaimEntry):
         is_used = self.waiter.queue_entry is not None and not self._is_torn
         if is_used or self.waiter.identifier != claim.identifier:
             self._move()
-        self._attend(False)
+        if self._attends:
+            self._attend(False)
         waiter, self.is_confirmed = self.waiter, False
         is_new, tries = waiter.ticket == 0 and waiter.queue_entry is None and not self._former, 0
         waiter.connection_number = self.subscriber.connection_number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -15,14 +17,13 @@ class AtomicSlot(Generic[T]):
     finds out by ``get`` whether its object is the one in the slot.
     """
 
-    __slots__ = ("_items",)
+    __slots__ = ("_items", "get")
 
     def __init__(self) -> None:
         self._items: dict[str, T] = {}  #: any thread
 
-    def get(self) -> T | None:
-        """The object, or None."""
-        return self._items.get("")
+        #: The object, or None. No method, as each wait and each renewed lease calls it.
+        self.get: Callable[[], T | None] = partial(self._items.get, "")
 
     def setdefault(self, item: T) -> T:
         """Set the object if the slot is empty; return the one that is there then."""

@@ -125,7 +125,7 @@ class BackgroundLoop:
 
     def begin(self) -> None:
         """Start the worker's thread if there are calls for which none could be started."""
-        worker = self.current_worker()
+        worker = self._worker.get()
         if worker is not None:
             worker.begin()
 
