@@ -178,7 +178,8 @@ async def _compete(
                 refusal = await persist(port, attempt, stop)
         if refusal is None:
             return None
-        return await _queue(port, claim, attempt, refusal, stop, _pauses(port, strategy, delta))
+        pauses = delays.growing(delta, port.random)
+        return await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
         port.arrivals.leave(key, claim)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
@@ -26,13 +27,28 @@ from redis_lock_decorators.errors import LockError
 T = TypeVar("T")
 
 
+class RunningFlows(threading.local):
+    """The number of flows on the stack of a thread or greenlet; too high after some interruptions.
+
+    It is raised before a flow starts and lowered after it ends, so it is never too low.
+    """
+
+    number = 0
+
+
+_running = RunningFlows()
+
+
 def run(flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow whose port never suspends, and return its result."""
+    _running.number += 1
     try:
         flow.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
+    finally:
+        _running.number -= 1
     flow.close()
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
 
@@ -41,7 +57,8 @@ def _claims_on_stack() -> list[Claim]:
     """The claims of the flows on this stack: the local ``claim`` of each caller of ``run``.
 
     The stack itself is searched: a separate record could be wrong after an exception from a signal
-    handler. This is slow, so only code that is about to wait calls it.
+    handler. This is slow, so only code that is about to wait calls it, and only on top of another
+    flow.
     """
     found, flow_runner = [], run.__code__
     above: FrameType | None = None
@@ -108,8 +125,7 @@ class BlockingPort(BasePort):
             raise reply
         return reply
 
-    async def send_urgent(self, *command: Any, until: float) -> Any:
-        return await self.send(*command, until=until)
+    send_urgent = send
 
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if self._private_pool is not None:
@@ -132,7 +148,7 @@ class BlockingPort(BasePort):
         return ThreadWakeup(self.lease_loop.begin)
 
     def interrupted(self) -> list[Claim]:
-        return _claims_on_stack()
+        return _claims_on_stack() if _running.number > 1 else []
 
     def would_stop_tasks(self) -> bool:
         return asyncio._get_running_loop() is not None

@@ -90,7 +90,7 @@ def new_subscriber(*, is_open: bool = True) -> tuple[FakeLoop, Subscriber]:
     if is_open:
         subscriber.join(new_waiter("z"))
         lease_loop._calls.clear()
-        subscriber._is_alive = subscriber._session._has_info = True
+        subscriber._is_alive = subscriber._session.has_info = True
         subscriber.is_open, subscriber._subscription = True, Subscription()  # type: ignore[assignment]
         subscriber._timer = lease_loop.timer(subscriber.tick)
         subscriber._last_used = lease_loop.time

@@ -29,7 +29,7 @@ class ArrivalOrder:
         if claims is own:
             return True
         claims[claim] = None
-        return self.is_first(key, claim)
+        return _first(claims)[0] in (None, claim)
 
     def leave(self, key: bytes, claim: Claim) -> None:
         """Stop competing; wakes the claim that is the first now."""

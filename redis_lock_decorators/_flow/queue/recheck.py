@@ -84,7 +84,8 @@ class Rechecks:
         """
         now, most = self._loop.now(), min(max(grant, LONGEST_RECHECK_PAUSE), LONGEST_GRANT)
         self._observed[key, most] = Observation(now, refusal, most)
-        return _next_check(now, refusal, None, most).due
+        left, _ = _until_free(refusal, None)
+        return now + min(left + AFTER, most)
 
     def absorb(self) -> bool:
         """Apply what waiters have scheduled; whether there was anything."""
@@ -198,6 +199,12 @@ class Rechecks:
 
 def _next_check(now: float, refusal: Refusal, known: Awaited | None, most: float) -> Awaited:
     """When to check a lock again, by what a reply said about its holder."""
+    left, pause = _until_free(refusal, known)
+    return Awaited(now + min(left + AFTER, most), pause, most)
+
+
+def _until_free(refusal: Refusal, known: Awaited | None) -> tuple[float, float]:
+    """In how many seconds a lock may be free, and the pause if its holder sends no message."""
     left, pause = refusal.free_in, 0.0
     if refusal.holder is None or left is None:  # it was free, or has been granted since
         left = RECHECK_PAUSE
@@ -206,4 +213,4 @@ def _next_check(now: float, refusal: Refusal, known: Awaited | None, most: float
             min(2 * known.pause, LONGEST_RECHECK_PAUSE) if known and known.pause else RECHECK_PAUSE
         )
         left = min(left, pause)
-    return Awaited(now + min(left + AFTER, most), pause, most)
+    return left, pause

@@ -16,11 +16,12 @@ class Session:
     """The server's identity, and its answers to PING. Loop only; times are monotonic seconds.
 
     Attributes:
+        has_info: the reply to INFO has arrived.
         run_id: the server process at the other end; None if it is not known.
         not_before: a lower bound on when any message that arrives from now on was published.
     """
 
-    __slots__ = ("_has_info", "_pinged_at", "_unanswered_since", "not_before", "run_id")
+    __slots__ = ("_pinged_at", "_unanswered_since", "has_info", "not_before", "run_id")
 
     def __init__(self) -> None:
         self.connect()
@@ -31,20 +32,17 @@ class Session:
     def connect(self) -> None:
         """Start on a new connection, where the first reply is that to INFO."""
         self.run_id: bytes | None = None
-        self._has_info = False
+        self.has_info = False
 
     def begin(self, now: float) -> None:
         """Start to measure the answers to PING."""
         self.not_before, self._unanswered_since = -math.inf, None
         self._pinged_at = now
 
-    def is_info(self, message: Any) -> bool:
-        """Whether this is the reply to INFO, which is noted; an error if INFO is not permitted."""
-        if self._has_info:
-            return False
-        self._has_info = True
+    def note_info(self, message: Any) -> None:
+        """Note the reply to INFO, the first one; it is an error if INFO is not permitted."""
+        self.has_info = True
         self.run_id = messages.run_id(message)
-        return True
 
     def next_ping(self) -> float:
         """When to send the next PING."""

@@ -149,7 +149,8 @@ class Subscriber(SubscriberConnection):
 
     def _on_message(self, message: Any) -> None:
         """Handle a reply or a message; unknown ones are ignored."""
-        if self._session.is_info(message):
+        if not self._session.has_info:
+            self._session.note_info(message)
             return
         if isinstance(message, Exception):
             raise message

@@ -79,12 +79,9 @@ class LoopSocket:
             if not is_blocked(error):
                 self._break(client_errors.closed(self.connection, f"the connection broke: {error}"))
             return
-        if data:
-            self._parse(data)
-        else:
+        if not data:
             self._break(client_errors.closed(self.connection))
-
-    def _parse(self, data: bytes) -> None:
+            return
         replies = self._replies
         replies.feed(data)
         try:

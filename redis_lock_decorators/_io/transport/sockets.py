@@ -73,9 +73,13 @@ class BlockingSocket:
                 raise
             raise self._send_failure(error, sent) from error
         try:
-            replies = [self._reply(until)]
+            parser = self._replies
+            replies: list[Any] = []
             while len(replies) < count:
-                replies.append(self._reply(until))
+                if parser.has_rest and (reply := parser.next_reply()) is not INCOMPLETE:
+                    replies.append(reply)
+                else:
+                    parser.feed(self._received(until))
             return replies
         except ProtocolError as error:
             raise client_errors.garbled(self.connection, str(error)) from None
@@ -96,12 +100,6 @@ class BlockingSocket:
         if not sent and not self._is_tls and isinstance(error, (BlockingIOError, TimeoutError)):
             client_errors.mark_unsent(failure)
         return failure
-
-    def _reply(self, until: float) -> Any:
-        replies = self._replies
-        while not replies.has_rest or (reply := replies.next_reply()) is INCOMPLETE:
-            replies.feed(self._received(until))
-        return reply
 
     def _received(self, until: float) -> bytes:
         left = until - monotonic()
