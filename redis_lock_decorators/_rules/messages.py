@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _RUN_ID = re.compile(rb"run_id:([0-9a-fA-F]+)")
+
+
+def _fast_sha1() -> Any:
+    """SHA-1 for texts of some hundred bytes.
+
+    CPython's own, which ``hashlib`` falls back to: OpenSSL's takes longer to find its algorithm.
+    """
+    try:
+        return importlib.import_module("_sha1").sha1
+    except ImportError:
+        return importlib.import_module("hashlib").sha1
+
+
+_sha1 = _fast_sha1()
 
 
 class Message(NamedTuple):
@@ -37,13 +51,15 @@ def parsed(data: object) -> Message | None:
 @lru_cache(maxsize=1024)  # needed whenever a waiter joins, enters or leaves the queue
 def hint(identifier: str) -> bytes:
     """Return the public name of a queue entry: a hash that does not disclose the identifier."""
-    return hashlib.sha1(identifier.encode(), usedforsecurity=False).hexdigest().encode()
+    found: str = _sha1(identifier.encode(), usedforsecurity=False).hexdigest()
+    return found.encode()
 
 
 def proof(run_id: bytes, identifier: str, key: bytes) -> bytes:
     """Return the proof that the server with this ``run_id`` granted the lock to the identifier."""
     data = b"%b|%b|%b" % (run_id, identifier.encode(), key)
-    return hashlib.sha1(data, usedforsecurity=False).hexdigest().encode()
+    found: str = _sha1(data, usedforsecurity=False).hexdigest()
+    return found.encode()
 
 
 def run_id(info: object) -> bytes | None:
