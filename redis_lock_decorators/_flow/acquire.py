@@ -74,7 +74,7 @@ async def acquire(
     """
     if claim.fencing:
         refuse_several_slots(port, claim)
-    if wait > 0 and port.held:
+    if wait > 0 and port.held.has_any(claim.keys):
         refuse_own_block(port, claim)
     began = port.now()
     stop = began + wait

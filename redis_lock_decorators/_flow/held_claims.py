@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
@@ -35,6 +35,10 @@ class HeldClaims(MutableMapping[bytes, Claim]):
         """The claim that holds a key; None if there is none. Faster than ``get``."""
         known = self._claims.get(key)
         return None if known is None else known()
+
+    def has_any(self, keys: Iterable[bytes]) -> bool:
+        """Whether any of these keys is known; its claim may be over."""
+        return not self._claims.keys().isdisjoint(keys)
 
     def __setitem__(self, key: bytes, claim: Claim) -> None:
         self._claims[key] = ref(claim)

@@ -100,3 +100,11 @@ def test_forgetting_a_lost_claim_keeps_the_next_one() -> None:
     port.held.forget(lost)
 
     assert port.held == {next_claim.keys[0]: next_claim}
+
+
+def test_any_of_several_keys_is_known() -> None:
+    held, claim = HeldClaims(), new_claim("a")
+    held.add(claim, lambda: 0.0)
+
+    assert held.has_any((b"another", *claim.keys))
+    assert not held.has_any((b"another",))

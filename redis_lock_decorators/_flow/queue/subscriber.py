@@ -154,15 +154,14 @@ class Subscriber(SubscriberConnection):
             return
         if isinstance(message, Exception):
             raise message
-        if not isinstance(message, list):
-            return
-        if message[:1] == [b"subscribe"]:
-            self._lease_loop.start(self._begin())
-        elif message[:1] == [b"pong"]:
+        kind = message[0] if isinstance(message, list) and message else None
+        if kind == b"message":
+            self._on_channel_message(message[-1])
+        elif kind == b"pong":
             self._reachability.note_pong()
             self._session.note_pong(message[-1])
-        elif message[:1] == [b"message"]:
-            self._on_channel_message(message[-1])
+        elif kind == b"subscribe":
+            self._lease_loop.start(self._begin())
 
     def _on_channel_message(self, data: bytes) -> None:
         message = messages.parsed(data)
