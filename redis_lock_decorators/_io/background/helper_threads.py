@@ -49,7 +49,7 @@ class HelperThreads:
         self._by_hub: dict[tuple[int, object], HubThreads] = {}  #: any thread
 
     def __len__(self) -> int:
-        return len(self._of_this_hub().calls)
+        return len(self._of_this_hub().calls) if self._by_hub else 0
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function on a helper thread; from any thread."""
@@ -57,15 +57,16 @@ class HelperThreads:
 
     def begin(self) -> None:
         """Start a thread if there are calls and another thread is allowed."""
-        self._of_this_hub().begin()
+        if self._by_hub:  # else there was no call yet, as in most programs
+            self._of_this_hub().begin()
 
     def is_idle(self) -> bool:
         """Whether no call is queued or running."""
-        return self._of_this_hub().is_idle()
+        return not self._by_hub or self._of_this_hub().is_idle()
 
     def is_stuck(self) -> bool:
         """Whether calls are queued, but no thread makes progress on them."""
-        return self._of_this_hub().is_stuck()
+        return bool(self._by_hub) and self._of_this_hub().is_stuck()
 
     def _of_this_hub(self) -> HubThreads:
         key = fork.number, hub()
