@@ -1,4 +1,4 @@
-"""The exit codes of all verbs, after the conventions of ``sysexits.h``."""
+"""The exit codes of all verbs, after the conventions of ``sysexits.h`` and of shells."""
 
 OK = 0
 #: ``show``: the lock is free; ``break``: nothing was released; ``doctor``: something breaks locks.
@@ -11,3 +11,9 @@ UNAVAILABLE = 69
 LOST = 70
 #: ``run``: another one holds the lock.
 BUSY = 75
+#: ``run``: the command cannot be executed.
+NOT_EXECUTABLE = 126
+#: ``run``: the command was not found.
+NOT_FOUND = 127
+#: ``run``: added to the number of the signal that ended the command, or ``run`` while it waited.
+SIGNALLED = 128

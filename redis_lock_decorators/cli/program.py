@@ -14,6 +14,7 @@ from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.connecting import FORMS, connected
 from redis_lock_decorators.cli.list_locks import ls, show
 from redis_lock_decorators.cli.output import fail
+from redis_lock_decorators.cli.run import run
 from redis_lock_decorators.errors import LockError
 
 EPILOG = """\b
@@ -24,6 +25,7 @@ Exit codes:
   69  the server cannot be reached or refuses the request
   70  run: the lock was lost
   75  run: the lock is busy
+  126, 127, 128+n, others: see redis-lock run --help
 """
 
 
@@ -80,3 +82,4 @@ def main(context: click.Context, url: str | None, prefix: str) -> None:
 
 main.add_command(ls)
 main.add_command(show)
+main.add_command(run)

@@ -1,0 +1,272 @@
+"""``redis-lock run``: hold the lock while a command runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from redis_lock_decorators.cli import exit_codes
+from redis_lock_decorators.cli.child import FENCE, Child, code_of, refusal
+from redis_lock_decorators.cli.guard import Guard
+from redis_lock_decorators.cli.output import fail, note
+from redis_lock_decorators.cli.signals import ENDING, Interrupted, Signals, end_by_interrupt
+from redis_lock_decorators.cli.supervision import Supervision
+from redis_lock_decorators.cli.texts import duration
+from redis_lock_decorators.errors import (
+    ConfigurationError,
+    LockLostError,
+    LockNameError,
+    LockTimeoutError,
+    shown,
+)
+from redis_lock_decorators.lease import Lease
+from redis_lock_decorators.redislock import RedisLock
+
+EPILOG = """\b
+Examples:
+  redis-lock run backup -- pg_dump -f /backup/today shop
+  redis-lock run digest --on-busy skip --min-hold 3000 -- send-digest
+  redis-lock run deploy --on-busy wait --acquire-time 600 -- ./deploy.sh
+
+\b
+The command gets in its environment:
+  REDIS_LOCK_NAME, REDIS_LOCK_KEY   the name; the Redis key (several are joined by ", ")
+  REDIS_LOCK_IDENTIFIER             the random value in the key
+  REDIS_LOCK_FENCE                  with --fencing: a number that grows with each acquisition
+
+\b
+Signals: the command runs in a process group of its own, which gets SIGHUP, SIGINT, SIGQUIT,
+SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT and SIGWINCH that are sent to redis-lock. The lock
+is released when the command has ended, not before; background processes that it leaves are
+not waited for. A command that uses the terminal is put into the foreground. Ctrl-Z stops
+both: a job that is stopped for longer than --expire loses its lock, and gets SIGTERM when it
+is continued. If the lock is lost, or redis-lock itself is killed, the group gets SIGTERM,
+and SIGKILL --kill-after seconds later.
+
+\b
+Exit codes:
+  n      that of the command
+  0      with --on-busy skip: the lock is busy
+  2      wrong use
+  69     the server cannot be reached or refuses the request
+  70     the lock was lost while the command ran
+  75     the lock is busy
+  126    the command cannot be executed
+  127    the command was not found
+  128+n  the command, or redis-lock while it waited, was ended by signal n
+"""
+
+
+def seconds(text: str) -> float:
+    """Return a duration that is given as text."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1
+    if not 0 <= found < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number of seconds")
+    return found
+
+
+class CommandFailed(Exception):
+    """The command ended with another status than 0.
+
+    Attributes:
+        code: the exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class RunCommand(click.Command):
+    """A verb whose last arguments, after ``--``, are a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments before ``--``."""
+        own, command = args, []
+        if "--" in args:
+            cut = args.index("--")
+            own, command = args[:cut], args[cut + 1 :]
+        rest = super().parse_args(ctx, own)
+        if not command:
+            raise click.UsageError(
+                "no command: write it after --, as in redis-lock run name -- command", ctx
+            )
+        ctx.params["command"] = command
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return what the line of usage shows."""
+        return ["NAME [NAME]... [OPTIONS] -- COMMAND [ARGUMENT]..."]
+
+
+@click.command(cls=RunCommand, epilog=EPILOG)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--on-busy",
+    type=click.Choice(["fail", "skip", "wait"]),
+    default="fail",
+    show_default=True,
+    help="If another client holds the lock: exit with 75; exit with 0, without a message; or wait.",
+)
+@click.option(
+    "--acquire-time",
+    type=seconds,
+    metavar="SECONDS",
+    help="Wait at most so long before the lock counts as busy. Default: 0, with --on-busy wait "
+    "without limit.",
+)
+@click.option(
+    "--expire",
+    type=seconds,
+    metavar="SECONDS",
+    default=10,
+    show_default=True,
+    help="The lock's time to live without renewal: so long it blocks others after a crash. It is "
+    "renewed while the command runs.",
+)
+@click.option(
+    "--min-hold",
+    type=seconds,
+    metavar="SECONDS",
+    help="Keep others out so long after the acquisition, if the command succeeds: at most one "
+    "success in this time.",
+)
+@click.option("--fencing", is_flag=True, help="Number the acquisitions: REDIS_LOCK_FENCE.")
+@click.option(
+    "--kill-after",
+    type=seconds,
+    metavar="SECONDS",
+    default=5,
+    show_default=True,
+    help="From SIGTERM to SIGKILL if the lock is lost.",
+)
+@click.option("--prefix", help="What the key begins with; default: that before the verb.")
+@click.pass_obj
+def run(
+    connection: Any,
+    /,
+    names: Sequence[str],
+    command: Sequence[str],
+    on_busy: str,
+    acquire_time: float | None,
+    kill_after: float,
+    prefix: str | None,
+    **options: Any,
+) -> None:
+    """Hold a lock while a command runs.
+
+    Several NAMEs are acquired all or none. The exit code is that of the command.
+    """
+    if not hasattr(os, "fork"):
+        raise click.UsageError("run needs a POSIX system, such as Linux or macOS")
+    if error := refusal(command[0]):
+        _fail_execution(command[0], error)
+    if acquire_time is None and on_busy != "wait":
+        acquire_time = 0
+    options.update(prefix=prefix or connection.prefix, acquire_time=acquire_time)
+    try:
+        make_lock = partial(_lock, connection, list(names), options)
+        code = _run(make_lock, command, kill_after)
+    except LockTimeoutError as error:
+        code = exit_codes.OK if on_busy == "skip" else _report_busy(error)
+    except Interrupted as interruption:
+        code = exit_codes.SIGNALLED + interruption.number
+        if interruption.number == signal.SIGINT:
+            end_by_interrupt(interruption.whole_group)
+    sys.exit(code)
+
+
+def _lock(
+    connection: Any, names: list[str], options: dict[str, Any], on_lost: Callable[..., None]
+) -> RedisLock:
+    try:
+        return RedisLock(names, client=connection.client, on_lost=on_lost, **options)
+    except (ConfigurationError, LockNameError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _run(
+    make_lock: Callable[[Callable[..., None]], RedisLock],
+    command: Sequence[str],
+    kill_after: float,
+) -> int:
+    """Run the command under the lock; return the exit code."""
+    child = Child(command)
+    guard = Guard(child.pid, kill_after)
+    supervision = None
+    try:
+        signals = Signals()
+        with make_lock(signals.wake) as lease:
+            signals.record()
+            _refuse_interrupted(signals)
+            _start(child, command, lease)
+            supervision = Supervision(child, guard, signals, lease, kill_after)
+            _supervise(supervision)
+    except CommandFailed as failure:
+        return failure.code
+    except LockLostError as error:
+        if supervision is None or not supervision.is_lost:
+            note(str(error))
+        return exit_codes.LOST
+    finally:
+        if supervision is None:
+            child.cancel()
+            guard.dismiss()
+    return exit_codes.LOST if supervision.is_lost else exit_codes.OK
+
+
+def _refuse_interrupted(signals: Signals) -> None:
+    """Do not start the command if a signal has arrived since the acquisition."""
+    for number in signals.wait(0):
+        if number in [getattr(signal, name) for name in ENDING]:
+            raise Interrupted(number)
+
+
+def _start(child: Child, command: Sequence[str], lease: Lease) -> None:
+    variables = {
+        "REDIS_LOCK_NAME": lease.lock_name,
+        "REDIS_LOCK_KEY": lease.key,
+        "REDIS_LOCK_IDENTIFIER": lease.identifier,
+    }
+    if lease.fence is not None:
+        variables[FENCE] = str(lease.fence)
+    try:
+        child.start(variables)
+    except OSError as error:
+        _fail_execution(command[0], error)
+
+
+def _supervise(supervision: Supervision) -> None:
+    """Wait for the command; raise an exception if it failed, so that ``min_hold`` has no effect."""
+    status = supervision.status()
+    was_lent = supervision.end()
+    if supervision.is_lost:
+        return
+    if os.WIFSIGNALED(status):
+        raise Interrupted(os.WTERMSIG(status), was_lent)
+    if code := os.WEXITSTATUS(status):
+        raise CommandFailed(code)
+
+
+def _report_busy(error: LockTimeoutError) -> int:
+    text = f"lock {shown(error.lock_name or '')} is busy"
+    if error.holder:
+        text += f": held by {error.holder}"
+    if error.free_in is not None and error.free_in != math.inf:
+        text += f" for at most {duration(error.free_in)} unless renewed"
+    note(text)
+    return exit_codes.BUSY
+
+
+def _fail_execution(command: str, error: OSError) -> None:
+    fail(f"{command}: {error.strerror}", code_of(error))

@@ -1,0 +1,133 @@
+"""The loop of ``run`` while the command runs: signals, the terminal, and the loss of the lock."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+
+from redis_lock_decorators.cli.child import Child
+from redis_lock_decorators.cli.guard import PAUSE, Guard
+from redis_lock_decorators.cli.output import note
+from redis_lock_decorators.cli.signals import Signals
+from redis_lock_decorators.cli.terminal import Terminal, stop
+from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.lease import Lease
+
+#: They stop a process in the background that uses the terminal.
+TERMINAL_IS_NEEDED = (signal.SIGTTIN, signal.SIGTTOU) if hasattr(signal, "SIGTTIN") else ()
+#: Seconds; the guard gets a new deadline at least so often.
+LONGEST_PAUSE = 1.0
+
+
+class Supervision:
+    """One run of a command under a lease.
+
+    Args:
+        child: the process of the command.
+        guard: ends the command if this process cannot.
+        signals: the signals to forward.
+        lease: the lease of the lock.
+        kill_after: seconds from SIGTERM to SIGKILL when the lock is lost.
+
+    Attributes:
+        is_lost: whether the lock was lost while the command ran.
+    """
+
+    def __init__(
+        self, child: Child, guard: Guard, signals: Signals, lease: Lease, kill_after: float
+    ) -> None:
+        self.is_lost = False
+        self._child, self._guard, self._signals = child, guard, signals
+        self._lease, self._kill_after = lease, kill_after
+        self._terminal = Terminal(child.pid)
+        self._needs_terminal = False
+        self._status: int | None = None
+        self._kill_at = math.inf
+
+    def status(self) -> int:
+        """Wait until the command has ended; return its status as ``os.waitpid`` has it.
+
+        After a loss, wait for its whole process group.
+        """
+        self._terminal.lend()
+        while not (self._status is not None and self._is_group_done()):
+            self._extend_guard()
+            numbers = self._signals.wait(self._pause())
+            self._check_lease()
+            self._check_terminal()
+            for number in numbers:
+                self._forward(number)
+            self._check_child()
+        return self._status
+
+    def end(self) -> bool:
+        """Take the terminal back, dismiss the guard; return whether the terminal was lent."""
+        self._guard.dismiss()
+        return self._terminal.take_back()
+
+    def _is_group_done(self) -> bool:
+        return not self.is_lost or not self._child.signal(0)
+
+    def _pause(self) -> float:
+        return PAUSE if self.is_lost else min(LONGEST_PAUSE, self._lease.expire / 10)
+
+    def _extend_guard(self) -> None:
+        if not self.is_lost and not self._lease.lost:
+            self._guard.watch(self._lease.deadline)
+
+    def _forward(self, number: int) -> None:
+        if number != signal.SIGCHLD:
+            self._child.signal(number)
+
+    def _check_lease(self) -> None:
+        if self.is_lost:
+            if time.monotonic() >= self._kill_at:
+                self._kill_at = math.inf
+                self._child.signal(signal.SIGKILL)
+        elif self._lease.lost:
+            self._end_command()
+
+    def _end_command(self) -> None:
+        self.is_lost = True
+        self._kill_at = time.monotonic() + self._kill_after
+        self._guard.watch(math.inf)
+        try:
+            self._lease.check()
+        except LockError as error:
+            note(f"{error}; the command gets SIGTERM")
+        self._child.signal(signal.SIGTERM)
+        self._child.signal(signal.SIGCONT)  # a stopped process ends when it continues
+
+    def _check_child(self) -> None:
+        status = self._child.poll() if self._status is None else None
+        if status is not None and os.WIFSTOPPED(status):
+            self._follow_stop(os.WSTOPSIG(status))
+        elif status is not None:
+            self._status = status
+
+    def _follow_stop(self, number: int) -> None:
+        """Stop with the command, so that the shell that started ``run`` shows a stopped job."""
+        if self.is_lost:
+            self._child.signal(signal.SIGCONT)
+        elif number in TERMINAL_IS_NEEDED:
+            self._needs_terminal = True
+            if not self._terminal.is_ours():
+                self._stop(number)
+        elif self._terminal.is_ours() or self._terminal.is_childs():
+            was_lent = self._terminal.take_back()
+            self._stop(number)
+            if was_lent:
+                self._terminal.give()
+            if not self._lease.lost:
+                self._child.signal(signal.SIGCONT)
+
+    def _stop(self, number: int) -> None:
+        self._guard.watch(math.inf)  # a stopped command does no harm
+        stop(number)
+
+    def _check_terminal(self) -> None:
+        if self._needs_terminal and self._terminal.give():
+            self._needs_terminal = False
+            self._child.signal(signal.SIGCONT)

@@ -1,0 +1,140 @@
+"""The program ``redis-lock`` as a real process, in pipes or in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import redis_lock_decorators
+
+PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
+#: The leader of a session that opens a terminal gets it as the controlling one.
+OPEN_TERMINAL = [
+    sys.executable,
+    "-Sc",
+    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])",
+]
+PATIENCE_SECONDS = 30.0
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Wait until a condition is true."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < end, "the condition did not become true"
+        time.sleep(0.01)
+
+
+def environment(url: str | None) -> dict[str, str]:
+    """The environment of a program that finds this package and this server only."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
+    found["PYTHONPATH"] = str(Path(redis_lock_decorators.__file__).parents[1])
+    return found if url is None else {**found, "REDIS_URL": url}
+
+
+class Program:
+    """A running ``redis-lock``, as a context manager that ends it.
+
+    Args:
+        arguments: its command line.
+        url: of the server, in ``REDIS_URL``.
+        has_terminal: give it a pseudo-terminal, and a session of its own.
+    """
+
+    def __init__(self, *arguments: str, url: str | None, has_terminal: bool = False) -> None:
+        self._seen = b""
+        self._has_terminal = has_terminal
+        options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        if has_terminal:
+            self._master, slave = pty.openpty()
+            options = {"stdin": slave, "stdout": slave}
+        self.process = subprocess.Popen(
+            [*(OPEN_TERMINAL if has_terminal else []), *PROGRAM, *arguments],
+            env=environment(url),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **options,
+        )
+        if has_terminal:
+            os.close(slave)
+            self._file = self._master
+        else:
+            assert self.process.stdout is not None
+            self._file = self.process.stdout.fileno()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        if self._has_terminal:
+            os.close(self._master)
+
+    def until(self, text: str) -> str:
+        """Read the output up to a text; return what stands before it."""
+        wanted, end = text.encode(), time.monotonic() + PATIENCE_SECONDS
+        while wanted not in self._seen:
+            left = end - time.monotonic()
+            assert left > 0, f"{text!r} did not appear in {self._seen!r}"
+            if select.select([self._file], [], [], left)[0]:
+                data = self._read()
+                assert data, f"{text!r} did not appear in {self._seen!r}: {self.errors()}"
+                self._seen += data
+        before, _, self._seen = self._seen.partition(wanted)
+        return before.decode()
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._file, 65536)
+        except OSError:  # Linux: the terminal is closed by all its users
+            return b""
+
+    def say(self, text: str) -> None:
+        """Write to the standard input, or type at the terminal."""
+        if self._has_terminal:
+            os.write(self._master, text.encode())
+        else:
+            assert self.process.stdin is not None
+            self.process.stdin.write(text.encode())
+            self.process.stdin.flush()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program."""
+        self.process.send_signal(number)
+
+    def code(self) -> int:
+        """Wait for the end; return the exit code, negative for a signal."""
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def errors(self) -> str:
+        """The whole standard error, once the program has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+
+def ran(*arguments: str, url: str | None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the program to its end in pipes."""
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        env=environment(url),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
