@@ -58,7 +58,9 @@ class Guard:
                 os.write(self._write, MESSAGE.pack(deadline))
 
     def dismiss(self) -> None:
-        """End the guard, as the command has ended."""
+        """End the guard, as the command has ended; a second call does nothing."""
+        if self._last == DONE:
+            return
         self.watch(DONE)
         os.close(self._write)
         with suppress(ChildProcessError):

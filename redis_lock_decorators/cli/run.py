@@ -8,25 +8,22 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from redis_lock_decorators.cli import exit_codes
-from redis_lock_decorators.cli.child import FENCE, Child, code_of, refusal
-from redis_lock_decorators.cli.guard import Guard
+from redis_lock_decorators.cli.child import code_of, refusal
+from redis_lock_decorators.cli.holding import NotExecuted, run_held
 from redis_lock_decorators.cli.output import fail, note
-from redis_lock_decorators.cli.signals import ENDING, Interrupted, Signals, end_by_interrupt
-from redis_lock_decorators.cli.supervision import Supervision
+from redis_lock_decorators.cli.signals import Interrupted, end_by_interrupt
 from redis_lock_decorators.cli.texts import duration
 from redis_lock_decorators.errors import (
     ConfigurationError,
-    LockLostError,
     LockNameError,
     LockTimeoutError,
     shown,
 )
-from redis_lock_decorators.lease import Lease
 from redis_lock_decorators.redislock import RedisLock
 
 EPILOG = """\b
@@ -73,18 +70,6 @@ def seconds(text: str) -> float:
     if not 0 <= found < math.inf:
         raise click.BadParameter(f"{text!r} is not a number of seconds")
     return found
-
-
-class CommandFailed(Exception):
-    """The command ended with another status than 0.
-
-    Attributes:
-        code: the exit code.
-    """
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class RunCommand(click.Command):
@@ -176,7 +161,9 @@ def run(
     options.update(prefix=prefix or connection.prefix, acquire_time=acquire_time)
     try:
         make_lock = partial(_lock, connection, list(names), options)
-        code = _run(make_lock, command, kill_after)
+        code = run_held(make_lock, command, kill_after)
+    except NotExecuted as failure:
+        _fail_execution(command[0], failure.error)
     except LockTimeoutError as error:
         code = exit_codes.OK if on_busy == "skip" else _report_busy(error)
     except Interrupted as interruption:
@@ -195,69 +182,6 @@ def _lock(
         raise click.UsageError(str(error)) from error
 
 
-def _run(
-    make_lock: Callable[[Callable[..., None]], RedisLock],
-    command: Sequence[str],
-    kill_after: float,
-) -> int:
-    """Run the command under the lock; return the exit code."""
-    child = Child(command)
-    guard = Guard(child.pid, kill_after)
-    supervision = None
-    try:
-        signals = Signals()
-        with make_lock(signals.wake) as lease:
-            signals.record()
-            _refuse_interrupted(signals)
-            _start(child, command, lease)
-            supervision = Supervision(child, guard, signals, lease, kill_after)
-            _supervise(supervision)
-    except CommandFailed as failure:
-        return failure.code
-    except LockLostError as error:
-        if supervision is None or not supervision.is_lost:
-            note(str(error))
-        return exit_codes.LOST
-    finally:
-        if supervision is None:
-            child.cancel()
-            guard.dismiss()
-    return exit_codes.LOST if supervision.is_lost else exit_codes.OK
-
-
-def _refuse_interrupted(signals: Signals) -> None:
-    """Do not start the command if a signal has arrived since the acquisition."""
-    for number in signals.wait(0):
-        if number in [getattr(signal, name) for name in ENDING]:
-            raise Interrupted(number)
-
-
-def _start(child: Child, command: Sequence[str], lease: Lease) -> None:
-    variables = {
-        "REDIS_LOCK_NAME": lease.lock_name,
-        "REDIS_LOCK_KEY": lease.key,
-        "REDIS_LOCK_IDENTIFIER": lease.identifier,
-    }
-    if lease.fence is not None:
-        variables[FENCE] = str(lease.fence)
-    try:
-        child.start(variables)
-    except OSError as error:
-        _fail_execution(command[0], error)
-
-
-def _supervise(supervision: Supervision) -> None:
-    """Wait for the command; raise an exception if it failed, so that ``min_hold`` has no effect."""
-    status = supervision.status()
-    was_lent = supervision.end()
-    if supervision.is_lost:
-        return
-    if os.WIFSIGNALED(status):
-        raise Interrupted(os.WTERMSIG(status), was_lent)
-    if code := os.WEXITSTATUS(status):
-        raise CommandFailed(code)
-
-
 def _report_busy(error: LockTimeoutError) -> int:
     text = f"lock {shown(error.lock_name or '')} is busy"
     if error.holder:
@@ -268,5 +192,5 @@ def _report_busy(error: LockTimeoutError) -> int:
     return exit_codes.BUSY
 
 
-def _fail_execution(command: str, error: OSError) -> None:
+def _fail_execution(command: str, error: OSError) -> NoReturn:
     fail(f"{command}: {error.strerror}", code_of(error))

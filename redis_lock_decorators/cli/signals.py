@@ -45,6 +45,8 @@ class Signals:
         """Collect signals from now on."""
         self._raises = False
         self._install(("SIGCHLD", *OTHERS))
+        # The command may be in the foreground: this process uses the terminal all the same.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
     def wake(self, *_: object) -> None:
         """Wake the main thread; any thread may call it, with any arguments."""

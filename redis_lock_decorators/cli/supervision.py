@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Mapping
 
 from redis_lock_decorators.cli.child import Child
 from redis_lock_decorators.cli.guard import PAUSE, Guard
@@ -33,12 +34,13 @@ class Supervision:
 
     Attributes:
         is_lost: whether the lock was lost while the command ran.
+        was_in_foreground: whether the command had the terminal at its end.
     """
 
     def __init__(
         self, child: Child, guard: Guard, signals: Signals, lease: Lease, kill_after: float
     ) -> None:
-        self.is_lost = False
+        self.is_lost = self.was_in_foreground = False
         self._child, self._guard, self._signals = child, guard, signals
         self._lease, self._kill_after = lease, kill_after
         self._terminal = Terminal(child.pid)
@@ -46,13 +48,36 @@ class Supervision:
         self._status: int | None = None
         self._kill_at = math.inf
 
-    def status(self) -> int:
+    def start(self, variables: Mapping[str, str]) -> None:
+        """Start the command with these variables added to the environment.
+
+        Raises:
+            OSError: it cannot be executed.
+        """
+        self._terminal.lend()
+        try:
+            self._child.start(variables)
+        except OSError:
+            self._terminal.take_back()
+            raise
+
+    def finish(self) -> int:
         """Wait until the command has ended; return its status as ``os.waitpid`` has it.
 
         After a loss, wait for its whole process group.
         """
-        self._terminal.lend()
-        while not (self._status is not None and self._is_group_done()):
+        try:
+            status = self._wait()
+        except BaseException:  # unexpected: it must not run without the lock
+            self._child.signal(signal.SIGKILL)
+            raise
+        finally:
+            self._guard.dismiss()
+            self.was_in_foreground = self._terminal.take_back()
+        return status
+
+    def _wait(self) -> int:
+        while self._status is None or not self._is_group_done():
             self._extend_guard()
             numbers = self._signals.wait(self._pause())
             self._check_lease()
@@ -61,11 +86,6 @@ class Supervision:
                 self._forward(number)
             self._check_child()
         return self._status
-
-    def end(self) -> bool:
-        """Take the terminal back, dismiss the guard; return whether the terminal was lent."""
-        self._guard.dismiss()
-        return self._terminal.take_back()
 
     def _is_group_done(self) -> bool:
         return not self.is_lost or not self._child.signal(0)
@@ -113,7 +133,7 @@ class Supervision:
             self._child.signal(signal.SIGCONT)
         elif number in TERMINAL_IS_NEEDED:
             self._needs_terminal = True
-            if not self._terminal.is_ours():
+            if self._terminal.exists() and not self._terminal.is_ours():
                 self._stop(number)
         elif self._terminal.is_ours() or self._terminal.is_childs():
             was_lent = self._terminal.take_back()

@@ -1,12 +1,14 @@
-"""The terminal: the command's process group gets it, as it would from a shell."""
+"""The terminal: the command's process group gets it, as it would from a shell.
+
+SIGTTOU must be ignored: a process in the background changes the foreground.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 
 class Terminal:
@@ -22,6 +24,10 @@ class Terminal:
         self._file: int | None = None
         with suppress(OSError):
             self._file = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+
+    def exists(self) -> bool:
+        """Whether there is a terminal."""
+        return self._foreground() is not None
 
     def is_ours(self) -> bool:
         """Whether the group of ``run`` is in the foreground."""
@@ -60,18 +66,8 @@ class Terminal:
 
     def _put(self, group: int) -> None:
         if self._file is not None:
-            with _unstopped(), suppress(OSError):
+            with suppress(OSError):
                 os.tcsetpgrp(self._file, group)
-
-
-@contextmanager
-def _unstopped() -> Iterator[None]:
-    """Allow a process in the background to change the foreground."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop(number: int) -> None:

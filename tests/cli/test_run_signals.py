@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import Program, ran, until
+from support.command_line import Program, ran, state_of, until
 from support.local_servers import is_running
 
 from redis_lock_decorators import RedisLock
@@ -111,15 +111,10 @@ def test_stopped_command_keeps_the_lock_without_a_terminal(
     ) as program:
         pid = int(program.until("\n"))
         program.send(signal.SIGTSTP)
-        until(lambda: _state(pid) == "T")
+        until(lambda: state_of(pid) == "T")
         first = direct.pttl(f"sys:lock:{name}")
         until(lambda: direct.pttl(f"sys:lock:{name}") != first)  # it is renewed
         program.send(signal.SIGCONT)
         program.say("\n")
 
         assert program.code() == 0
-
-
-def _state(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]

@@ -8,8 +8,9 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
 OPEN_TERMINAL = [
     sys.executable,
     "-Sc",
-    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])",
+    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execvp(sys.argv[1], sys.argv[1:])",
 ]
+#: Of a shell.
+PROMPT = "ready> "
 PATIENCE_SECONDS = 30.0
 
 
@@ -38,7 +41,21 @@ def environment(url: str | None) -> dict[str, str]:
     """The environment of a program that finds this package and this server only."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
     found["PYTHONPATH"] = str(Path(redis_lock_decorators.__file__).parents[1])
+    found["PS1"] = PROMPT
     return found if url is None else {**found, "REDIS_URL": url}
+
+
+def _set_silent(terminal: int) -> None:
+    """Do not echo what is typed, which tests would take for output."""
+    modes = termios.tcgetattr(terminal)
+    modes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, such as T for stopped (Linux)."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()[0]
 
 
 class Program:
@@ -47,20 +64,28 @@ class Program:
     Args:
         arguments: its command line.
         url: of the server, in ``REDIS_URL``.
-        has_terminal: give it a pseudo-terminal, and a session of its own.
+        has_terminal: give it a pseudo-terminal, which its standard error uses too.
+        command: run this instead, such as a shell.
     """
 
-    def __init__(self, *arguments: str, url: str | None, has_terminal: bool = False) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        url: str | None,
+        has_terminal: bool = False,
+        command: Sequence[str] = (),
+    ) -> None:
         self._seen = b""
         self._has_terminal = has_terminal
-        options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipe = subprocess.PIPE
+        options: dict[str, Any] = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
         if has_terminal:
             self._master, slave = pty.openpty()
-            options = {"stdin": slave, "stdout": slave}
+            _set_silent(slave)
+            options = {"stdin": slave, "stdout": slave, "stderr": slave}
         self.process = subprocess.Popen(
-            [*(OPEN_TERMINAL if has_terminal else []), *PROGRAM, *arguments],
+            [*(OPEN_TERMINAL if has_terminal else []), *(command or [*PROGRAM, *arguments])],
             env=environment(url),
-            stderr=subprocess.PIPE,
             start_new_session=True,
             **options,
         )
@@ -82,7 +107,12 @@ class Program:
             if file is not None:
                 with suppress(OSError):
                     file.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the terminal."""
         if self._has_terminal:
+            self._has_terminal = False
             os.close(self._master)
 
     def until(self, text: str) -> str:
@@ -93,7 +123,7 @@ class Program:
             assert left > 0, f"{text!r} did not appear in {self._seen!r}"
             if select.select([self._file], [], [], left)[0]:
                 data = self._read()
-                assert data, f"{text!r} did not appear in {self._seen!r}: {self.errors()}"
+                assert data, f"{text!r} did not appear in {self._seen!r}"
                 self._seen += data
         before, _, self._seen = self._seen.partition(wanted)
         return before.decode()
@@ -123,7 +153,7 @@ class Program:
 
     def errors(self) -> str:
         """The whole standard error, once the program has ended."""
-        assert self.process.stderr is not None
+        assert self.process.stderr is not None, "the terminal has it"
         return self.process.stderr.read().decode()
 
 

@@ -1,0 +1,156 @@
+"""``redis-lock run`` in a pseudo-terminal: reading, Ctrl-C, Ctrl-Z."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from support.command_line import PROGRAM, PROMPT, Program, state_of, until
+
+pytest.importorskip("termios")
+
+#: Typed at a terminal.
+CTRL_C, CTRL_Z = "\x03", "\x1a"
+#: A shell with job control.
+SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
+
+
+def shell(url: str) -> Program:
+    program = Program(command=SHELL, url=url, has_terminal=True)
+    program.until(PROMPT)
+    return program
+
+
+def run(name: str, *command: str, options: str = "") -> str:
+    return f"{' '.join(PROGRAM)} run {name} {options} -- {' '.join(command)}"
+
+
+def test_command_reads_the_terminal(server: Any, name: str) -> None:
+    command = ["sh", "-c", 'echo inside; read line; echo "read $line"']
+    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+        program.until("inside")
+        program.say("typed\n")
+
+        program.until("read typed")
+        assert program.code() == 0
+
+
+def test_interrupt_key_reaches_the_command_once(server: Any, direct: Any, name: str) -> None:
+    code = 'trap "echo got one" INT; echo inside; until read line; do :; done; echo end; exit 4'
+    command = ["sh", "-c", code]
+    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+        program.until("inside")
+        program.say(CTRL_C)
+        program.until("got one")
+        was_held = direct.exists(f"sys:lock:{name}")
+        program.say("\n")
+
+        assert "got one" not in program.until("end")
+        assert program.code() == 4
+    assert was_held
+
+
+def test_interrupt_key_ends_a_loop_of_the_shell(server: Any, direct: Any, name: str) -> None:
+    with shell(server.url) as program:
+        once = run(name, "sh -c 'echo inside; sleep 60'")
+        program.say(f"for i in 1 2; do {once}; done; echo after $?\n")
+        program.until("inside")
+        program.say(CTRL_C)
+
+        assert "inside" not in program.until(PROMPT)
+    assert not direct.exists(f"sys:lock:{name}")
+
+
+def test_interrupt_key_ends_a_script(server: Any, name: str, tmp_path: Any) -> None:
+    script = tmp_path / "script"
+    script.write_text(
+        f"{run(name, 'sh', '-c', repr('echo inside; sleep 60'))}\necho 'not'' this'\n"
+    )
+    with shell(server.url) as program:
+        program.say(f"bash {script}; echo code=$?.\n")
+        program.until("inside")
+        program.say(CTRL_C)
+
+        assert "not this" not in program.until(PROMPT)
+
+
+def test_command_in_a_pipeline_gets_the_terminal_when_it_reads_it(server: Any, name: str) -> None:
+    with shell(server.url) as program:
+        reads = "sh -c 'echo inside >/dev/tty; read line </dev/tty; echo read $line'"
+        program.say(f"true | {run(name, reads)} | cat; echo code=$?.\n")
+        program.until("inside")
+        program.say("typed\n")
+
+        program.until("read typed")
+        program.until("code=0.")
+
+
+def test_terminal_returns_to_a_script_after_the_command(
+    server: Any, name: str, tmp_path: Any
+) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"{run(name, 'true')}\necho asks; read line; echo script read $line\n")
+    with shell(server.url) as program:
+        program.say(f"sh {script}\n")
+        program.until("asks")
+        program.say("typed\n")
+
+        program.until("script read typed")
+
+
+def test_stopped_job_continues_in_the_foreground(server: Any, direct: Any, name: str) -> None:
+    with shell(server.url) as program:
+        reads = "sh -c 'echo inside; read line; echo read $line'"
+        program.say(f"{run(name, reads, options='--expire 60')}\n")
+        program.until("inside")
+        program.say(CTRL_Z)
+        program.until("Stopped")
+        program.until(PROMPT)
+        assert direct.exists(f"sys:lock:{name}")
+        program.say("fg\n")
+        program.until("run")
+        program.say("typed\n")
+
+        program.until("read typed")
+        program.until(PROMPT)
+        assert not direct.exists(f"sys:lock:{name}")
+
+
+def test_job_in_the_background_stops_when_it_reads_the_terminal(server: Any, name: str) -> None:
+    with shell(server.url) as program:
+        program.say(run(name, "sh -c 'read line; echo read $line'", options="--expire 60") + " &\n")
+        program.until(PROMPT)
+        program.say("wait %1; fg\n")
+        program.until("run")
+        program.say("typed\n")
+
+        program.until("read typed")
+
+
+def test_job_that_lost_its_lock_while_stopped_does_not_continue(
+    server: Any, direct: Any, name: str
+) -> None:
+    with shell(server.url) as program:
+        loops = "sh -c 'echo $$.; while read line; do echo read $line; done'"
+        program.say(f"{run(name, loops, options='--expire 0.5')}; echo code=$?.\n")
+        pid = int(program.until(".").split()[-1])
+        program.say(CTRL_Z)
+        program.until(PROMPT)
+        assert state_of(pid) == "T"
+        until(lambda: not direct.exists(f"sys:lock:{name}"))
+        program.say("fg; echo code=$?.\n")
+
+        program.until("ended before the work did")
+        assert "read" not in program.until("code=70.")
+
+
+def test_hangup_of_the_terminal_ends_the_command(server: Any, direct: Any, name: str) -> None:
+    command = ["sh", "-c", "echo $$.; sleep 60"]
+    program = Program("run", name, "--", *command, url=server.url, has_terminal=True)
+    with program:
+        program.until(".")
+        program.hang_up()
+
+        assert program.code() in (128 + signal.SIGHUP, -signal.SIGHUP)
+        until(lambda: not direct.exists(f"sys:lock:{name}"))
