@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import click
 import redis
+import six
 
 DEFAULT_URL = "redis://localhost:6379/0"
 #: Seconds; a URL may set other values: ``redis://localhost?socket_timeout=20``.
@@ -69,7 +70,7 @@ def _from_url(url: str) -> Any:
 
 def _plain(url: str) -> Any:
     client = redis.Redis.from_url(url, **TIMEOUTS)
-    mode = client.info("server").get("redis_mode", "standalone")
+    mode = _mode(client)
     if mode == "cluster":
         client.close()
         return redis.RedisCluster.from_url(url, **TIMEOUTS)
@@ -78,6 +79,14 @@ def _plain(url: str) -> Any:
             "this is a Sentinel, not a server: write redis+sentinel://host:port/service"
         )
     return client
+
+
+def _mode(client: Any) -> str:
+    """Ask for the kind of server by HELLO, the only such request that needs no permission."""
+    reply = client.execute_command("HELLO")
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    found = {six.ensure_str(name): value for name, value in pairs}
+    return str(six.ensure_str(found["mode"]))
 
 
 def _cluster(parts: SplitResult, secure: bool) -> Any:
