@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -27,11 +27,15 @@ FENCE = "REDIS_LOCK_FENCE"
 class Child:
     """The process of a command, which leads a process group of its own.
 
+    Args:
+        command: the command and its arguments.
+        blocked: the signals that the command is to block.
+
     Attributes:
         pid: its process ID, which is the ID of its group too.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], blocked: Iterable[int]) -> None:
         gate, gate_write = os.pipe()
         result_read, result = os.pipe()
         sys.stdout.flush()
@@ -39,7 +43,7 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(gate_write)
-            _become(command, gate, result)
+            _become(command, gate, result, blocked)
         self._gate, self._result = os.fdopen(gate_write, "w"), os.fdopen(result_read)
         os.close(gate)
         os.close(result)
@@ -66,9 +70,9 @@ class Child:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def poll(self, options: int = os.WUNTRACED | os.WNOHANG) -> int | None:
+    def poll(self) -> int | None:
         """Return a new status of the process as ``os.waitpid`` has it, or None."""
-        pid, status = os.waitpid(self.pid, options)
+        pid, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
         return status if pid else None
 
     def signal(self, number: int) -> bool:
@@ -102,11 +106,12 @@ def code_of(error: OSError) -> int:
     return exit_codes.NOT_FOUND if is_absent else exit_codes.NOT_EXECUTABLE
 
 
-def _become(command: Sequence[str], gate: int, result: int) -> NoReturn:
+def _become(command: Sequence[str], gate: int, result: int, blocked: Iterable[int]) -> NoReturn:
     """Wait for the start, then become the command."""
     try:
         os.setpgid(0, 0)
         _reset_signals()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         with os.fdopen(gate) as messages:
             variables = messages.read()
         if variables:

@@ -24,8 +24,9 @@ from redis_lock_decorators.cli.output import note
 MESSAGE = struct.Struct("=d")
 #: Sent instead of a deadline: the command has ended.
 DONE = -math.inf
-#: Seconds after the deadline: ``run`` itself acts first unless it is stopped.
-GRACE = 0.25
+#: Seconds after the deadline: ``run`` itself acts first unless it is stopped. Leases end before
+#: their keys expire: by 1 % of ``expire``.
+GRACE = 0.05
 #: Seconds between two checks whether the group has ended.
 PAUSE = 0.05
 #: More files than this program has open.

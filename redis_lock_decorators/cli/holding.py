@@ -10,7 +10,7 @@ from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.child import FENCE, Child
 from redis_lock_decorators.cli.guard import Guard
 from redis_lock_decorators.cli.output import note
-from redis_lock_decorators.cli.signals import ENDING, Interrupted, Signals
+from redis_lock_decorators.cli.signals import Interrupted, Signals, ending
 from redis_lock_decorators.cli.supervision import Supervision
 from redis_lock_decorators.errors import LockLostError
 from redis_lock_decorators.lease import Lease
@@ -53,10 +53,13 @@ def run_held(make_lock: MakeLock, command: Sequence[str], kill_after: float) -> 
         LockTimeoutError: the lock is busy.
         redis.RedisError: the server does not answer or refuses a request.
     """
-    child = Child(command)
+    # No process must leave by an exception before it is set up.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending())
+    child = Child(command, blocked)
     guard = Guard(child.pid, kill_after)
     signals = Signals()
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return _run_held(make_lock(signals.wake), child, guard, signals, kill_after)
     finally:
         child.cancel()
@@ -89,7 +92,7 @@ def _run_held(
 def _refuse_interrupted(signals: Signals) -> None:
     """Do not start the command if a signal has arrived since the acquisition."""
     for number in signals.wait(0):
-        if number in [getattr(signal, name) for name in ENDING]:
+        if number in ending():
             raise Interrupted(number)
 
 

@@ -17,6 +17,11 @@ OTHERS = ("SIGWINCH", "SIGCONT", "SIGTSTP")
 WAKE = 0
 
 
+def ending() -> list[int]:
+    """Return the numbers of the signals that end ``run`` while it waits."""
+    return [getattr(signal, name) for name in ENDING]
+
+
 class Interrupted(BaseException):
     """A signal ended the command, or ``run`` before the command was started.
 

@@ -20,6 +20,8 @@ from redis_lock_decorators.lease import Lease
 TERMINAL_IS_NEEDED = (signal.SIGTTIN, signal.SIGTTOU) if hasattr(signal, "SIGTTIN") else ()
 #: Seconds; the guard gets a new deadline at least so often.
 LONGEST_PAUSE = 1.0
+#: Seconds; after the deadline a lease is lost.
+TICK = 0.001
 
 
 class Supervision:
@@ -52,8 +54,11 @@ class Supervision:
         """Start the command with these variables added to the environment.
 
         Raises:
+            LockLostError: the lock was lost since its acquisition.
             OSError: it cannot be executed.
         """
+        self._guard.watch(self._lease.deadline)
+        self._lease.check()
         self._terminal.lend()
         try:
             self._child.start(variables)
@@ -91,7 +96,9 @@ class Supervision:
         return not self.is_lost or not self._child.signal(0)
 
     def _pause(self) -> float:
-        return PAUSE if self.is_lost else min(LONGEST_PAUSE, self._lease.expire / 10)
+        if self.is_lost:
+            return PAUSE
+        return min(LONGEST_PAUSE, self._lease.expire / 10, self._lease.remaining() + TICK)
 
     def _extend_guard(self) -> None:
         if not self.is_lost and not self._lease.lost:
@@ -144,7 +151,8 @@ class Supervision:
                 self._child.signal(signal.SIGCONT)
 
     def _stop(self, number: int) -> None:
-        self._guard.watch(math.inf)  # a stopped command does no harm
+        self._child.signal(signal.SIGSTOP)  # all its processes: the lock is no longer renewed
+        self._guard.watch(math.inf)
         stop(number)
 
     def _check_terminal(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
 import pytest
-from support.command_line import Program, ran, until
+from support.command_line import Program, environment, ran, until
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status
@@ -161,3 +162,23 @@ def test_help_has_every_exit_code_and_variable() -> None:
 
     for word in ("69", "70", "75", "126", "127", "128+n", "IDENTIFIER", "FENCE", "SIGKILL"):
         assert word in text
+
+
+def test_system_without_fork_is_refused(server: Any, name: str) -> None:
+    code = (
+        "import os, signal, sys, click, redis_lock_decorators.locks\n"
+        "del os.fork, os.WUNTRACED, os.WNOHANG, os.killpg, os.getpgrp, os.tcsetpgrp\n"
+        "del signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD, signal.pthread_sigmask\n"
+        "from redis_lock_decorators.cli import main\n"
+        "main(prog_name='redis-lock')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", name, "--", "echo", "inside"],
+        env=environment(server.url),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "run needs a POSIX system" in done.stderr

@@ -44,7 +44,7 @@ def test_signal_goes_to_the_command_which_keeps_the_lock(
 def test_command_that_a_signal_ends_gives_its_code(
     server: Any, direct: Any, name: str, kind: str, code: int
 ) -> None:
-    command = ["sh", "-c", "echo inside; sleep 60"]
+    command = ["sh", "-c", "echo inside; exec sleep 60"]
     with Program("run", name, "--min-hold", "60", "--", *command, url=server.url) as program:
         program.until("inside")
         program.send(getattr(signal, kind))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
 import pytest
 from support.command_line import PROGRAM, PROMPT, Program, state_of, until
+from support.local_servers import is_running
 
 pytest.importorskip("termios")
 
@@ -53,7 +55,7 @@ def test_interrupt_key_reaches_the_command_once(server: Any, direct: Any, name: 
 
 def test_interrupt_key_ends_a_loop_of_the_shell(server: Any, direct: Any, name: str) -> None:
     with shell(server.url) as program:
-        once = run(name, "sh -c 'echo inside; sleep 60'")
+        once = run(name, "sh -c 'echo inside; exec sleep 60'")
         program.say(f"for i in 1 2; do {once}; done; echo after $?\n")
         program.until("inside")
         program.say(CTRL_C)
@@ -65,7 +67,7 @@ def test_interrupt_key_ends_a_loop_of_the_shell(server: Any, direct: Any, name: 
 def test_interrupt_key_ends_a_script(server: Any, name: str, tmp_path: Any) -> None:
     script = tmp_path / "script"
     script.write_text(
-        f"{run(name, 'sh', '-c', repr('echo inside; sleep 60'))}\necho 'not'' this'\n"
+        f"{run(name, 'sh', '-c', repr('echo inside; exec sleep 60'))}\necho 'not'' this'\n"
     )
     with shell(server.url) as program:
         program.say(f"bash {script}; echo code=$?.\n")
@@ -146,7 +148,7 @@ def test_job_that_lost_its_lock_while_stopped_does_not_continue(
 
 
 def test_hangup_of_the_terminal_ends_the_command(server: Any, direct: Any, name: str) -> None:
-    command = ["sh", "-c", "echo $$.; sleep 60"]
+    command = ["sh", "-c", "echo $$.; exec sleep 60"]
     program = Program("run", name, "--", *command, url=server.url, has_terminal=True)
     with program:
         program.until(".")
@@ -154,3 +156,15 @@ def test_hangup_of_the_terminal_ends_the_command(server: Any, direct: Any, name:
 
         assert program.code() in (128 + signal.SIGHUP, -signal.SIGHUP)
         until(lambda: not direct.exists(f"sys:lock:{name}"))
+
+
+def test_shell_continues_after_run_was_killed(server: Any, name: str) -> None:
+    with shell(server.url) as program:
+        program.say(run(name, "sh -c 'echo $$ $PPID.; exec sleep 60'") + "\n")
+        command, parent = map(int, program.until(".").split()[-2:])
+        os.kill(parent, signal.SIGKILL)
+
+        program.until(PROMPT)
+        until(lambda: not is_running(command))
+        program.say("echo still $((40 + 2))\n")
+        program.until("still 42")
