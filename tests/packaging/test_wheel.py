@@ -51,6 +51,7 @@ def test_the_metadata():
     assert {"Framework :: AsyncIO", "Typing :: Typed"} <= set(metadata.get_all("Classifier"))
     assert {"redis>=3.5.3", "six>=1.16"} <= set(required)
     assert set(metadata.get_all("Provides-Extra")) == {
+        "cli",
         "embedded",
         "hiredis",
         "legacy-cluster",

@@ -1,0 +1,163 @@
+"""The program ``redis-lock`` as a real process, in pipes or at a pseudo-terminal of some width."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis_lock_decorators
+
+PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
+#: The leader of a session that opens a terminal gets it as the controlling one: Ctrl-C works.
+OPEN_TERMINAL = [
+    sys.executable,
+    "-Sc",
+    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])",
+]
+PATIENCE_SECONDS = 30.0
+HEIGHT = 50
+#: Variables that change the colours or the width.
+LOOKS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "TTY_COMPATIBLE")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A program that has ended: its exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The output without colours and other escape sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.out).splitlines()
+
+
+def environment(url: str | None, **more: str) -> dict[str, str]:
+    """The environment of a program that finds this package and this server only."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
+    for name in LOOKS:
+        found.pop(name, None)
+    found["TERM"] = "xterm-256color"
+    found["PYTHONPATH"] = str(Path(redis_lock_decorators.__file__).parents[1])
+    return {**found, **({} if url is None else {"REDIS_URL": url}), **more}
+
+
+def ran(
+    *arguments: str, url: str | None = None, given: str = "", width: int = 0, **more: str
+) -> Done:
+    """Run the program to its end; ``more`` are variables of its environment."""
+    with Program(*arguments, url=url, width=width, **more) as program:
+        if given:
+            program.write(given)
+        return program.done()
+
+
+class Program:
+    """A running ``redis-lock``, as a context manager that ends it.
+
+    Args:
+        arguments: its command line.
+        url: of the server, in ``REDIS_URL``.
+        width: in characters, of the pseudo-terminal that it gets; 0 for pipes.
+        more: further variables of its environment.
+    """
+
+    def __init__(
+        self, *arguments: str, url: str | None = None, width: int = 0, **more: str
+    ) -> None:
+        self._seen = b""
+        self.terminal: int | None = None
+        opened: list[str] = []
+        files: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        if width:
+            self.terminal, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, width, 0, 0))
+            files, opened = {"stdin": slave, "stdout": slave}, OPEN_TERMINAL
+        self.process = subprocess.Popen(
+            [*opened, *PROGRAM, *arguments],
+            env=environment(url, **more),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            **files,
+        )
+        if width:
+            os.close(slave)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        if self.terminal is not None:
+            os.close(self.terminal)
+
+    def write(self, text: str) -> None:
+        """Write to the standard input, or type at the terminal."""
+        if self.terminal is not None:
+            os.write(self.terminal, text.encode())
+            return
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def until(self, text: str) -> str:
+        """Read the output up to a text; return it with that text."""
+        wanted, end = text.encode(), time.monotonic() + PATIENCE_SECONDS
+        while wanted not in self._seen:
+            left = end - time.monotonic()
+            assert left > 0, f"{text!r} did not appear in {self._seen!r}"
+            if select.select([self._output()], [], [], left)[0]:
+                data = self._read()
+                assert data, f"{text!r} did not appear in {self._seen!r}: {self._errors()}"
+                self._seen += data
+        before, _, self._seen = self._seen.partition(wanted)
+        return _text(before + wanted)
+
+    def done(self) -> Done:
+        """Wait for the end; return what was written and not yet read."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        while data := self._read():
+            self._seen += data
+        return Done(self.process.wait(PATIENCE_SECONDS), _text(self._seen), self._errors())
+
+    def _output(self) -> int:
+        if self.terminal is not None:
+            return self.terminal
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._output(), 65536)
+        except OSError:  # Linux: all users of the terminal have closed it
+            return b""
+
+    def _errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+
+def _text(data: bytes) -> str:
+    return data.decode().replace("\r\n", "\n")
