@@ -6,20 +6,20 @@ before they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-import six
-
+from redis_lock_decorators._flow.identifiers import is_resting, released_by
+from redis_lock_decorators._io.client_checks import refuse_unfit
 from redis_lock_decorators._io.client_types import BlockingClient
-from redis_lock_decorators._rules.keys import checked_names, companion, is_companion, key_of
+from redis_lock_decorators._io.lock_states import GONE, OTHER, as_text, pages, scored, together
+from redis_lock_decorators._rules.keys import checked_name, companion, is_companion, key_of
 from redis_lock_decorators._rules.permissions import key_pattern
+from redis_lock_decorators.errors import LockNameError
 
 __all__ = ["LockStatus", "Waiter", "find_locks", "lock_status", "waiters"]
 
-#: How many keys one SCAN looks at: a server needs well below 1 ms for it.
-PAGE = 1_000
 DEFAULT_PREFIX = "sys:lock:"
 
 
@@ -30,7 +30,9 @@ class LockStatus:
     Attributes:
         lock_name: the name, without the prefix.
         key: the Redis key.
-        identifier: the identifier of the holder; None if the lock is free.
+        identifier: the identifier of the holder, or of the last one if ``min_hold`` keeps the lock
+            from others; None if the lock is free.
+        is_min_hold: its holder has released it, and ``min_hold`` keeps it for ``remaining``.
         remaining: seconds until the lease ends unless it is renewed; None if the lock is free or
             has no time to live.
         fence: the last fencing token, if the lock has any.
@@ -42,6 +44,7 @@ class LockStatus:
     lock_name: str
     key: str
     identifier: str | None
+    is_min_hold: bool
     remaining: float | None
     fence: int | None
     waiting: int
@@ -50,7 +53,7 @@ class LockStatus:
     @property
     def is_held(self) -> bool:
         """Whether the lock had a holder."""
-        return self.identifier is not None
+        return self.identifier is not None and not self.is_min_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def find_locks(
     *,
     prefix: str = DEFAULT_PREFIX,
 ) -> Iterator[list[LockStatus]]:
-    """Find the locks that are held, a page at a time, in no particular order.
+    """Find the locks that are not free, a page at a time, in no particular order.
 
     SCAN is used, on every primary node of a cluster, so the server is never blocked for long, and
     only one page is kept in memory. A lock that is acquired or released meanwhile may be missing,
@@ -87,12 +90,17 @@ def find_locks(
 
     Yields:
         pages with one lock or more.
+
+    Raises:
+        ConfigurationError: the client is one of asyncio.
+        redis.exceptions.RedisError: the server does not answer or refuses a command.
     """
+    refuse_unfit(client, awaited=False)
     match = key_pattern(prefix)[:-1] + pattern
-    for page in _pages(client, match):
+    for page in pages(client, match):
         keys = [key for key in page if not is_companion(key)]
-        found = [status for status in _statuses(client, keys, prefix) if status.is_held]
-        if found:
+        states = _statuses(client, keys, prefix)
+        if found := [status for status in states if status.identifier is not None]:
             yield found
 
 
@@ -102,12 +110,15 @@ def lock_status(
     """Return the state of one lock, held or free.
 
     Raises:
-        LockNameError: the name is empty or not text.
+        LockNameError: the name is not one text, or its key has other data than a lock's.
+        ConfigurationError: the client is one of asyncio.
+        redis.exceptions.RedisError: the server does not answer or refuses a command.
     """
-    (name,) = checked_names(lock_name)
+    name = _checked(client, lock_name)
     key = key_of(prefix, name)
-    found = next(_statuses(client, [key], prefix), None)
-    return found or LockStatus(name, _text(key), None, None, None, 0, None)
+    for status in _statuses(client, [key], prefix):
+        return replace(status, lock_name=name)
+    raise LockNameError(f"the key of lock {lock_name!r:.80} has other data than a lock's")
 
 
 def waiters(
@@ -122,54 +133,42 @@ def waiters(
         count: how many entries at most.
 
     Raises:
-        LockNameError: the name is empty or not text.
+        LockNameError: the name is not one text.
+        ConfigurationError: the client is one of asyncio.
+        redis.exceptions.RedisError: the server does not answer or refuses a command.
     """
-    (name,) = checked_names(lock_name)
+    name = _checked(client, lock_name)
     queue = companion(key_of(prefix, name), b"queue")
-    found = client.execute_command("ZRANGE", queue, 0, count - 1, "WITHSCORES")
-    return list(
-        map(_waiter, found if found and isinstance(found[0], (list, tuple)) else _pairs(found))
-    )
+    found = client.execute_command("ZRANGE", queue, 0, max(count, 1) - 1, "WITHSCORES")
+    return [waiter for entry, ticket in scored(found) for waiter in _waiters(entry, ticket)]
 
 
-def _pairs(flat: list[Any]) -> Iterable[tuple[Any, Any]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+def _checked(client: Any, lock_name: str) -> str:
+    refuse_unfit(client, awaited=False)
+    if not isinstance(lock_name, (str, bytes)):
+        raise LockNameError(f"give the name of one lock, not {lock_name!r:.80}")
+    return checked_name(lock_name)
 
 
-def _waiter(found: tuple[Any, Any]) -> Waiter:
-    entry, ticket = found
-    channel, identifier, *_ = _text(entry).split("|")
-    return Waiter(identifier, channel, int(float(ticket)))
-
-
-def _pages(client: Any, match: str) -> Iterator[list[bytes]]:
-    for node in _primaries(client):
-        chosen = {} if node is None else {"target_nodes": node}
-        cursor: Any = 0
-        while True:
-            cursor, page = client.scan(cursor, match=match, count=PAGE, **chosen)
-            if isinstance(cursor, dict):  # redis-py reports the cursor of each node
-                (cursor,) = cursor.values()
-            yield [_bytes(key) for key in dict.fromkeys(page)]
-            if int(cursor) == 0:
-                break
-
-
-def _primaries(client: Any) -> list[Any]:
-    """The nodes to be scanned; [None] for a client of one server."""
-    return client.get_primaries() if hasattr(client, "get_primaries") else [None]
+def _waiters(entry: Any, ticket: Any) -> Iterator[Waiter]:
+    """Yield the waiter of an entry; none for one that was written by hand and has another form."""
+    channel, _, rest = as_text(entry).partition("|")
+    identifier, separator, _ = rest.partition("|")
+    if separator:
+        yield Waiter(identifier, channel, int(float(ticket)))
 
 
 def _statuses(client: Any, keys: list[bytes], prefix: str) -> Iterator[LockStatus]:
     """Yield the state of each key that can be a lock; other types of data are left out."""
     if not keys:
         return
-    commands = [_commands(key) for key in keys]
-    replies = _together(client, [command for some in commands for command in some])
+    commands = [command for key in keys for command in _commands(key)]
+    replies = together(client, commands)
     for key in keys:
-        holder, left, waiting, head, fence = (next(replies) for _ in range(5))
-        if not isinstance(holder, Exception):
-            yield _status(key, prefix, holder, left, waiting, head, fence)
+        holder, left, *others = (next(replies) for _ in range(5))
+        if holder is not OTHER:
+            # The key may have expired between the two commands.
+            yield _status(key, prefix, None if left == GONE else holder, left, *others)
 
 
 def _commands(key: bytes) -> list[tuple[Any, ...]]:
@@ -183,40 +182,22 @@ def _commands(key: bytes) -> list[tuple[Any, ...]]:
     ]
 
 
-def _together(client: Any, commands: list[tuple[Any, ...]]) -> Iterator[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return iter(pipeline.execute(raise_on_error=False))
-
-
 def _status(
     key: bytes, prefix: str, holder: Any, left: Any, waiting: Any, head: Any, fence: Any
 ) -> LockStatus:
-    shown = _text(key)
+    key_text = as_text(key)
+    found = None if holder is None else as_text(holder)
     return LockStatus(
-        lock_name=shown.removeprefix(prefix),
-        key=shown,
-        identifier=None if holder is None else _text(holder),
-        remaining=left / 1000 if isinstance(left, int) and left >= 0 else None,
-        fence=None if fence is None or isinstance(fence, Exception) else int(fence),
-        waiting=waiting if isinstance(waiting, int) else 0,
-        head=_ticket(head),
+        lock_name=key_text.removeprefix(prefix),
+        key=key_text,
+        identifier=None if found is None else released_by(found),
+        is_min_hold=found is not None and is_resting(found),
+        remaining=left / 1000 if left >= 0 else None,
+        fence=None if fence is OTHER or fence is None else int(fence),
+        waiting=0 if waiting is OTHER else waiting,
+        head=None if head is OTHER else _first_ticket(head),
     )
 
 
-def _ticket(found: Any) -> int | None:
-    if not found or isinstance(found, Exception):
-        return None
-    last = found[0][1] if isinstance(found[0], (list, tuple)) else found[1]
-    return int(float(last))
-
-
-def _bytes(value: Any) -> bytes:
-    found: bytes = six.ensure_binary(value, errors="surrogateescape")
-    return found
-
-
-def _text(value: Any) -> str:
-    found: str = six.ensure_str(value, errors="surrogateescape")
-    return found
+def _first_ticket(found: Any) -> int | None:
+    return next((int(float(ticket)) for _, ticket in scored(found)), None)

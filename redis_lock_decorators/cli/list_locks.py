@@ -10,24 +10,31 @@ import click
 
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.output import Column, Pages, note, print_json
-from redis_lock_decorators.cli.texts import duration
+from redis_lock_decorators.cli.texts import duration, shortened
 from redis_lock_decorators.inspection import LockStatus, find_locks, lock_status, waiters
 
 COLUMNS = (
-    Column("lock", ratio=3),
-    Column("holder", ratio=2),
-    Column("time left", width=12, is_number=True),
+    Column("lock", ratio=1),
+    Column("holder", width=16),
+    Column("time left", width=11, is_number=True),
     Column("waiting", width=7, is_number=True),
-    Column("fence", width=17, is_number=True),
+    Column("fence", width=16, is_number=True),
 )
+
+
+def holder(status: LockStatus) -> str:
+    """The cell that says who has a lock."""
+    if status.is_min_hold:
+        return "none: min_hold"
+    return "free" if status.identifier is None else shortened(status.identifier)
 
 
 def row(status: LockStatus) -> list[str]:
     """The cells of a lock."""
     return [
         status.lock_name,
-        status.identifier or "free",
-        duration(status.remaining) if status.is_held else "",
+        holder(status),
+        "" if status.identifier is None else duration(status.remaining),
         str(status.waiting),
         "" if status.fence is None else str(status.fence),
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Identifiers up to this length, which may be names of holders, are shown whole.
+SHORT = 16
+
 
 def duration(seconds: float | None) -> str:
     """Write a duration in its two greatest units; None is a lease without an end."""
@@ -19,6 +22,11 @@ def duration(seconds: float | None) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def shortened(identifier: str) -> str:
+    """Return the beginning of a long identifier: enough to compare, not enough to release by."""
+    return identifier if len(identifier) <= SHORT else f"{identifier[:8]}…"
 
 
 def shown(text: str) -> str:

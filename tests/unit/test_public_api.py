@@ -17,7 +17,7 @@ LIST = Path(__file__).parent.parent / "support" / "public_api.txt"
 MODULES = (
     *("redis_lock_decorators", "redis_lock_decorators.asyncio"),
     *("redis_lock_decorators.lock", "redis_lock_decorators.asyncio.lock"),
-    "redis_lock_decorators.testing",
+    *("redis_lock_decorators.inspection", "redis_lock_decorators.testing"),
 )
 
 
