@@ -29,6 +29,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
     "locks in place of redis-py's": ("TIME", "PEXPIRETIME", "PEXPIREAT"),
     'release_method="transaction"': ("WATCH", "UNWATCH", "MULTI", "EXEC", "HDEL"),
     'release_method="native"': ("DELIFEQ", "DELEX"),
+    "redis-lock ls and show": ("SCAN", "ZCARD", "ZRANGE", "HGET"),
     "clients that repeat requests": ("ZADD", *NOTES),
     "clients of clusters": ("ZADD", *NOTES, "CLUSTER|SLOTS", "COMMAND", "ASKING"),
 }

@@ -18,6 +18,7 @@ from support.limited import Place
 from redis_lock_decorators import LockLostError, LockNameError, LockUnconfirmedError
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
 from redis_lock_decorators._rules import permissions
+from redis_lock_decorators.inspection import find_locks, lock_status, waiters
 from redis_lock_decorators.testing import LocalCluster, LocalServer
 
 FRONTS = TIDY_FRONTS
@@ -109,9 +110,17 @@ async def repeated(front: Any, client: Any, name: str) -> None:
     await hold()(front, client, name)
 
 
-(EVERY, QUEUE, FENCES, LEAST, REPLICAS, DROP_INS, TRANSACTION, NATIVE, REPEATS, CLUSTER) = (
-    permissions.RIGHTS
-)
+async def inspect(front: Any, client: Any, name: str) -> None:
+    """Read the state of a lock."""
+    async with front.held(front.package.RedisLock(name, client=client)):
+        pages = find_locks(client, name)
+        assert [status.lock_name for page in pages for status in page] == [name]
+        assert lock_status(client, name).is_held
+        assert waiters(client, name) == []
+
+
+EVERY, QUEUE, FENCES, LEAST, REPLICAS, DROP_INS, TRANSACTION, *OTHERS = permissions.RIGHTS
+NATIVE, INSPECTION, REPEATS, CLUSTER = OTHERS
 #: For each use: the other uses it includes, and the works that exercise it.
 WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
     EVERY: ((), [hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")]),
@@ -142,6 +151,7 @@ WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
     ),
     NATIVE: ((), [recipe("native"), hold(release_method="native")]),
     f"{NATIVE}, queued": ((NATIVE, QUEUE), [wait(release_method="native")]),
+    INSPECTION: ((), [inspect]),
     REPEATS: ((), [repeated]),
     CLUSTER: ((), [hold(), hold()]),
 }
@@ -175,14 +185,16 @@ async def do_all(front: Any, place: Place, use: str, name: str) -> list[Any]:
         return await front.elsewhere(*works)
 
 
-def skip_unsupported(place: Place, use: str) -> None:
+def skip_unsupported(place: Place, use: str, front: Any) -> None:
+    if use == INSPECTION and front.name == "asyncio":
+        pytest.skip("it takes blocking clients only")
     if use in ALONE if place.is_cluster else use == CLUSTER:
         pytest.skip("this kind of client has no such use")
 
 
 @pytest.mark.parametrize("use", WORKS)
 async def test_listed_permissions_are_sufficient_and_used(place, front, use, name, caplog):
-    skip_unsupported(place, use)
+    skip_unsupported(place, use, front)
     uses = uses_of(place, use)
     with place.user(*permissions.rules(PREFIX, uses)):
         results = await do_all(front, place, use, name)
@@ -204,7 +216,7 @@ def droppable() -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("use", "command"), droppable())
 async def test_without_a_listed_permission_something_is_refused(place, front, use, command, name):
-    skip_unsupported(place, use)
+    skip_unsupported(place, use, front)
     if command.lower() not in place.known:
         pytest.skip("the server does not know this command")
     if command == "ASKING" and front.name == "asyncio":
@@ -312,7 +324,7 @@ async def test_lock_that_could_not_be_released_is_not_acquired(place, front, nam
 async def test_lock_is_released_where_transactions_are_forbidden(
     place, front, name, missing, caplog
 ):
-    skip_unsupported(place, TRANSACTION)
+    skip_unsupported(place, TRANSACTION, front)
     uses = uses_of(place, TRANSACTION)
     with place.user(*[rule for rule in permissions.rules(PREFIX, uses) if rule != missing]):
         client = place.client(front)
@@ -329,7 +341,7 @@ async def test_lock_is_released_where_transactions_are_forbidden(
 async def test_lock_is_released_after_transactions_become_forbidden(
     place, front, name, missing, caplog
 ):
-    skip_unsupported(place, TRANSACTION)
+    skip_unsupported(place, TRANSACTION, front)
     with place.user(*permissions.rules(PREFIX, uses_of(place, TRANSACTION))):
         client = place.client(front)
         await hold(release_method="transaction")(front, client, name)
@@ -346,7 +358,7 @@ async def test_lock_of_another_holder_is_kept_without_transactions(
     place, front, name, missing, monkeypatch
 ):
     """The lock is lost between the read of its key and the commands."""
-    skip_unsupported(place, TRANSACTION)
+    skip_unsupported(place, TRANSACTION, front)
     key, admin = f"{PREFIX}{name}", place.admins[0]
     watch = TaskWatch if front.name == "asyncio" else BlockingWatch
     holder = watch.holder
