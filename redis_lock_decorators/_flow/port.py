@@ -91,6 +91,13 @@ class Port(Protocol):
     def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
         """Like ``send``, without waiting for other requests that are under way."""
 
+    def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
+        """Like ``send``; waits for no requests but other renewals at the same node.
+
+        Where the client itself repeats requests, one request may take seconds. On a plain server,
+        where none does, it is only sent before the others.
+        """
+
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         """Send commands for keys of one slot as a pipeline on one connection.
 

@@ -35,8 +35,9 @@ from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
 
 T = TypeVar("T")
 
-#: The key of the batcher for urgent requests; the keys of other batchers are nodes.
-URGENT = object()
+#: The keys of the batchers for urgent requests, for those of subscribers, and for renewals, if they
+#: must not wait for others; the keys of other batchers are nodes.
+URGENT, SUBSCRIBER, RENEWALS = object(), object(), object()
 #: How often work is started if its task is cancelled each time, as by code that cancels all tasks.
 MOST_STARTS = 50
 
@@ -44,7 +45,13 @@ MOST_STARTS = 50
 class AsyncioPort(BasePort):
     """An asyncio client as the flows see it, on the running event loop."""
 
-    __slots__ = ("__weakref__", "_batcher", "_new_subscription", "_transport")
+    __slots__ = (
+        "__weakref__",
+        "_batcher",
+        "_new_subscription",
+        "_renewal_transport",
+        "_transport",
+    )
 
     def __init__(
         self,
@@ -52,6 +59,7 @@ class AsyncioPort(BasePort):
         client_state: ClientState[RequestBatcher],
         transport: Transport,
         new_subscription: Callable[[Any, bytes], Awaitable[Subscription]] = task_subscription,
+        renewal_transport: Transport | None = None,
     ) -> None:
         self.client = client
         self.lease_loop = client_state.lease_loop
@@ -66,6 +74,7 @@ class AsyncioPort(BasePort):
         self._batcher = client_state.sender
         self._transport = transport
         self._new_subscription = new_subscription
+        self._renewal_transport = renewal_transport or transport
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
@@ -81,6 +90,12 @@ class AsyncioPort(BasePort):
             if isinstance(transport, PoolTransport):
                 transport = pool_transport(batcher, self.client, self._client_state)
         return batcher.exchange(transport, command, until)
+
+    def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
+        if not self.may_resend:
+            return self.send(*command, until=until)
+        batcher = self._route(command).separate(RENEWALS)
+        return batcher.exchange(self._renewal_transport, command, until, first=True)
 
     def _route(self, command: tuple[Any, ...]) -> RequestBatcher:
         batcher = self._batcher
@@ -147,9 +162,9 @@ class _PortAhead(AsyncioPort):
 
     def send(self, *command: Any, until: float) -> Awaitable[Any]:
         batcher = self._route(command)
-        if isinstance(self._transport, ClientTransport) and batcher.is_busy:
-            # The running exchange cannot be ended: it uses the client's own methods.
-            batcher = batcher.separate(URGENT)
+        if self.may_resend:
+            # An exchange by the client's own methods cannot be ended, and may take seconds.
+            batcher = batcher.separate(SUBSCRIBER)
         return batcher.exchange(self._transport, command, until, first=True)
 
 

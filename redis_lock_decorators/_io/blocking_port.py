@@ -127,6 +127,9 @@ class BlockingPort(BasePort):
 
     send_urgent = send
 
+    async def send_renewal(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         if self._private_pool is not None:
             return self._private_pool.exchange_all(self.client.connection_pool, commands, until)

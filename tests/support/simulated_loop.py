@@ -187,6 +187,9 @@ class BackgroundPort:
             await self._lease_loop.pause(side.clock.spent)
         return port.decoded(reply)
 
+    async def send_renewal(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
 
 class _Spent:
     """A clock that measures how long something takes, before that time has passed."""

@@ -129,6 +129,9 @@ class SimulatedPort:
     async def send_urgent(self, *command: Any, until: float) -> Any:
         return self.exchange(command, until)
 
+    async def send_renewal(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
     def exchange(self, command: tuple[Any, ...], until: float) -> Any:
         """Send a command or a pipeline, and apply its fate."""
         self.note(command)

@@ -65,7 +65,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
         # NOSCRIPT is a reply too, so the time without one counts from there.
-        return port.send(*command, until=later(until, port.now() - began))
+        return port.send_renewal(*command, until=later(until, port.now() - began))
 
     outcomes: list[Outcome] = [None] * len(part)  # the reply names only keys that are lost
     try:

@@ -107,7 +107,7 @@ class Renewer(LeaseSchedule):
             return
         request = ("EVAL", script.text, 0, "", next(port.serials))
         try:
-            await port.send(*request, until=tracked.claim.deadline)
+            await port.send_renewal(*request, until=tracked.claim.deadline)
         except Exception as error:
             log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
 

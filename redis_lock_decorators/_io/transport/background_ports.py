@@ -120,10 +120,9 @@ def new_port(port: BlockingPort) -> BackgroundPort:
         client, RequestBatcher() if port.may_resend else DirectSender(), port.lease_loop
     )
     client_state.serials = port.serials
-    transport: Transport
-    transport = (
-        ThreadTransport(client, client_state)
-        if port.may_resend
-        else ConnectionTransport(client.connection_pool)
-    )
-    return BackgroundPort(client, client_state, transport, thread_subscription)
+    if not port.may_resend:
+        plain = ConnectionTransport(client.connection_pool)
+        return BackgroundPort(client, client_state, plain, thread_subscription)
+    # Each waits for its own calls only: a recheck must not delay renewals.
+    rest, renewals = (ThreadTransport(client, client_state) for _ in range(2))
+    return BackgroundPort(client, client_state, rest, thread_subscription, renewals)

@@ -46,6 +46,9 @@ class GreenletPort:
     async def send_urgent(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
+    async def send_renewal(self, *command: Any, until: float) -> Any:
+        return await self.send(*command, until=until)
+
     async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
         with self._loop_thread.unlocked():
             return await self._port.send_together(*commands, until=until)
