@@ -102,7 +102,7 @@ async def lost(scene: Scene) -> None:
     losses: list[Any] = []
     with pytest.raises(LockLostError):
         async with scene.front.held(
-            scene.lock(expire=0.9, on_lost=lambda lease, why: losses.append(why))
+            scene.lock(expire=3, on_lost=lambda lease, why: losses.append(why))
         ):
             scene.server.delete(scene.key)
             await until(scene.front, lambda: losses, lambda: "the loss was not reported")
