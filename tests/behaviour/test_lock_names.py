@@ -6,6 +6,8 @@ import pytest
 from support.blocks import acquire_elsewhere
 from support.fronts import do
 
+import redis_lock_decorators.asyncio.lock
+import redis_lock_decorators.lock
 from redis_lock_decorators import ConfigurationError, LockNameError
 
 
@@ -101,3 +103,14 @@ async def test_block_without_a_name_is_refused(front, conn, client):
     with pytest.raises(LockNameError, match="no name"):
         async with front.held(front.package.RedisLock(client=conn)):
             pass
+
+
+async def test_lock_without_prefix_is_the_lock_in_place_of_redis_pys(front, conn, client, name):
+    package = redis_lock_decorators if front.name == "blocking" else redis_lock_decorators.asyncio
+    replacing = package.lock.Lock(conn, name, timeout=9)
+    assert await do(replacing.acquire(blocking=False))
+
+    assert await do(front.package.RedisLock(name, client=conn, prefix="").locked())
+    assert not await do(front.package.RedisLock(name, client=conn).locked())
+
+    await do(replacing.release())
