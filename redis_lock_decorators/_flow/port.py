@@ -9,6 +9,9 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 
 T = TypeVar("T")
+#: Called before the first byte of a request may reach a server, unless the request then fails with
+#: an error that is marked as unsent.
+Sending = Callable[[], object]
 
 
 class Watched(Protocol):
@@ -21,8 +24,10 @@ class Watched(Protocol):
     async def holder(self, key: bytes) -> Any:
         """Watch the key and return its value; None if the key does not exist."""
 
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        """Run the commands in a transaction and return their replies.
+    async def execute(
+        self, *commands: tuple[Any, ...], sending: Sending | None = None
+    ) -> list[Any] | None:
+        """Run the commands in a transaction and return their replies; ``sending`` as of ``Port``.
 
         None if the key has changed since it was watched: then none of them was run.
         """
@@ -66,7 +71,7 @@ class Port(Protocol):
         Otherwise it was raised from outside, as by a signal handler, at an arbitrary line.
         """
 
-    def was_sent(self, error: Exception) -> bool:
+    def was_sent(self, error: BaseException) -> bool:
         """Whether a byte of the request that failed with this error may have reached a server."""
 
     def is_answer(self, error: Exception) -> bool:
@@ -82,13 +87,16 @@ class Port(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Pause the caller."""
 
-    def send(self, *command: Any, until: float) -> Awaitable[Any]:
+    def send(self, *command: Any, until: float, sending: Sending | None = None) -> Awaitable[Any]:
         """Send one command and return its reply; wait for it until ``until`` at most.
 
-        Must be awaited immediately: the command may be sent by the call itself.
+        Must be awaited immediately: the command may be sent by the call itself. ``sending`` is
+        called before the first byte is sent, but not while a connection is opened for it.
         """
 
-    def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
+    def send_urgent(
+        self, *command: Any, until: float, sending: Sending | None = None
+    ) -> Awaitable[Any]:
         """Like ``send``, without waiting for other requests that are under way."""
 
     def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
@@ -98,7 +106,9 @@ class Port(Protocol):
         where none does, it is only sent before the others.
         """
 
-    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+    async def send_together(
+        self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> list[Any]:
         """Send commands for keys of one slot as a pipeline on one connection.
 
         Returns their replies; an error reply is an item of the list. The outcome is unknown if the

@@ -35,6 +35,7 @@ from redis_lock_decorators._flow.retries import (
     tidy,
     tidying,
 )
+from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
@@ -197,13 +198,14 @@ def release_group(
         part = tuple([key for key in part if key not in claim.released_keys])
         if not part:
             return _nothing()  # they are released already
+    send = noting(port, claim, part, send)
     if claim.maybe_released:
-        send = partial(unanswered_releases.send_checked, port, claim, part, send or port.send)
+        send = partial(unanswered_releases.send_checked, port, claim, part, send)
     left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
     work: Awaitable[Refusal | None]
     match method:
         case _ if claim.queue_entry is not None:
-            work = cancel(port, claim, claim.queue_entry, until)
+            work = cancel(port, claim, claim.queue_entry, until, send)
         case "script":
             verb, details = "release", record_arguments(port, claim)
             if left:

@@ -11,6 +11,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_methods import CANNOT_WATCH, by_script, native, transaction
 from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock, worst
+from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
@@ -41,8 +42,6 @@ async def with_fallbacks(
     While their slot is moving, no script may touch several keys: they are released one by one. A
     request without a reply is noted for the keys that it may have released, and for no others.
     """
-    sent = port.now()
-    claim.release_sent = part, sent
     try:
         refusal = await work
         if refusal is not None:
@@ -52,11 +51,15 @@ async def with_fallbacks(
         if is_torn(port, error):
             claim.release_sent = None
             left = claim.min_hold_left(port.now())
-            return await _one_by_one(partial(unlock, milliseconds=left), port, claim, part, until)
+            return await _one_by_one(partial(_unlock, milliseconds=left), port, claim, part, until)
         if not _is_barred(port, error):
-            unanswered_releases.record_usual(port, claim, part, method, error, sent)
+            unanswered_releases.forget_unsent(port, claim, error)
+            unanswered_releases.record_usual(port, claim, method, error)
             raise
         barred = error
+    except BaseException as error:
+        unanswered_releases.forget_unsent(port, claim, error)
+        raise
     claim.release_sent = None
     for release in _fallbacks(port, claim, method):
         try:
@@ -88,13 +91,19 @@ def _fallbacks(port: Port, claim: Claim, method: ReleaseMethod) -> Iterator[Rele
     left = claim.min_hold_left(port.now())
     if method != "script" and left == 0:
         yield by_script
-    yield partial(unlock, milliseconds=left)
+    yield partial(_unlock, milliseconds=left)
     if left == 0:  # where DEL is forbidden: let the key expire after 1 ms
-        yield partial(unlock, milliseconds=1)
+        yield partial(_unlock, milliseconds=1)
     if method != "transaction" and port.transacts:
         yield transaction
     if method != "native":
         yield native
+
+
+def _unlock(
+    port: Port, claim: Claim, key: bytes, until: float, milliseconds: int
+) -> Awaitable[Refusal | None]:
+    return unlock(port, claim, key, until, milliseconds, noting(port, claim, (key,)))
 
 
 async def _one_by_one(
@@ -112,12 +121,12 @@ async def _one_by_one(
     for key in part:
         if key in claim.released_keys:  # by a fallback that failed for a later key
             continue
-        sent = port.now()
-        claim.release_sent = (key,), sent
         try:
             refusal = await release(port, claim, key, until)
-        except Exception as error:
-            unanswered_releases.record_unanswered(port, claim, (key,), error, sent)
+        except BaseException as error:
+            unanswered_releases.forget_unsent(port, claim, error)
+            if isinstance(error, Exception):
+                unanswered_releases.record_unanswered(port, claim, error)
             if port.is_outcome(error):
                 claim.release_sent = None
             raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.port import Port, Watched
+from redis_lock_decorators._flow.port import Port, Sending, Watched
 from redis_lock_decorators._flow.requests import (
     OTHER_DATA,
     Refusal,
@@ -21,6 +21,7 @@ from redis_lock_decorators._flow.requests import (
     text,
 )
 from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
+from redis_lock_decorators._flow.sent_releases import noting, sending
 from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder, unexplained
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
@@ -62,12 +63,15 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                 continue
             _, queue, records = with_queue((key,))
             others = (("HDEL", records, GRANTED), ("EXISTS", queue))
-            done = await watched.execute(_release_command(port, claim, key), *others)
+            command = _release_command(port, claim, key)
+            noted = sending(port, claim, (key,))
+            done = await watched.execute(command, *others, sending=noted)
     if holder != claim.identifier:
         return await _judge(port, claim, key, holder, until)
     if done is None:
         why = "its key changes faster than it can be read"
         raise LockNotOwnedError(claim.lock_name, why=why)
+    claim.maybe_released += (key,)  # the request below may fail, and the release is repeated then
     if done[-1]:
         await _grant_next(port, claim, key)
     return None
@@ -106,7 +110,8 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
     is_awaited = ("EXISTS", with_queue((key,))[1])
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)
-        deleted, awaited = await _both(port, delete, is_awaited, until)
+        noted = sending(port, claim, (key,))
+        deleted, awaited = await _both(port, delete, is_awaited, until, noted)
         lacks = port.lacks(deleted) if isinstance(deleted, Exception) else ""
         if lacks == "command":
             continue
@@ -191,7 +196,8 @@ async def _confirmed(
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
     """Release a key by the usual script."""
     keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
-    return ask(port, "release", claim, keys, *record_arguments(port, claim), until=until, read=read)
+    details, send = record_arguments(port, claim), noting(port, claim, (key,))
+    return ask(port, "release", claim, keys, *details, until=until, read=read, send=send)
 
 
 def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:
@@ -217,15 +223,15 @@ async def _grant_next(port: Port, claim: Claim, key: bytes) -> None:
 
 
 async def _both(
-    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float
+    port: Port, one: tuple[Any, ...], other: tuple[Any, ...], until: float, noted: Sending
 ) -> list[Any]:
     """The replies to two commands, in one round trip if possible; an error counts as a reply."""
     if not port.slotted:
-        return await port.send_together(one, other, until=until)
+        return await port.send_together(one, other, until=until, sending=noted)
     replies: list[Any] = []
-    for command in (one, other):
+    for command, of_command in ((one, noted), (other, None)):
         try:
-            replies.append(await port.send(*command, until=until))
+            replies.append(await port.send(*command, until=until, sending=of_command))
         except Exception as error:
             replies += (error, 0)
     return replies[:2]

@@ -170,31 +170,38 @@ def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:
     return () if claim.releaser == claim.identifier else (claim.releaser,)
 
 
-async def cancel(port: Port, claim: Claim, entry: str, until: float) -> Refusal | None:
+async def cancel(
+    port: Port, claim: Claim, entry: str, until: float, send: Send | None = None
+) -> Refusal | None:
     """Remove a queue entry, and release the lock if it was granted meanwhile.
 
     While the slot is moving the entry remains: one grant to it may have to expire.
     """
     try:
         keys = keys_rules.with_queue(claim.keys)
-        return await ask(port, "cancel", claim, keys, entry, until=until)
+        return await ask(port, "cancel", claim, keys, entry, until=until, send=send)
     except Exception as error:
         if not is_torn(port, error):
             raise
     for key in claim.keys:
-        await unlock(port, claim, key, until)
+        await unlock(port, claim, key, until, send=send)
     return None
 
 
 def unlock(
-    port: Port, claim: Claim, key: bytes, until: float, milliseconds: int = 0
+    port: Port,
+    claim: Claim,
+    key: bytes,
+    until: float,
+    milliseconds: int = 0,
+    send: Send | None = None,
 ) -> Awaitable[Refusal | None]:
     """Release a key without its companion keys, as its slot is moving or the user lacks rights.
 
     It has a min-hold placeholder for so many ``milliseconds`` then. The release is not recorded in
     the server.
     """
-    return ask(port, "unlock", claim, (key,), milliseconds, until=until)
+    return ask(port, "unlock", claim, (key,), milliseconds, until=until, send=send)
 
 
 def worst(refusals: Iterable[Refusal]) -> Refusal | None:

@@ -13,22 +13,19 @@ from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run, re
 from redis_lock_decorators._rules.options import ReleaseMethod
 
 
-def record_unanswered(
-    port: Port, claim: Claim, part: tuple[bytes, ...], error: Exception, sent: float
-) -> None:
-    """Record that a request of ours, ``sent`` and not answered, may have released these keys."""
-    if may_have_run(port, error):
-        claim.note_maybe_released(part, sent)
+def forget_unsent(port: Port, claim: Claim, error: BaseException) -> None:
+    """Forget that a request was sent if it failed before its first byte was."""
+    if not port.was_sent(error):
+        claim.release_sent = None
 
 
-def record_usual(
-    port: Port,
-    claim: Claim,
-    part: tuple[bytes, ...],
-    method: ReleaseMethod,
-    error: Exception,
-    sent: float,
-) -> None:
+def record_unanswered(port: Port, claim: Claim, error: Exception) -> None:
+    """Record that a request of ours, sent and not answered, may have released its keys."""
+    if claim.release_sent is not None and may_have_run(port, error):
+        claim.note_maybe_released(*claim.release_sent)
+
+
+def record_usual(port: Port, claim: Claim, method: ReleaseMethod, error: Exception) -> None:
     """The same for a request by the release method of the claim, which need not be a fallback.
 
     If the client may resend requests, the release script records every release in the server, in
@@ -36,7 +33,7 @@ def record_usual(
     so an error reply to that means that it was not run.
     """
     if not port.may_resend or (method == "transaction" and not port.is_answer(error)):
-        record_unanswered(port, claim, part, error, sent)
+        record_unanswered(port, claim, error)
     if port.is_outcome(error):
         claim.release_sent = None
 

@@ -10,6 +10,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.closing import is_being_closed
@@ -79,17 +80,19 @@ class AsyncioPort(BasePort):
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
 
-    def send(self, *command: Any, until: float) -> Awaitable[Any]:
+    def send(self, *command: Any, until: float, sending: Sending | None = None) -> Awaitable[Any]:
         batcher = self._route(command) if self.slotted else self._batcher
-        return batcher.request(self._transport, command, until)
+        return batcher.request(self._transport, command, until, sending)
 
-    def send_urgent(self, *command: Any, until: float) -> Awaitable[Any]:
+    def send_urgent(
+        self, *command: Any, until: float, sending: Sending | None = None
+    ) -> Awaitable[Any]:
         batcher, transport = self._route(command), self._transport
         if batcher.is_busy:
             batcher = batcher.separate(URGENT)
             if isinstance(transport, PoolTransport):
                 transport = pool_transport(batcher, self.client, self._client_state)
-        return batcher.exchange(transport, command, until)
+        return batcher.exchange(transport, command, until, sending=sending)
 
     def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
         if not self.may_resend:
@@ -101,7 +104,11 @@ class AsyncioPort(BasePort):
         batcher = self._batcher
         return batcher.separate(node_of(self.client, command)) if self.slotted else batcher
 
-    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+    async def send_together(
+        self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> list[Any]:
+        if sending is not None:
+            sending()
         if isinstance(self._transport, PoolTransport):
             return await send_separately(self.client, self._client_state.named, commands, until)
         refuse_without_pipelines(self.client)
@@ -160,12 +167,12 @@ class _PortAhead(AsyncioPort):
 
     __slots__ = ()
 
-    def send(self, *command: Any, until: float) -> Awaitable[Any]:
+    def send(self, *command: Any, until: float, sending: Sending | None = None) -> Awaitable[Any]:
         batcher = self._route(command)
         if self.may_resend:
             # An exchange by the client's own methods cannot be ended, and may take seconds.
             batcher = batcher.separate(SUBSCRIBER)
-        return batcher.exchange(self._transport, command, until, first=True)
+        return batcher.exchange(self._transport, command, until, first=True, sending=sending)
 
 
 def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPort:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import running_worker
@@ -117,9 +118,11 @@ class BlockingPort(BasePort):
         _refuse_on_worker()
         time.sleep(seconds)
 
-    async def send(self, *command: Any, until: float) -> Any:
+    async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         if self._private_pool is not None:
-            return self._private_pool.exchange(self.client.connection_pool, command, until)
+            return self._private_pool.exchange(self.client.connection_pool, command, until, sending)
+        if sending is not None:
+            sending()
         (reply,) = replies_of(self.client, [command])
         if isinstance(reply, Exception):
             raise reply
@@ -130,11 +133,16 @@ class BlockingPort(BasePort):
     async def send_renewal(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
-    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+    async def send_together(
+        self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> list[Any]:
         if self._private_pool is not None:
-            return self._private_pool.exchange_all(self.client.connection_pool, commands, until)
+            pool = self.client.connection_pool
+            return self._private_pool.exchange_all(pool, commands, until, sending)
         refuse_without_pipelines(self.client)
         node = self._client_state.node(self.client, commands[0])
+        if sending is not None:
+            sending()
         replies = replies_of(self.client, commands)
         if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)

@@ -135,6 +135,22 @@ def raising(error: BaseException) -> Fate:
     return fate
 
 
+class Connecting:
+    """``error`` is raised while a connection is opened: no byte of the request is sent."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, request: Request) -> Any:
+        request.travel()
+        raise self._error
+
+
+def is_before_sending(fate: Fate) -> bool:
+    """Whether a fate ends a request before its first byte is sent."""
+    return isinstance(fate, Connecting) or fate in (refused, unsent)
+
+
 def paused(seconds: float) -> Fate:
     """It is run, then the process is paused before it reads the reply."""
 

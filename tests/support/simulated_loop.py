@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import Options
-from support.faults import Request
+from support.faults import Request, is_before_sending
 from support.simulation import Clock, SimulatedPort, new_claim
 
 T = TypeVar("T")
@@ -175,14 +175,17 @@ class BackgroundPort:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
-    async def send(self, *command: Any, until: float) -> Any:
+    async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         port = self._port
         port.note(command)
         side = copy.copy(port)
         side.clock = _Spent(port.clock)
         request = Request(side, command, min(until, port.clock.now + port.patience))
+        fate = port.next_fate()
+        if sending is not None and not is_before_sending(fate):
+            sending()
         try:
-            reply = port.next_fate()(request)
+            reply = fate(request)
         finally:
             await self._lease_loop.pause(side.clock.spent)
         return port.decoded(reply)

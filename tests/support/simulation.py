@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
-from support.faults import Fate, Request, delivered
+from support.faults import Fate, Request, delivered, is_before_sending
 from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
 __all__ = ["Clock", "SimulatedPort", "SimulatedServer", "acquired", "cluster_port", "new_claim"]
@@ -116,27 +117,34 @@ class SimulatedPort:
         self.pauses.append(seconds)
         self.clock.advance(seconds)
 
-    async def send(self, *command: Any, until: float) -> Any:
-        return self.exchange(command, until)
+    async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
+        return self.exchange(command, until, sending)
 
-    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
-        replies: list[Any] = self.exchange((TOGETHER, *commands), until)
+    async def send_together(
+        self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> list[Any]:
+        replies: list[Any] = self.exchange((TOGETHER, *commands), until, sending)
         return replies
 
     async def gather(self, works: list[Awaitable[T]]) -> list[T]:
         return [await work for work in works]
 
-    async def send_urgent(self, *command: Any, until: float) -> Any:
-        return self.exchange(command, until)
+    async def send_urgent(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
+        return self.exchange(command, until, sending)
 
     async def send_renewal(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
-    def exchange(self, command: tuple[Any, ...], until: float) -> Any:
+    def exchange(
+        self, command: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> Any:
         """Send a command or a pipeline, and apply its fate."""
         self.note(command)
         request = Request(self, command, min(until, self.clock.now + self.patience))
-        return self.decoded(self.next_fate()(request))
+        fate = self.next_fate()
+        if sending is not None and not is_before_sending(fate):
+            sending()
+        return self.decoded(fate(request))
 
     def note(self, command: tuple[Any, ...]) -> None:
         """Record commands in the log."""
@@ -206,8 +214,10 @@ class SimulatedWatch:
     async def holder(self, key: bytes) -> Any:
         return self._port.exchange(("WATCH", key, self._seen), math.inf)
 
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
-        return self._port.exchange(("EXEC", self._seen, *commands), math.inf)
+    async def execute(
+        self, *commands: tuple[Any, ...], sending: Sending | None = None
+    ) -> list[Any] | None:
+        return self._port.exchange(("EXEC", self._seen, *commands), math.inf, sending)
 
 
 def cluster_port() -> SimulatedPort:

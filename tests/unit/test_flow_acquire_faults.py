@@ -97,11 +97,11 @@ def test_cleanup_of_a_failed_acquisition_is_queued_behind_others() -> None:
     asked = []
 
     class Noting(SimulatedPort):
-        async def send(self, *command: Any, until: float) -> Any:
+        async def send(self, *command: Any, until: float, **options: Any) -> Any:
             asked.append((until - self.now(), end_of(until) - self.now()))
             if len(asked) == 1:
                 raise KeyboardInterrupt
-            return await super().send(*command, until=until)
+            return await super().send(*command, until=until, **options)
 
     port = Noting()
     with pytest.raises(KeyboardInterrupt):

@@ -110,7 +110,7 @@ class Wire:
         self.is_broken = is_broken
         self.is_stale = lambda: is_stale
 
-    def exchange(self, data: bytes, count: int, until: float) -> list[Any]:
+    def exchange(self, data: bytes, count: int, until: float, sending: Any) -> list[Any]:
         assert not self.is_in_use, "two requests use one connection"
         self.is_in_use = True
         answered()  # other threads may run here

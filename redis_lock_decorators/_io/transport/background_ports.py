@@ -8,6 +8,7 @@ from contextvars import Context
 from typing import Any
 from weakref import ref
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
@@ -38,8 +39,15 @@ class DirectSender(RequestBatcher):
     """Sends each request immediately: the connection accepts them while others are under way."""
 
     async def exchange(
-        self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
+        self,
+        transport: Transport,
+        command: tuple[Any, ...],
+        until: float,
+        first: bool = False,
+        sending: Sending | None = None,
     ) -> Any:
+        if sending is not None:
+            sending()
         (reply,) = await transport.send_batch([command], until)
         if isinstance(reply, Exception):
             raise reply

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators import _lua
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import Until, is_repeated
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
@@ -55,6 +56,7 @@ class Request:
         reply_seconds: how long its caller waits for a silent server.
         is_sent_twice: it was sent over a second connection too.
         is_repeated: it was sent before, and no reply arrived.
+        sending: called before a transport sends it, if given.
     """
 
     __slots__ = (
@@ -68,6 +70,7 @@ class Request:
         "is_sent_twice",
         "reply",
         "reply_seconds",
+        "sending",
     )
 
     def __init__(
@@ -77,8 +80,10 @@ class Request:
         until: float,
         now: float,
         first: bool = False,
+        sending: Sending | None = None,
     ) -> None:
         self.command = command
+        self.sending = sending
         self.reply = reply
         self.alone = self.is_sent_twice = False
         self.first, self.is_repeated = first, is_repeated(until)

@@ -137,6 +137,9 @@ class BatchSender:
         """Send a batch and set its replies; requests that were not answered remain in the list."""
         now = monotonic()
         try:
+            for request in batch:
+                if request.sending is not None:
+                    request.sending()
             commands = [request.command for request in batch]
             replies = await transport.send_batch(commands, _batch_until(batch, now))
             self._note_reply()

@@ -9,6 +9,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, Request, Transport
@@ -70,24 +71,34 @@ class RequestBatcher(WatchedSender):
                 await batcher.transport.return_connections()
 
     def request(
-        self, transport: Transport, command: tuple[Any, ...], until: float
+        self,
+        transport: Transport,
+        command: tuple[Any, ...],
+        until: float,
+        sending: Sending | None = None,
     ) -> Awaitable[Any]:
         """``exchange``, to be awaited immediately; a queued request then needs no coroutine."""
         if self.is_busy:
-            return self.queue(transport, command, until)
-        return self.exchange(transport, command, until)
+            return self.queue(transport, command, until, sending=sending)
+        return self.exchange(transport, command, until, sending=sending)
 
     async def exchange(
-        self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
+        self,
+        transport: Transport,
+        command: tuple[Any, ...],
+        until: float,
+        first: bool = False,
+        sending: Sending | None = None,
     ) -> Any:
         """Send a command and return its reply, in the calling task if no exchange is under way.
 
         While the server answers the requests ahead of it, a queued request waits past ``until``,
         up to ``until.end`` (see ``_flow.timeouts``). With ``first`` it is sent before all others
-        in the queue.
+        in the queue. ``sending`` is called before the transport sends it; if a connection has to be
+        opened first, the error is marked as unsent until that is open.
         """
         if first or self.is_busy:
-            return await self.queue(transport, command, until, first)
+            return await self.queue(transport, command, until, first, sending)
         check(command)
         began = monotonic()
         if self._timer is None or self._check_by < began:
@@ -95,6 +106,8 @@ class RequestBatcher(WatchedSender):
         if until < began + MIN_REPLY_TIME:
             until = prolonged(until, began + MIN_REPLY_TIME)
         self._caller = asyncio.current_task()
+        if sending is not None:
+            sending()
         try:
             self._runner = under_way = transport.send_batch([command], until)
             replies = await under_way
@@ -135,7 +148,12 @@ class RequestBatcher(WatchedSender):
         return replies
 
     def queue(
-        self, transport: Transport, command: tuple[Any, ...], until: float, first: bool = False
+        self,
+        transport: Transport,
+        command: tuple[Any, ...],
+        until: float,
+        first: bool = False,
+        sending: Sending | None = None,
     ) -> asyncio.Future[Any]:
         """Queue a command for the next batches; returns the future of its reply."""
         check(command)
@@ -144,7 +162,7 @@ class RequestBatcher(WatchedSender):
             self._restart_checks(transport)
         if until < now + MIN_REPLY_TIME:
             until = prolonged(until, now + MIN_REPLY_TIME)
-        request = Request(command, reply, until, now, first)
+        request = Request(command, reply, until, now, first, sending)
         self._pending.add(request)
         if request.end < self._earliest_end:
             self._earliest_end = request.end

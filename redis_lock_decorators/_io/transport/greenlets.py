@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
@@ -39,19 +40,21 @@ class GreenletPort:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
-    async def send(self, *command: Any, until: float) -> Any:
+    async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         with self._loop_thread.unlocked():
-            return await self._port.send(*command, until=until)
+            return await self._port.send(*command, until=until, sending=sending)
 
-    async def send_urgent(self, *command: Any, until: float) -> Any:
-        return await self.send(*command, until=until)
+    async def send_urgent(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
+        return await self.send(*command, until=until, sending=sending)
 
     async def send_renewal(self, *command: Any, until: float) -> Any:
         return await self.send(*command, until=until)
 
-    async def send_together(self, *commands: tuple[Any, ...], until: float) -> list[Any]:
+    async def send_together(
+        self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> list[Any]:
         with self._loop_thread.unlocked():
-            return await self._port.send_together(*commands, until=until)
+            return await self._port.send_together(*commands, until=until, sending=sending)
 
     async def drop_idle_connections(self) -> None:
         with self._loop_thread.unlocked():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.batch import starts_acquisition
@@ -35,27 +36,39 @@ class PrivatePool:
         self._idle: list[BlockingSocket] = []  #: any thread: append and pop are atomic
         self._is_closed = False  #: any thread: the client was closed, and not used again
 
-    def exchange(self, pool: Any, command: tuple[Any, ...], until: float) -> Any:
-        """Send a command and return its reply; raise the client's TimeoutError at ``until``."""
+    def exchange(
+        self, pool: Any, command: tuple[Any, ...], until: float, sending: Sending | None = None
+    ) -> Any:
+        """Send a command and return its reply; raise the client's TimeoutError at ``until``.
+
+        ``sending`` is called before its first byte is sent.
+        """
         if self._is_closed:
             self._is_closed = not starts_acquisition(command)
-        reply = self._send_batch(pool, packed(command), 1, until)[0]
+        reply = self._send_batch(pool, packed(command), 1, until, sending)[0]
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     def exchange_all(
-        self, pool: Any, commands: Sequence[tuple[Any, ...]], until: float
+        self,
+        pool: Any,
+        commands: Sequence[tuple[Any, ...]],
+        until: float,
+        sending: Sending | None = None,
     ) -> list[Any]:
         """The same for several commands, sent together; an error reply is an item."""
         if self._is_closed:
             self._is_closed = not any(map(starts_acquisition, commands))
-        return self._send_batch(pool, b"".join(map(packed, commands)), len(commands), until)
+        data = b"".join(map(packed, commands))
+        return self._send_batch(pool, data, len(commands), until, sending)
 
-    def _send_batch(self, pool: Any, data: bytes, count: int, until: float) -> list[Any]:
+    def _send_batch(
+        self, pool: Any, data: bytes, count: int, until: float, sending: Sending | None
+    ) -> list[Any]:
         socket = self._usable(pool) or self._opened(pool, until)
         try:
-            replies = socket.exchange(data, count, until)
+            replies = socket.exchange(data, count, until, sending)
         except BaseException:
             socket.close()
             self.drop()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.origins import Origin
@@ -56,8 +57,12 @@ class BlockingSocket:
         self._close = finalize(self, connection.disconnect)
         self._close.atexit = False
 
-    def exchange(self, data: bytes, count: int, until: float) -> list[Any]:
+    def exchange(
+        self, data: bytes, count: int, until: float, sending: Sending | None = None
+    ) -> list[Any]:
         """Send requests and return their replies; an error reply is an item.
+
+        ``sending`` is called before the first byte is sent.
 
         Raises:
             TimeoutError, ConnectionError, InvalidResponse: the client library's. The connection
@@ -65,6 +70,8 @@ class BlockingSocket:
         """
         sent = 0
         try:
+            if sending is not None:
+                sending()
             sent = self._sock.send(data)
             if sent < len(data):
                 self._sock.sendall(memoryview(data)[sent:])

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_methods import disconnect, disconnect_idle, undecoded
 from redis_lock_decorators._io.transport.encoding import encoded
@@ -76,12 +77,16 @@ class _Watch:
             failure = client_errors.mark_unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
 
-    async def execute(self, *commands: tuple[Any, ...]) -> list[Any] | None:
+    async def execute(
+        self, *commands: tuple[Any, ...], sending: Sending | None = None
+    ) -> list[Any] | None:
         if not self._client_state.has_transacted:
-            return await self._execute_first(commands)
+            return await self._execute_first(commands, sending)
         self._pipeline.multi()
         for command in commands:
             self._pipeline.execute_command(*encoded(command))
+        if sending is not None:
+            sending()
         try:
             replies: list[Any] = await self._result(self._pipeline.execute())
         except Exception as error:
@@ -91,7 +96,9 @@ class _Watch:
             raise failure from failure.__cause__
         return replies
 
-    async def _execute_first(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any] | None:
+    async def _execute_first(
+        self, commands: tuple[tuple[Any, ...], ...], sending: Sending | None
+    ) -> list[Any] | None:
         """Execute the first transaction, when MULTI and EXEC may be forbidden."""
         try:
             await self._result(self._pipeline.immediate_execute_command("MULTI"))
@@ -99,6 +106,8 @@ class _Watch:
             # No command that changes anything was sent.
             failure = client_errors.mark_unsent(client_errors.meant(self._client, error))
             raise failure from failure.__cause__
+        if sending is not None:
+            sending()
         try:
             replies = await self._exchange([*map(encoded, commands), ("EXEC",)])
         except BaseException:

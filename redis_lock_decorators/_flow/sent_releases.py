@@ -1,0 +1,27 @@
+"""What a claim notes when a request that releases its keys is about to be sent."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.port import Port, Sending
+from redis_lock_decorators._flow.requests import Send
+
+
+def sending(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> Sending:
+    """Return what the port calls before the first byte of a request that releases these keys.
+
+    An exception from outside may come while a connection is opened, which takes seconds at worst.
+    Then nothing was sent, and a missing key is a loss.
+    """
+    return partial(_note, port, claim, keys)
+
+
+def noting(port: Port, claim: Claim, keys: tuple[bytes, ...], send: Send | None = None) -> Send:
+    """Return ``send``, or that of the port, for requests that release these keys."""
+    return partial(send or port.send, sending=partial(_note, port, claim, keys))
+
+
+def _note(port: Port, claim: Claim, keys: tuple[bytes, ...]) -> None:
+    claim.release_sent = keys, port.now()
