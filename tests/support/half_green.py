@@ -28,9 +28,17 @@ def main(library: str, port: int) -> None:
 
     client, entered, renewed = redis.Redis(port=port), [], []
 
+    def is_renewed() -> bool:
+        with RedisLock("alone", client=client, expire=0.6) as lease:
+            time.sleep(1.5)
+            return not lease.lost
+
+    idle = spawn(is_renewed)  # while no other greenlet runs
+    alone = idle.get() if library == "gevent" else idle.wait()
+
     def waits(number: int) -> None:
         with RedisLock("awaited", client=client, acquire_time=20, expire=30):
-            time.sleep(0.1)
+            time.sleep(0.01)
             entered.append(number)
 
     def holds() -> None:
@@ -38,10 +46,11 @@ def main(library: str, port: int) -> None:
             time.sleep(3)
             renewed.append(not lease.lost)
 
-    works = [spawn(holds), *[spawn(waits, number) for number in range(3)]]
+    works = [spawn(holds), *[spawn(waits, number) for number in range(40)]]
     for work in works:
         getattr(work, join)()
-    print(repr({"entered": len(entered), "renewed": renewed}), flush=True)
+    found = {"entered": len(entered), "renewed": renewed, "renewed while idle": [alone]}
+    print(repr(found), flush=True)
     os._exit(0)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.hubs import are_threads_green
 from redis_lock_decorators._io.background.log_thread import hand_over
+from redis_lock_decorators._io.background.native_selector import native_selector
 from redis_lock_decorators._io.background.spare_thread import SpareThread
 from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
@@ -29,6 +30,9 @@ class WorkerLoop(asyncio.SelectorEventLoop):
     """The event loop of a worker, which does not wait for log handlers."""
 
     worker: BackgroundWorker
+
+    def __init__(self) -> None:
+        super().__init__(native_selector())
 
     #: Monotonic seconds, even while a test has frozen the clock of event loops.
     time = staticmethod(monotonic)
