@@ -38,8 +38,7 @@ class Child:
     def __init__(self, command: Sequence[str], blocked: Iterable[int]) -> None:
         gate, gate_write = os.pipe()
         result_read, result = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(gate_write)
@@ -78,6 +77,13 @@ class Child:
     def signal(self, number: int) -> bool:
         """Send a signal to the process group; return False if there is none any more."""
         return signal_group(self.pid, number)
+
+
+def flush_output() -> None:
+    """Write what Python has buffered, which a forked process would write again."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None if the file was closed
+            stream.flush()
 
 
 def signal_group(group: int, number: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.child import FENCE, Child
@@ -16,6 +17,7 @@ from redis_lock_decorators.errors import LockLostError
 from redis_lock_decorators.lease import Lease
 from redis_lock_decorators.redislock import RedisLock
 
+STANDARD_ERROR = 2
 #: Returns the lock, given what to call when it is lost.
 MakeLock = Callable[[Callable[..., None]], RedisLock]
 
@@ -53,6 +55,7 @@ def run_held(make_lock: MakeLock, command: Sequence[str], kill_after: float) -> 
         LockTimeoutError: the lock is busy.
         redis.RedisError: the server does not answer or refuses a request.
     """
+    _open_standard_files()
     # No process must leave by an exception before it is set up.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending())
     child = Child(command, blocked)
@@ -87,6 +90,14 @@ def _run_held(
             note(str(error))
         return exit_codes.LOST
     return exit_codes.LOST if is_lost else exit_codes.OK
+
+
+def _open_standard_files() -> None:
+    """Keep pipes from getting the numbers of standard files that were closed."""
+    with suppress(OSError):
+        while (file := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+            pass
+        os.close(file)
 
 
 def _refuse_interrupted(signals: Signals) -> None:

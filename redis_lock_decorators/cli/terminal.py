@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import suppress
+
+from redis_lock_decorators.cli.child import flush_output
 
 
 class Terminal:
@@ -73,7 +74,7 @@ class Terminal:
 def stop(number: int) -> None:
     """Stop this process and its group, as the terminal does; return when it is continued."""
     handler = None if number == signal.SIGSTOP else signal.signal(number, signal.SIG_DFL)
-    sys.stderr.flush()
+    flush_output()
     os.killpg(os.getpgrp(), number)
     if handler is not None:
         signal.signal(number, handler)

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import Program, environment, ran, until
+from support.command_line import PROGRAM, Program, environment, ran, until
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status
@@ -155,6 +155,19 @@ def test_command_gets_standard_input_and_signals_at_their_defaults(server: Any, 
     done = ran("run", name, "--", "sh", "-c", "cat; yes | head -1", url=server.url, given="typed ")
 
     assert (done.stdout, done.stderr) == ("typed y\n", "")
+
+
+def test_standard_files_may_be_closed(server: Any, direct: Any, name: str, tmp_path: Any) -> None:
+    shown = tmp_path / "shown"
+    closes = f'exec "$@" >&- 2>&- <&- -- sh -c "echo inside > {shown}; sleep 0.3; exit 4"'
+    done = subprocess.run(
+        ["sh", "-c", closes, "sh", *PROGRAM, "run", name],  # noqa: S607
+        env=environment(server.url),
+        check=False,
+    )
+
+    assert done.returncode == 4
+    assert shown.read_text() == "inside\n"
 
 
 def test_help_has_every_exit_code_and_variable() -> None:
