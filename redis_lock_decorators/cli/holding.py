@@ -56,6 +56,7 @@ def run_held(make_lock: MakeLock, command: Sequence[str], kill_after: float) -> 
         redis.RedisError: the server does not answer or refuses a request.
     """
     _open_standard_files()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, no status is kept
     # No process must leave by an exception before it is set up.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ending())
     child = Child(command, blocked)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import Program, ran, state_of, until
+from support.command_line import PROGRAM, Program, ran, state_of, until
 from support.local_servers import is_running
 
 from redis_lock_decorators import RedisLock
@@ -81,12 +81,22 @@ def test_signal_while_waiting_leaves_the_queue_and_starts_nothing(
 
 def test_signal_that_was_ignored_at_the_start_remains_ignored(server: Any, name: str) -> None:
     # As nohup does; the shell's child inherits what is ignored.
-    command = [sys.executable, "-m", "redis_lock_decorators", "run", f"{name}:inner", "--"]
+    command = [*PROGRAM, "run", f"{name}:inner", "--"]
     command += ["sh", "-c", "kill -HUP $PPID $$; echo alive"]
 
     done = ran("run", name, "--", "sh", "-c", 'trap "" HUP; "$@"', "sh", *command, url=server.url)
 
     assert (done.returncode, done.stdout) == (0, "alive\n")
+
+
+def test_status_is_known_though_ended_children_were_ignored(server: Any, name: str) -> None:
+    inner = [*PROGRAM, "run", f"{name}:inner", "--", "sh", "-c", "exit 6"]
+    code = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    code += "os.execv(sys.argv[1], sys.argv[1:])"
+
+    done = ran("run", name, "--", sys.executable, "-Sc", code, *inner, url=server.url)
+
+    assert (done.returncode, done.stderr) == (6, "")
 
 
 def test_background_process_that_is_left_does_not_keep_the_lock(

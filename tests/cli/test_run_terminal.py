@@ -10,6 +10,9 @@ import pytest
 from support.command_line import PROGRAM, PROMPT, Program, state_of, until
 from support.local_servers import is_running
 
+from redis_lock_decorators import RedisLock
+from redis_lock_decorators.inspection import lock_status
+
 pytest.importorskip("termios")
 
 #: Typed at a terminal.
@@ -117,6 +120,22 @@ def test_stopped_job_continues_in_the_foreground(server: Any, direct: Any, name:
         program.until("read typed")
         program.until(PROMPT)
         assert not direct.exists(f"sys:lock:{name}")
+
+
+def test_job_that_is_stopped_while_it_waits_waits_again(
+    server: Any, direct: Any, name: str
+) -> None:
+    with RedisLock(name, client=direct) as lease, shell(server.url) as program:
+        program.say(run(name, "echo inside", options="--on-busy wait") + "\n")
+        until(lambda: lock_status(direct, name).waiting)
+        program.say(CTRL_Z)
+        program.until("Stopped")
+        program.until(PROMPT)
+        program.say("fg\n")
+        program.until("run")
+        lease.release()
+
+        program.until("inside")
 
 
 def test_job_in_the_background_stops_when_it_reads_the_terminal(server: Any, name: str) -> None:
