@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ pytest.importorskip("termios")
 #: Typed at a terminal.
 CTRL_C, CTRL_Z = "\x03", "\x1a"
 #: A shell with job control.
-SHELL = ["bash", "--norc", "--noprofile", "--noediting", "-i"]
+SHELL = ["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"]
 
 
 def shell(url: str) -> Program:
@@ -38,6 +39,14 @@ def test_command_reads_the_terminal(server: Any, name: str) -> None:
         program.say("typed\n")
 
         program.until("read typed")
+        assert program.code() == 0
+
+
+def test_command_is_in_the_foreground_from_its_start(server: Any, name: str) -> None:
+    code = "import os; print(os.tcgetpgrp(0) == os.getpgrp() == os.getpid())"
+    command = [sys.executable, "-Sc", code]
+    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+        program.until("True")
         assert program.code() == 0
 
 

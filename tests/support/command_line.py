@@ -1,4 +1,4 @@
-"""The program ``redis-lock`` as a real process, in pipes or in a pseudo-terminal."""
+"""``redis-lock run`` as a real process, in pipes or as a job of a shell at a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
@@ -15,18 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import redis_lock_decorators
+from support.cli import OPEN_TERMINAL, PATIENCE_SECONDS, PROGRAM, environment
 
-PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
-#: The leader of a session that opens a terminal gets it as the controlling one.
-OPEN_TERMINAL = [
-    sys.executable,
-    "-Sc",
-    "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execvp(sys.argv[1], sys.argv[1:])",
-]
 #: Of a shell.
 PROMPT = "ready> "
-PATIENCE_SECONDS = 30.0
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -35,14 +26,6 @@ def until(is_so: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.01)
-
-
-def environment(url: str | None) -> dict[str, str]:
-    """The environment of a program that finds this package and this server only."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
-    found["PYTHONPATH"] = str(Path(redis_lock_decorators.__file__).parents[1])
-    found["PS1"] = PROMPT
-    return found if url is None else {**found, "REDIS_URL": url}
 
 
 def _set_silent(terminal: int) -> None:
@@ -85,7 +68,7 @@ class Program:
             options = {"stdin": slave, "stdout": slave, "stderr": slave}
         self.process = subprocess.Popen(
             [*(OPEN_TERMINAL if has_terminal else []), *(command or [*PROGRAM, *arguments])],
-            env=environment(url),
+            env=environment(url, PS1=PROMPT),
             start_new_session=True,
             **options,
         )
