@@ -44,8 +44,13 @@ SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT and SIGWINCH that are sent to redis-
 is released when the command has ended, not before; background processes that it leaves are
 not waited for. A command that uses the terminal is put into the foreground. Ctrl-Z stops
 both: a job that is stopped for longer than --expire loses its lock, and gets SIGTERM when it
-is continued. If the lock is lost, or redis-lock itself is killed, the group gets SIGTERM,
-and SIGKILL --kill-after seconds later.
+is continued.
+
+\b
+If the lock is lost, the group gets SIGTERM, and SIGKILL --kill-after seconds later; the exit
+code is 70 when all have ended. The same is done if redis-lock itself is killed, or is stopped
+(SIGSTOP) until its lease ends. A lock is lost if the server does not answer for --expire
+seconds, or if another client releases it.
 
 \b
 Exit codes:
@@ -57,7 +62,8 @@ Exit codes:
   75     the lock is busy
   126    the command cannot be executed
   127    the command was not found
-  128+n  the command, or redis-lock while it waited, was ended by signal n
+  128+n  the command, or redis-lock while it waited, was ended by signal n; for SIGINT
+         redis-lock ends by this signal too, so that a shell leaves its loop
 """
 
 
