@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -16,8 +17,8 @@ import redis
 import six
 
 DEFAULT_URL = "redis://localhost:6379/0"
-#: Seconds; a URL may set other values: ``redis://localhost?socket_timeout=20``.
-TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+#: Seconds for each reply; a URL may set another: ``redis://localhost?socket_timeout=20``.
+TIMEOUT = 5.0
 FORMS = (
     "redis://[user:password@]host[:port][/db], rediss://… (TLS), unix://path, "
     "redis+cluster://host[:port][,host[:port]…], redis+sentinel://host[:port][,…]/service[/db] "
@@ -26,10 +27,11 @@ FORMS = (
 SENTINEL_PORT = 26379
 
 
-def connected(url: str | None) -> Any:
+def connected(url: str | None, timeout: float = TIMEOUT) -> Any:
     """Return the client of a URL, or of ``REDIS_LOCK_CONNECTION`` or ``REDIS_URL``.
 
-    A plain URL of a cluster node gives a client of the whole cluster.
+    A plain URL of a cluster node gives a client of the whole cluster. Where the URL or the function
+    does not say otherwise, each reply must arrive within ``timeout`` seconds.
 
     Raises:
         click.UsageError: the URL has no known form.
@@ -38,11 +40,14 @@ def connected(url: str | None) -> Any:
     named = os.environ.get("REDIS_LOCK_CONNECTION")
     if url is None and named:
         return _from_factory(named)
-    return _from_url(url or os.environ.get("REDIS_URL") or DEFAULT_URL)
+    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    return _from_url(url or os.environ.get("REDIS_URL") or DEFAULT_URL, timeouts)
 
 
 def _from_factory(named: str) -> Any:
     module_name, _, attribute = named.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a project that is not installed
     try:
         return getattr(importlib.import_module(module_name), attribute)()
     except (ImportError, AttributeError, ValueError) as error:
@@ -51,29 +56,33 @@ def _from_factory(named: str) -> Any:
         ) from error
 
 
-def _from_url(url: str) -> Any:
-    parts = urlsplit(url)
-    secure, _, kind = parts.scheme.partition("+")
-    makers: dict[str, Callable[[SplitResult, bool], Any]] = {
-        "cluster": _cluster,
-        "sentinel": _sentinel,
-    }
-    if secure not in ("redis", "rediss", "unix") or (kind and kind not in makers):
-        raise click.UsageError(f"the URL has no known form; known are {FORMS}")
+def _from_url(url: str, timeouts: dict[str, float]) -> Any:
     try:
-        if kind:
-            return makers[kind](parts, secure == "rediss")
-        return _plain(url)
+        return _client_of(url, timeouts)
     except ValueError:  # without the cause, which may quote the URL
         raise click.UsageError(f"the URL cannot be read; known forms are {FORMS}") from None
 
 
-def _plain(url: str) -> Any:
-    client = redis.Redis.from_url(url, **TIMEOUTS)
+def _client_of(url: str, timeouts: dict[str, float]) -> Any:
+    parts = urlsplit(url)
+    secure, _, kind = parts.scheme.partition("+")
+    makers: dict[str, Callable[[SplitResult, dict[str, Any]], Any]] = {
+        "cluster": _cluster,
+        "sentinel": _sentinel,
+    }
+    if secure not in ("redis", "rediss", "unix") or (kind and kind not in makers):
+        raise ValueError("an unknown scheme")
+    if kind:
+        return makers[kind](parts, _options(parts, secure == "rediss", timeouts))
+    return _plain(url, timeouts)
+
+
+def _plain(url: str, timeouts: dict[str, Any]) -> Any:
+    client = redis.Redis.from_url(url, **timeouts)
     mode = _mode(client)
     if mode == "cluster":
         client.close()
-        return redis.RedisCluster.from_url(url, **TIMEOUTS)
+        return redis.RedisCluster.from_url(url, **timeouts)
     if mode == "sentinel":
         raise click.UsageError(
             "this is a Sentinel, not a server: write redis+sentinel://host:port/service"
@@ -89,25 +98,24 @@ def _mode(client: Any) -> str:
     return str(six.ensure_str(found["mode"]))
 
 
-def _cluster(parts: SplitResult, secure: bool) -> Any:
+def _cluster(parts: SplitResult, options: dict[str, Any]) -> Any:
     node: Any = redis.cluster.ClusterNode  # without types
     nodes = [node(host, port) for host, port in _hosts(parts, 6379)]
-    return redis.RedisCluster(startup_nodes=nodes, **_options(parts, secure))
+    return redis.RedisCluster(startup_nodes=nodes, **options)
 
 
-def _sentinel(parts: SplitResult, secure: bool) -> Any:
+def _sentinel(parts: SplitResult, options: dict[str, Any]) -> Any:
     service, _, db = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("no service")
-    options = _options(parts, secure)
     watchers = {
         name.removeprefix("sentinel_"): options.pop(name)
         for name in ("sentinel_username", "sentinel_password")
         if name in options
     }
-    watchers.update(TIMEOUTS, **({"ssl": True} if secure else {}))
+    shared = {name: value for name, value in options.items() if name.startswith(("ssl", "socket"))}
     kind: Any = redis.Sentinel  # without types
-    sentinel = kind(_hosts(parts, SENTINEL_PORT), sentinel_kwargs=watchers, **options)
+    sentinel = kind(_hosts(parts, SENTINEL_PORT), sentinel_kwargs={**watchers, **shared}, **options)
     return sentinel.master_for(unquote(service), db=int(db or 0))
 
 
@@ -119,9 +127,9 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
     return hosts
 
 
-def _options(parts: SplitResult, secure: bool) -> dict[str, Any]:
-    """The options of a client: credentials, and what the query has, numbers as numbers."""
-    options: dict[str, Any] = dict(TIMEOUTS)
+def _options(parts: SplitResult, secure: bool, timeouts: dict[str, float]) -> dict[str, Any]:
+    """The options of a client: credentials, and what the query has, as redis-py reads it."""
+    options: dict[str, Any] = dict(timeouts)
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     if user:
         options["username"] = unquote(user)
@@ -129,6 +137,7 @@ def _options(parts: SplitResult, secure: bool) -> dict[str, Any]:
         options["password"] = unquote(password)
     if secure:
         options["ssl"] = True
+    parsers: Any = redis.connection.URL_QUERY_ARGUMENT_PARSERS
     for name, value in parse_qsl(parts.query):
-        options[name] = float(value) if value.replace(".", "", 1).isdigit() else value
+        options[name] = parsers.get(name, str)(value)
     return options

@@ -17,3 +17,5 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 #: ``run``: added to the number of the signal that ended the command, or ``run`` while it waited.
 SIGNALLED = 128
+#: Interrupted by Ctrl-C.
+INTERRUPTED = SIGNALLED + 2

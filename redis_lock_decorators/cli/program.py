@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,11 +12,12 @@ import redis
 
 from redis_lock_decorators import __version__
 from redis_lock_decorators.cli import exit_codes
+from redis_lock_decorators.cli.breaking import break_lock
 from redis_lock_decorators.cli.connecting import FORMS, connected
 from redis_lock_decorators.cli.list_locks import ls, show
 from redis_lock_decorators.cli.output import fail
 from redis_lock_decorators.cli.run import run
-from redis_lock_decorators.errors import LockError
+from redis_lock_decorators.errors import ConfigurationError, LockError
 
 EPILOG = """\b
 Exit codes:
@@ -25,6 +27,7 @@ Exit codes:
   69  the server cannot be reached or refuses the request
   70  run: the lock was lost
   75  run: the lock is busy
+  130 interrupted by Ctrl-C
   126, 127, 128+n, others: see redis-lock run --help
 """
 
@@ -54,6 +57,10 @@ class Program(click.Group):
         """Run a verb."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(exit_codes.INTERRUPTED)
+        except ConfigurationError as error:
+            fail(str(error), exit_codes.USAGE)
         except redis.RedisError as error:
             if isinstance(error, LockError):
                 fail(str(error), exit_codes.UNAVAILABLE)
@@ -83,3 +90,4 @@ def main(context: click.Context, url: str | None, prefix: str) -> None:
 main.add_command(ls)
 main.add_command(show)
 main.add_command(run)
+main.add_command(break_lock)

@@ -57,11 +57,9 @@ def environment(url: str | None, **more: str) -> dict[str, str]:
     return {**found, **({} if url is None else {"REDIS_URL": url}), **more}
 
 
-def ran(
-    *arguments: str, url: str | None = None, given: str = "", width: int = 0, **more: str
-) -> Done:
-    """Run the program to its end; ``more`` are variables of its environment."""
-    with Program(*arguments, url=url, width=width, **more) as program:
+def ran(*arguments: str, given: str = "", **options: Any) -> Done:
+    """Run ``Program`` with these options to its end; ``given`` is its standard input."""
+    with Program(*arguments, **options) as program:
         if given:
             program.write(given)
         return program.done()
@@ -74,13 +72,19 @@ class Program:
         arguments: its command line.
         url: of the server, in ``REDIS_URL``.
         width: in characters, of the pseudo-terminal that it gets; 0 for pipes.
+        cwd: its working directory.
         more: further variables of its environment.
     """
 
     def __init__(
-        self, *arguments: str, url: str | None = None, width: int = 0, **more: str
+        self,
+        *arguments: str,
+        url: str | None = None,
+        width: int = 0,
+        cwd: Path | None = None,
+        **more: str,
     ) -> None:
-        self._seen = b""
+        self._seen = self._errors = b""
         self.terminal: int | None = None
         opened: list[str] = []
         files: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -93,6 +97,7 @@ class Program:
             env=environment(url, **more),
             stderr=subprocess.PIPE,
             start_new_session=True,
+            cwd=cwd,
             **files,
         )
         if width:
@@ -123,24 +128,38 @@ class Program:
 
     def until(self, text: str) -> str:
         """Read the output up to a text; return it with that text."""
+        before, self._seen = self._read_until(text, self._output(), self._seen)
+        return before
+
+    def until_error(self, text: str) -> str:
+        """The same with the standard error."""
+        assert self.process.stderr is not None
+        before, self._errors = self._read_until(text, self.process.stderr.fileno(), self._errors)
+        return before
+
+    def _read_until(self, text: str, file: int, seen: bytes) -> tuple[str, bytes]:
         wanted, end = text.encode(), time.monotonic() + PATIENCE_SECONDS
-        while wanted not in self._seen:
+        while wanted not in seen:
             left = end - time.monotonic()
-            assert left > 0, f"{text!r} did not appear in {self._seen!r}"
-            if select.select([self._output()], [], [], left)[0]:
-                data = self._read()
-                assert data, f"{text!r} did not appear in {self._seen!r}: {self._errors()}"
-                self._seen += data
-        before, _, self._seen = self._seen.partition(wanted)
-        return _text(before + wanted)
+            assert left > 0, f"{text!r} did not appear in {seen!r}"
+            if select.select([file], [], [], left)[0]:
+                data = _read(file)
+                assert data, f"{text!r} did not appear in {seen!r}"
+                seen += data
+        before, _, rest = seen.partition(wanted)
+        return _text(before + wanted), rest
 
     def done(self) -> Done:
         """Wait for the end; return what was written and not yet read."""
         if self.process.stdin is not None:
             self.process.stdin.close()
-        while data := self._read():
+        while data := _read(self._output()):
             self._seen += data
-        return Done(self.process.wait(PATIENCE_SECONDS), _text(self._seen), self._errors())
+        assert self.process.stderr is not None
+        while data := _read(self.process.stderr.fileno()):
+            self._errors += data
+        code = self.process.wait(PATIENCE_SECONDS)
+        return Done(code, _text(self._seen), _text(self._errors))
 
     def _output(self) -> int:
         if self.terminal is not None:
@@ -148,15 +167,12 @@ class Program:
         assert self.process.stdout is not None
         return self.process.stdout.fileno()
 
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._output(), 65536)
-        except OSError:  # Linux: all users of the terminal have closed it
-            return b""
 
-    def _errors(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
+def _read(file: int) -> bytes:
+    try:
+        return os.read(file, 65536)
+    except OSError:  # Linux: all users of the terminal have closed it
+        return b""
 
 
 def _text(data: bytes) -> str:
