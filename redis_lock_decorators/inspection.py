@@ -18,7 +18,7 @@ from redis_lock_decorators._rules.keys import checked_name, companion, is_compan
 from redis_lock_decorators._rules.permissions import key_pattern
 from redis_lock_decorators.errors import LockNameError
 
-__all__ = ["LockStatus", "Waiter", "find_locks", "lock_status", "waiters"]
+__all__ = ["LockStatus", "Waiter", "find_locks", "hand_over_times", "lock_status", "waiters"]
 
 DEFAULT_PREFIX = "sys:lock:"
 
@@ -139,8 +139,38 @@ def waiters(
     """
     name = _checked(client, lock_name)
     queue = companion(key_of(prefix, name), b"queue")
-    found = client.execute_command("ZRANGE", queue, 0, max(count, 1) - 1, "WITHSCORES")
+    (found,) = together(client, [("ZRANGE", queue, 0, max(count, 1) - 1, "WITHSCORES")])
+    if found is OTHER:
+        return []
     return [waiter for entry, ticket in scored(found) for waiter in _waiters(entry, ticket)]
+
+
+def hand_over_times(
+    client: BlockingClient, lock_name: str, *, prefix: str = DEFAULT_PREFIX, count: int = 100
+) -> list[float]:
+    """Return when the lock was last released while others waited or had just waited.
+
+    The server keeps a thousand of them, of half a minute. Releases by a transaction or by a native
+    command, and hand-overs within a cohort, are missing.
+
+    Args:
+        client: the Redis client.
+        lock_name: the name of the lock.
+        prefix: the text before the name in the Redis key.
+        count: how many at most.
+
+    Returns:
+        Unix times by the server's clock, in seconds, ascending.
+
+    Raises:
+        LockNameError: the name is not one text.
+        ConfigurationError: the client is one of asyncio.
+        redis.exceptions.RedisError: the server does not answer or refuses a command.
+    """
+    name = _checked(client, lock_name)
+    released = companion(key_of(prefix, name), b"released")
+    (found,) = together(client, [("ZRANGE", released, -max(count, 1), -1, "WITHSCORES")])
+    return [] if found is OTHER else [float(score) / 1000 for _, score in scored(found)]
 
 
 def _checked(client: Any, lock_name: str) -> str:

@@ -15,7 +15,7 @@ BUSY = 75
 NOT_EXECUTABLE = 126
 #: ``run``: the command was not found.
 NOT_FOUND = 127
-#: ``run``: added to the number of the signal that ended the command, or ``run`` while it waited.
+#: Added to the number of the signal that ended the program, or the command of ``run``.
 SIGNALLED = 128
 #: Interrupted by Ctrl-C.
 INTERRUPTED = SIGNALLED + 2

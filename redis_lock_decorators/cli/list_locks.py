@@ -1,25 +1,66 @@
-"""``redis-lock ls`` and ``redis-lock show``: which locks are held, and who waits."""
+"""``redis-lock ls``: which locks are held."""
 
 from __future__ import annotations
 
-import sys
+import heapq
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.console import Group
+from rich.text import Text
 
-from redis_lock_decorators.cli import exit_codes
-from redis_lock_decorators.cli.output import Column, Pages, note, print_json
-from redis_lock_decorators.cli.texts import duration, shortened
-from redis_lock_decorators.inspection import LockStatus, find_locks, lock_status, waiters
+from redis_lock_decorators.cli.output import Column, Pages, note, print_json, table
+from redis_lock_decorators.cli.rates import Rated
+from redis_lock_decorators.cli.texts import duration, per_second, shortened
+from redis_lock_decorators.cli.watching import shower, watch
+from redis_lock_decorators.inspection import LockStatus, find_locks
 
-COLUMNS = (
-    Column("lock", ratio=1),
-    Column("holder", width=16),
-    Column("time left", width=11, is_number=True),
-    Column("waiting", width=7, is_number=True),
-    Column("fence", width=16, is_number=True),
+HOLDER, TIME_LEFT = Column("holder", width=14), Column("time left", width=11, is_number=True)
+WAITING, LOCK = Column("waiting", width=7, is_number=True), Column("lock")
+COLUMNS = (HOLDER, TIME_LEFT, WAITING, Column("fence", width=16, is_number=True), LOCK)
+WATCHED_COLUMNS = (
+    *(HOLDER, TIME_LEFT, WAITING),
+    *(Column("hand-overs/s", width=12, is_number=True), LOCK),
 )
+watch_option = click.option(
+    "--watch", "is_watched", is_flag=True, help="Show it again and again, until Ctrl-C."
+)
+interval_option = click.option(
+    "--interval",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds between two views of --watch.",
+)
+
+
+@click.command()
+@click.argument("pattern", default="*")
+@watch_option
+@interval_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each lock.")
+@click.pass_obj
+def ls(connection: Any, pattern: str, is_watched: bool, interval: float, as_json: bool) -> None:
+    """List the locks that are held.
+
+    PATTERN selects names: * is any text, ? one character, [ab] one of these. Rows appear as they
+    are found, in no order.
+
+    --watch shows as many locks as the terminal has lines, those with most waiters first.
+    """
+    if is_watched:
+        _watch(connection, pattern, interval, as_json)
+    pages, count = Pages(COLUMNS), 0
+    for page in find_locks(connection.client, pattern, prefix=connection.prefix):
+        count += len(page)
+        if as_json:
+            print_json(*map(asdict, page))
+        else:
+            pages.add(_cells(status, fence(status)) for status in page)
+    if not count and not as_json:
+        note(f"no lock is held whose key matches {connection.prefix}{pattern}")
 
 
 def holder(status: LockStatus) -> str:
@@ -29,66 +70,45 @@ def holder(status: LockStatus) -> str:
     return "free" if status.identifier is None else shortened(status.identifier)
 
 
-def row(status: LockStatus) -> list[str]:
-    """The cells of a lock."""
-    return [
-        status.lock_name,
-        holder(status),
-        "" if status.identifier is None else duration(status.remaining),
-        str(status.waiting),
-        "" if status.fence is None else str(status.fence),
-    ]
+def time_left(status: LockStatus) -> str:
+    """The cell that says until when a lock is held."""
+    return "" if status.identifier is None else duration(status.remaining)
 
 
-@click.command()
-@click.argument("pattern", default="*")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each lock.")
-@click.pass_obj
-def ls(connection: Any, pattern: str, as_json: bool) -> None:
-    """List the locks that are held.
-
-    PATTERN selects names: * is any text, ? one character, [ab] one of these. Rows appear as they
-    are found, in no order.
-    """
-    pages, count = Pages(COLUMNS), 0
-    for page in find_locks(connection.client, pattern, prefix=connection.prefix):
-        count += len(page)
-        if as_json:
-            for status in page:
-                print_json(asdict(status))
-        else:
-            pages.add(map(row, page))
-    if not count and not as_json:
-        note(f"no lock is held whose key matches {connection.prefix}{pattern}")
+def fence(status: LockStatus) -> str:
+    """The cell with the last fencing token."""
+    return "" if status.fence is None else str(status.fence)
 
 
-@click.command()
-@click.argument("name")
-@click.option("--waiters", "count", default=20, show_default=True, help="How many to list.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.pass_obj
-def show(connection: Any, name: str, count: int, as_json: bool) -> None:
-    """Show one lock: its holder, the time left, and the waiters in order.
+def _cells(status: LockStatus, fourth: str) -> list[str]:
+    return [holder(status), time_left(status), str(status.waiting), fourth, status.lock_name]
 
-    The exit code is 1 if the lock is free.
-    """
-    client, prefix = connection.client, connection.prefix
-    status = lock_status(client, name, prefix=prefix)
-    queue = waiters(client, name, prefix=prefix, count=count)
-    if as_json:
-        print_json({**asdict(status), "waiters": [asdict(waiter) for waiter in queue]})
-    else:
-        facts = Pages((Column("", width=10), Column("", ratio=1)))
-        facts.add(
-            zip(("lock", "holder", "time left", "waiting", "fence"), row(status), strict=True)
+
+def _watch(connection: Any, pattern: str, interval: float, as_json: bool) -> None:
+    count = 0
+
+    def found() -> Iterator[LockStatus]:
+        nonlocal count
+        count = 0
+        for page in find_locks(connection.client, pattern, prefix=connection.prefix):
+            count += len(page)
+            yield from page
+
+    def read(rows: int) -> list[LockStatus]:
+        most = heapq.nsmallest(rows, found(), key=lambda one: (-one.waiting, one.lock_name))
+        return list({one.lock_name: one for one in most}.values())
+
+    def draw(locks: list[Rated]) -> Group:
+        hidden = f", {count - len(locks)} of them not shown" if count > len(locks) else ""
+        return Group(
+            table(WATCHED_COLUMNS, map(_rated_cells, locks)),
+            Text(f"{count} locks{hidden}", style="dim"),
         )
-        if queue:
-            table = Pages(
-                (
-                    Column("waiter", ratio=2),
-                    Column("process (channel)", ratio=2),
-                    Column("ticket", width=10, is_number=True),
-                )
-            )
-            table.add([one.identifier, one.channel, str(one.ticket)] for one in queue)
-    sys.exit(exit_codes.OK if status.is_held else exit_codes.NO)
+
+    titles = [column.title for column in WATCHED_COLUMNS]
+    watch(connection, read, shower(draw, titles, _rated_cells, as_json), interval)
+
+
+def _rated_cells(lock: Rated) -> list[str]:
+    status, rate = lock
+    return _cells(status, per_second(rate))

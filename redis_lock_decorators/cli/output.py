@@ -21,13 +21,11 @@ class Column:
 
     Attributes:
         title: the heading.
-        ratio: its share of the width that is left; 0 for a fixed ``width``.
-        width: in characters, if the ratio is 0.
+        width: in characters; 0 for as much as there is, which only the last column can have.
         is_number: align it to the right.
     """
 
     title: str
-    ratio: int = 0
     width: int = 0
     is_number: bool = False
 
@@ -35,36 +33,43 @@ class Column:
 class Pages:
     """Print pages of rows as they come, all with the same columns."""
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(self, columns: Iterable[Column], has_heading: bool = True) -> None:
         self._columns = list(columns)
         self._console = console()
-        self._is_first = True
+        self._is_first = has_heading
 
     def add(self, rows: Iterable[Iterable[str]]) -> None:
         """Print a page; the first has the headings."""
-        texts = [[shown(text) for text in row] for row in rows]
         if self._console.is_terminal:
-            self._console.print(self._table(texts))
+            self._console.print(table(self._columns, rows, has_heading=self._is_first))
         else:
             titles = [[column.title for column in self._columns]] if self._is_first else []
-            for line in titles + texts:
-                click.echo("\t".join(line))
+            print_lines([*titles, *rows])
         self._is_first = False
 
-    def _table(self, rows: list[list[str]]) -> Table:
-        table = Table(box=None, expand=True, show_header=self._is_first, pad_edge=False)
-        for column in self._columns:
-            table.add_column(
-                column.title,
-                ratio=column.ratio or None,
-                width=column.width or None,
-                justify="right" if column.is_number else "left",
-                no_wrap=True,
-                overflow="ellipsis",
-            )
-        for row in rows:
-            table.add_row(*row)
-        return table
+
+def table(
+    columns: Iterable[Column], rows: Iterable[Iterable[str]], has_heading: bool = True
+) -> Table:
+    """Return a table whose last column is cut off where the terminal ends."""
+    found = Table(box=None, expand=True, show_header=has_heading, pad_edge=False)
+    for column in columns:
+        found.add_column(
+            column.title,
+            width=column.width or None,
+            ratio=None if column.width else 1,  # otherwise long texts would narrow the others
+            justify="right" if column.is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in rows:
+        found.add_row(*map(shown, row))
+    return found
+
+
+def print_lines(rows: Iterable[Iterable[str]]) -> None:
+    """Print rows with a tab between the cells."""
+    click.echo("\n".join("\t".join(map(shown, row)) for row in rows))
 
 
 def console() -> Console:
@@ -72,9 +77,10 @@ def console() -> Console:
     return Console(highlight=False, markup=False)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one object on one line."""
-    click.echo(json.dumps(value, ensure_ascii=True))
+def print_json(*values: Mapping[str, Any]) -> None:
+    """Print each object on a line."""
+    if values:
+        click.echo("\n".join(json.dumps(value, ensure_ascii=True) for value in values))
 
 
 def note(text: str) -> None:

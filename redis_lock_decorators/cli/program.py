@@ -14,9 +14,10 @@ from redis_lock_decorators import __version__
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.breaking import break_lock
 from redis_lock_decorators.cli.connecting import FORMS, connected
-from redis_lock_decorators.cli.list_locks import ls, show
+from redis_lock_decorators.cli.list_locks import ls
 from redis_lock_decorators.cli.output import fail
 from redis_lock_decorators.cli.run import run
+from redis_lock_decorators.cli.show_lock import show
 from redis_lock_decorators.errors import ConfigurationError, LockError
 
 EPILOG = """\b

@@ -24,6 +24,13 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
+def per_second(rate: float | None) -> str:
+    """Write a rate with two digits or more; None is not known yet."""
+    if rate is None:
+        return ""
+    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:.0f}"
+
+
 def shortened(identifier: str) -> str:
     """Return the beginning of a long identifier: enough to compare, not enough to release by."""
     return identifier if len(identifier) <= SHORT else f"{identifier[:8]}…"

@@ -47,7 +47,7 @@ def user(direct: Any) -> Iterator[str]:
 
 def is_listed(done: Done, name: str) -> bool:
     assert (done.code, done.err) == (0, "")
-    return [line.split("\t")[0] for line in done.out.splitlines()[1:]] == [name]
+    return [line.split("\t")[-1] for line in done.out.splitlines()[1:]] == [name]
 
 
 @pytest.mark.parametrize("form", ["redis", "redis+cluster"])

@@ -13,7 +13,13 @@ import redis
 from support.lease_loops import until
 
 from redis_lock_decorators import ConfigurationError, LockNameError, RedisLock
-from redis_lock_decorators.inspection import LockStatus, find_locks, lock_status, waiters
+from redis_lock_decorators.inspection import (
+    LockStatus,
+    find_locks,
+    hand_over_times,
+    lock_status,
+    waiters,
+)
 
 
 @contextmanager
@@ -143,3 +149,15 @@ def test_missing_permission_is_an_error_not_a_free_lock(server: Any, direct: Any
         lock_status(client, "seen")
     with pytest.raises(redis.ResponseError, match=re.compile("permission", re.IGNORECASE)):
         list(find_locks(client))
+
+
+def test_hand_overs_to_waiters_are_recorded(topology: Any, client: Any, name: str) -> None:
+    assert hand_over_times(client, name) == []
+    with RedisLock(name, client=client) as lease, waiting(topology, client, name, 3):
+        lease.release()
+
+    times = hand_over_times(client, name)
+
+    assert times == sorted(times)
+    assert 3 <= len(times) <= 4
+    assert hand_over_times(client, name, count=2) == times[-2:]

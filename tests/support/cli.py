@@ -12,13 +12,18 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import redis_lock_decorators
+from redis_lock_decorators import RedisLock
+from redis_lock_decorators.inspection import lock_status
+from support.lease_loops import until
 
 PROGRAM = [sys.executable, "-m", "redis_lock_decorators"]
 #: The leader of a session that opens a terminal gets it as the controlling one: Ctrl-C works.
@@ -149,23 +154,52 @@ class Program:
         before, _, rest = seen.partition(wanted)
         return _text(before + wanted), rest
 
+    def close_output(self) -> None:
+        """Stop reading, as ``head`` does."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def errors(self) -> str:
+        """Wait for the end; return the standard error."""
+        assert self.process.stderr is not None
+        while data := _read(self.process.stderr.fileno()):
+            self._errors += data
+        return _text(self._errors)
+
     def done(self) -> Done:
         """Wait for the end; return what was written and not yet read."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         while data := _read(self._output()):
             self._seen += data
-        assert self.process.stderr is not None
-        while data := _read(self.process.stderr.fileno()):
-            self._errors += data
-        code = self.process.wait(PATIENCE_SECONDS)
-        return Done(code, _text(self._seen), _text(self._errors))
+        errors, code = self.errors(), self.process.wait(PATIENCE_SECONDS)
+        return Done(code, _text(self._seen), errors)
 
     def _output(self) -> int:
         if self.terminal is not None:
             return self.terminal
         assert self.process.stdout is not None
         return self.process.stdout.fileno()
+
+
+@contextmanager
+def crowd(server: Any, client: Any, name: str, count: int, turns: int = 1) -> Iterator[Any]:
+    """Hold a lock while so many threads wait for it, each for so many turns; yield the lease."""
+    lock = RedisLock(name, client=server.client(), acquire_time=60)
+
+    def work() -> None:
+        for _ in range(turns):
+            with lock:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    with RedisLock(name, client=client) as lease:
+        for number, thread in enumerate(threads, start=1):
+            thread.start()
+            until(lambda number=number: lock_status(client, name).waiting == number)
+        yield lease
+    for thread in threads:
+        thread.join()
 
 
 def _read(file: int) -> bytes:
