@@ -12,6 +12,7 @@ import redis
 
 from redis_lock_decorators import __version__
 from redis_lock_decorators.cli import exit_codes
+from redis_lock_decorators.cli.bench import bench
 from redis_lock_decorators.cli.breaking import break_lock
 from redis_lock_decorators.cli.connecting import FORMS, connected
 from redis_lock_decorators.cli.list_locks import ls
@@ -92,3 +93,4 @@ main.add_command(ls)
 main.add_command(show)
 main.add_command(run)
 main.add_command(break_lock)
+main.add_command(bench)

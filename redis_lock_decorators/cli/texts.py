@@ -24,6 +24,13 @@ def duration(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
+def short_duration(seconds: float) -> str:
+    """Write a duration that was measured."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else duration(seconds)
+
+
 def per_second(rate: float | None) -> str:
     """Write a rate with two digits or more; None is not known yet."""
     if rate is None:

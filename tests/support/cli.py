@@ -78,6 +78,7 @@ class Program:
         url: of the server, in ``REDIS_URL``.
         width: in characters, of the pseudo-terminal that it gets; 0 for pipes.
         cwd: its working directory.
+        stderr_too: write the standard error to the terminal, too.
         more: further variables of its environment.
     """
 
@@ -87,20 +88,21 @@ class Program:
         url: str | None = None,
         width: int = 0,
         cwd: Path | None = None,
+        stderr_too: bool = False,
         **more: str,
     ) -> None:
         self._seen = self._errors = b""
         self.terminal: int | None = None
         opened: list[str] = []
-        files: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        files: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         if width:
             self.terminal, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, width, 0, 0))
-            files, opened = {"stdin": slave, "stdout": slave}, OPEN_TERMINAL
+            files.update(stdin=slave, stdout=slave, **({"stderr": slave} if stderr_too else {}))
+            opened = OPEN_TERMINAL
         self.process = subprocess.Popen(
             [*opened, *PROGRAM, *arguments],
             env=environment(url, **more),
-            stderr=subprocess.PIPE,
             start_new_session=True,
             cwd=cwd,
             **files,
@@ -161,8 +163,7 @@ class Program:
 
     def errors(self) -> str:
         """Wait for the end; return the standard error."""
-        assert self.process.stderr is not None
-        while data := _read(self.process.stderr.fileno()):
+        while self.process.stderr is not None and (data := _read(self.process.stderr.fileno())):
             self._errors += data
         return _text(self._errors)
 
