@@ -22,6 +22,12 @@ from redis_lock_decorators.cli.show_lock import show
 from redis_lock_decorators.errors import ConfigurationError, LockError
 
 EPILOG = """\b
+Shell completion, of lock names too; put the line into the start file of the shell:
+  bash  eval "$(_REDIS_LOCK_COMPLETE=bash_source redis-lock)"
+  zsh   eval "$(_REDIS_LOCK_COMPLETE=zsh_source redis-lock)"
+  fish  _REDIS_LOCK_COMPLETE=fish_source redis-lock | source
+
+\b
 Exit codes:
   0   done
   1   show: the lock is free; break: nothing was released; doctor: something breaks locks
@@ -29,7 +35,7 @@ Exit codes:
   69  the server cannot be reached or refuses the request
   70  run: the lock was lost
   75  run: the lock is busy
-  130 interrupted by Ctrl-C
+  130 interrupted by Ctrl-C; 143 ended by SIGTERM
   126, 127, 128+n, others: see redis-lock run --help
 """
 
