@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
+from redis_lock_decorators._flow.torn_slots import TornSlots
 
 T = TypeVar("T")
 #: Called before the first byte of a request may reach a server, unless the request then fails with
@@ -43,6 +44,7 @@ class Port(Protocol):
         transacts: the client supports WATCH.
         serials: request numbers; each is used once in this process.
         held: the claims that this process holds through the client, by key.
+        torn_slots: the slots of a cluster that were last found being moved.
     """
 
     client: Any
@@ -52,6 +54,9 @@ class Port(Protocol):
     transacts: bool
     serials: Iterator[int]
     held: HeldClaims
+
+    @property
+    def torn_slots(self) -> TornSlots: ...
 
     def now(self) -> float:
         """Monotonic seconds."""

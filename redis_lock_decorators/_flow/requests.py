@@ -19,6 +19,9 @@ from redis_lock_decorators.errors import LockError, LockNameError, shown
 Send = Callable[..., Awaitable[Any]]
 #: Raised if stack or memory do not suffice for a release; another thread may have enough.
 EXHAUSTED = (RecursionError, MemoryError)
+#: Scripts that are sent even if the slot of their keys was just being moved: several scripts, one
+#: for each key, cannot replace them.
+NO_SUBSTITUTE = ("acquire", "acquire_fenced")
 #: Why a key that is not a lock refuses a request.
 OTHER_DATA = "its key holds other data, no lock"
 
@@ -59,6 +62,12 @@ class OtherData(LockNameError):
 
 class NeverSent(LockError):
     """The request was not sent in time, because others were queued before it."""
+
+    unsent = True
+
+
+class TornSlot(LockError):
+    """The request was not sent: its keys were just found on two nodes."""
 
     unsent = True
 
@@ -105,6 +114,14 @@ async def ask(
 
     ``read`` is called with the rest of a longer reply; ``send`` replaces the port's.
     """
+    has_slot = port.slotted and len(keys) > 1
+    if (
+        has_slot
+        and port.torn_slots
+        and verb not in NO_SUBSTITUTE
+        and port.torn_slots.is_torn(keys[0], port.now())
+    ):
+        raise TornSlot("the slot of its keys is being moved", claim.lock_name)
     serial = next(port.serials)
     send = send or port.send
     script = _lua.script(verb)
@@ -119,9 +136,13 @@ async def ask(
                 raise
             reply = await send("EVAL", script.text, *command[2:], until=until)
     except Exception as error:
+        if has_slot and is_torn(port, error):
+            port.torn_slots.note(keys[0], port.now())
         if port.lacks(error) != "string":
             raise
         raise OtherData(claim.lock_name, error) from error
+    if has_slot and port.torn_slots:
+        port.torn_slots.forget(keys[0])
     own = (mark.encode(), mark)  # clients with ``decode_responses`` return text
     if type(reply) is not list:
         if reply in own:
@@ -153,7 +174,7 @@ def is_forbidden(port: Port, error: Exception) -> bool:
 
 def is_torn(port: Port, error: Exception) -> bool:
     """Whether the request failed because its keys are on two nodes: their slot is moving."""
-    return port.lacks(error) == "keys"
+    return isinstance(error, TornSlot) or port.lacks(error) == "keys"
 
 
 def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:

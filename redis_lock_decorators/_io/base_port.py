@@ -8,6 +8,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
+from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_nodes import place_of
 from redis_lock_decorators._io.client_state import ClientState
@@ -45,6 +46,10 @@ class BasePort:
     serials: Iterator[int]
     slotted: bool
     _client_state: ClientState[Any]
+
+    @property
+    def torn_slots(self) -> TornSlots:
+        return self._client_state.torn_slots
 
     def place(self) -> str:
         return place_of(self.client)

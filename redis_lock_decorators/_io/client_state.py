@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.queue.reachability import Reachability
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.renewal.renewer import Renewer
+from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io.client_methods import has_pipelines
 from redis_lock_decorators._io.client_nodes import node_of
 from redis_lock_decorators._io.per_client import PerClient
@@ -66,6 +67,7 @@ class ClientState(Generic[T]):
         held: the claims held through it, by key.
         arrivals: the claims that compete for keys through it, in order of arrival.
         port: a weak reference to the port that its leases share.
+        torn_slots: the slots of a cluster that were last found being moved.
         has_transacted: MULTI and EXEC were permitted when they were last sent through it.
     """
 
@@ -84,6 +86,7 @@ class ClientState(Generic[T]):
         "serials",
         "slotted",
         "subscribers",
+        "torn_slots",
         "transacts",
     )
 
@@ -103,6 +106,7 @@ class ClientState(Generic[T]):
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
+        self.torn_slots = TornSlots()
         self.port: Callable[[], Any] = no_port
         self.has_transacted = False
 

@@ -14,6 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
+from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
@@ -75,6 +76,7 @@ class SimulatedPort:
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
+        self.torn_slots = TornSlots()
         self.random = random.Random(seed).random
         self.runs_tasks = False
         self.latency = 0.001

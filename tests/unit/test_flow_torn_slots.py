@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
 from redis_lock_decorators._flow.requests import cancel
+from redis_lock_decorators._flow.torn_slots import PAUSE
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -49,6 +50,7 @@ def test_release_that_fails_between_two_keys_is_no_loss(
 ) -> None:
     def interrupted(request: Any) -> Any:
         port.server.is_torn = False
+        port.torn_slots.forget(KEYS[0])
         if replied:
             raise ReadOnlyError("READONLY You can't write against a read only replica.")
         return reply_lost(request)
@@ -264,3 +266,72 @@ def test_lease_that_expired_while_leaving_a_queue_is_not_entered() -> None:
 
     assert attempt.is_live
     assert server.value(key) == attempt.claim.identifier
+
+
+def over_several_keys(port: Any, since: float) -> list[str]:
+    """The verbs of the scripts over several keys that were sent after that time."""
+    scripts = [sent for sent in port.log if sent.command[0] in ("EVALSHA", "EVAL")]
+    return [one.verb for one in scripts if one.at > since and one.command[2] > 1]
+
+
+def test_waiters_of_a_moving_slot_send_few_requests_over_several_keys() -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    names = [f"{{a}}{number}" for number in range(30)]
+    for name in names:
+        acquired(other, name, expire=300)
+    attempts = [process.acquire(name, wait=200, expire=10) for name in names]
+    server.clock.advance(1)
+    server.is_torn = True
+    server.clock.advance(10)  # each has been rechecked
+    since = server.clock.now
+
+    server.clock.advance(20 * PAUSE)
+
+    assert len(over_several_keys(process.port, since)) <= 20
+    assert not any(attempt.held for attempt in attempts)
+
+
+def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    held = [acquired(other, name, expire=300) for name in ("{a}", "{a}b")]
+    attempts = [process.acquire(name, wait=200, expire=10) for name in ("{a}", "{a}b")]
+    server.clock.advance(1)
+    server.is_torn = True
+    server.clock.advance(10)
+    server.is_torn = False
+    server.clock.advance(PAUSE + 1)
+    since = server.clock.now
+
+    server.clock.advance(1)
+    assert over_several_keys(process.port, since) == []
+    for claim in held:
+        run(release(other, claim, "script"))
+    server.clock.advance(0.05)
+
+    assert all(attempt.held for attempt in attempts)
+
+
+def test_second_release_in_a_moving_slot_is_sent_key_by_key_immediately(port: Any) -> None:
+    claims = [acquired(port, name) for name in ("{a}", "{a}b")]
+    port.server.is_torn = True
+
+    for claim in claims:
+        run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "unlock", "unlock"]
+    assert [port.server.value(key) for key in KEYS] == [None, None]
+
+
+def test_request_over_several_keys_is_tried_after_a_pause(port: Any) -> None:
+    claims = [acquired(port, name) for name in ("{a}", "{a}b", "{a}c")]
+    port.server.is_torn = True
+    run(release(port, claims[0], "script"))
+    port.server.is_torn = False
+    port.clock.advance(PAUSE)
+
+    for claim in claims[1:]:
+        run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "unlock", "release", "release"]
