@@ -35,7 +35,6 @@ from redis_lock_decorators._flow.retries import (
     tidy,
     tidying,
 )
-from redis_lock_decorators._flow.sent_releases import noting
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
@@ -198,7 +197,8 @@ def release_group(
         part = tuple([key for key in part if key not in claim.released_keys])
         if not part:
             return _nothing()  # they are released already
-    send = noting(port, claim, part, send)
+    note = partial(setattr, claim, "release_sent", (part, port.now()))  # as ``sent_releases`` does
+    send = partial(send or port.send, sending=note)
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send)
     left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
