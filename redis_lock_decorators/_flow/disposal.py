@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from redis_lock_decorators._flow.membership import CohortMember, Handover
 
+#: In place of a hand-off whose waiter had withdrawn. The hand-off would keep the giver alive.
+VOID: Literal["void"] = "void"
+
 
 class HandOff(NamedTuple):
-    """A hand-off of the lock from one claim of a cohort to one of its waiters."""
+    """A hand-off of the lock to a waiter of a cohort; the disposal of the giver refers to it."""
 
-    giver: Any
     member: CohortMember
     handover: Handover
 
-    def hand(self) -> bool:
-        """Hand the lock over; False if the waiter has withdrawn. Can be repeated."""
+    def hand(self, giver: Any) -> bool:
+        """Hand the lock of a claim over; False if the waiter has withdrawn. Can be repeated."""
         record = self.handover.queue_record
         if record is not None:  # a message about this grant may still be under way
-            record.move(self.giver, self.member.claim, self.handover.since)
+            record.move(giver, self.member.claim, self.handover.since)
         is_accepted = self.member.hand(self.handover)
         if record is not None and not is_accepted:
-            record.move(self.member.claim, self.giver, self.handover.since)
+            record.move(self.member.claim, giver, self.handover.since)
         return is_accepted
 
 
@@ -32,28 +34,33 @@ class Disposal:
     Other threads, signal handlers and finalizers may release the claim at the same time. Each
     decision is one ``dict.setdefault``, so that all of them find the same one and complete it. A
     hand-off is void if its waiter has withdrawn; then another decision follows.
+
+    It refers to no claim but those of later holders, so that no claim is in a reference cycle.
     """
 
     __slots__ = ("_decisions",)
 
     def __init__(self) -> None:
-        #: any thread; a hand-off, or None: to release the keys
-        self._decisions: dict[int, HandOff | None] = {}
+        #: any thread; a hand-off, ``VOID``, or None: to release the keys
+        self._decisions: dict[int, HandOff | Literal["void"] | None] = {}
 
-    def decide(self, proposed: HandOff | None) -> HandOff | None:
-        """Decide for a hand-off, or (None) a release, unless the opposite is decided.
+    def decide(self, giver: Any, proposed: HandOff | None) -> HandOff | None:
+        """Decide for a hand-off of ``giver``, or (None) a release, unless the opposite is decided.
 
         Returns the decision: a hand-off that is complete, the proposed one, or None.
         """
         for number in count():
             decided = self._decisions.setdefault(number, proposed)
-            if decided is None or decided is proposed or decided.hand():
-                break
-        return decided
+            if decided == VOID:
+                continue
+            if decided is None or decided is proposed or decided.hand(giver):
+                return decided
+            self._decisions[number] = VOID  # for good: the waiter accepts no other hand-off either
+        raise AssertionError
 
     def handed_off(self) -> HandOff | None:
         """The hand-off that a waiter has accepted, if any."""
         for decided in list(self._decisions.values()):
-            if decided is not None and decided.member.handover is decided.handover:
+            if isinstance(decided, HandOff) and decided.member.handover is decided.handover:
                 return decided
         return None

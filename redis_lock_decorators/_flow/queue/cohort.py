@@ -119,10 +119,10 @@ class Cohort:
             return False
         handover = _handover_of(claim, now)
         while (member := self.first(now)) is not None:
-            decided = disposal.decide(HandOff(claim, member, handover))
+            decided = disposal.decide(claim, HandOff(member, handover))
             if decided is None:  # other code releases the keys
                 return False
-            if decided.hand():
+            if decided.hand(claim):
                 _complete(claim, decided)
                 return True
             self._waiting.pop(member, None)
@@ -190,7 +190,7 @@ def hand_off(port: Port, claim: Claim) -> bool:
 
 def is_handed_off(claim: Claim) -> bool:
     """Decide to release the claim's keys; True if its lock is handed off instead."""
-    decided = None if claim.disposal is None else claim.disposal.decide(None)
+    decided = None if claim.disposal is None else claim.disposal.decide(claim, None)
     if decided is None:
         return False
     _complete(claim, decided)

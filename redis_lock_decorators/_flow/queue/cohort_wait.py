@@ -73,5 +73,6 @@ async def _wait(
     finally:
         cohort.withdraw(waiter)
         settle(claim)
+        claim.cohort_waiter = None  # they refer to each other
         cohort.owners.remove(waiter)
         cohort.step_down(waiter, port.now())
