@@ -20,8 +20,8 @@ from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import BlockingClient
-from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.exits import BlockRef, owned
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
+from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.redispy_base import RedisPyLockBase
 from redis_lock_decorators._shared.redispy_tokens import TokenHold, TokenSlot
 from redis_lock_decorators._shared.settings import DEFAULT

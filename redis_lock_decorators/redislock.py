@@ -9,8 +9,8 @@ from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators._rules.misnamed import refuse_unknown
-from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod
-from redis_lock_decorators._shared.exits import BlockRef, owned
+from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
+from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous

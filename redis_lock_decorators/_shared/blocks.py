@@ -38,7 +38,7 @@ class Block(Generic[L]):
     exit, the block is collected, and what it holds is abandoned.
 
     Attributes:
-        held: what was entered; None before and after.
+        held: what was entered; None before and after. ``hold`` sets it.
         call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
     """
 
@@ -64,6 +64,13 @@ class Block(Generic[L]):
             _newest.set(self._outer)
         seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
+
+    def hold(self, held: L | None) -> None:
+        """Own what was entered, for its exit; None ends that."""
+        self.held = held
+        of = None if self.call is None else self.call()
+        if of is not None:
+            of.held = held
 
     def is_exit_of(self, owner: object) -> bool:
         """Whether only ``__exit__`` was looked up, by this owner."""
@@ -162,6 +169,19 @@ class ExitMethod(_Method):
             return True
         found = (vars(base)[self._enter] for base in kind.__mro__ if self._enter in vars(base))
         return not isinstance(next(found), EnterMethod)  # a subclass overrides it and calls ours
+
+
+def owned(of: BlockRef[Block[L]]) -> Block[L]:
+    """Return the block of a call of its exit.
+
+    The bound exit keeps the block alive. But if the garbage collector closes a generator in a
+    reference cycle, it has cleared the weak reference: then a new block replaces the old one.
+    """
+    block = of()
+    if block is None:
+        block = Block(None, BEGUN)
+        block.held, block.call = of.held, ref(of)
+    return block
 
 
 def _offered(of: object, method: int, owner: object = None) -> Block[Any]:

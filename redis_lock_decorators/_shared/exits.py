@@ -5,6 +5,10 @@ first line, so before any ``try`` in it. The traceback of the exception then kee
 frame and its arguments alive. So the bound exit method owns the block, and passes the call only a
 weak reference (``BlockRef``): the ``with`` statement drops the method in any case. If the block is
 collected while the frame's ``BlockRef`` is alive, the exit was called and interrupted.
+
+The garbage collector clears the weak references of objects in a reference cycle before it closes
+their generators, whose exits it then calls. So the ``BlockRef`` also refers to what the block
+holds.
 """
 
 from __future__ import annotations
@@ -28,25 +32,25 @@ class Owned(Protocol):
 
 
 class BlockRef(ref[B]):
-    """The weak reference to the block that a call of its exit gets."""
+    """The weak reference to the block that a call of its exit gets.
 
-    __slots__ = ("__weakref__",)
+    Attributes:
+        held: what the block holds.
+    """
+
+    __slots__ = ("__weakref__", "held")
+
+    held: Any
 
 
 def owning(function: Callable[..., Any], lock: object, block: Owned) -> Callable[..., Any]:
     """Return a bound exit that owns its block and calls ``function(lock, BlockRef, …)``."""
     of = BlockRef(block)
+    of.held = None
     block.call = ref(of)
     bound = partial(function, lock, of)
     bound.__dict__["block"] = block  # a partial drops its arguments before its __dict__
     return bound
-
-
-def owned(of: BlockRef[B]) -> B:
-    """Return the block of a call; the bound exit keeps it alive."""
-    block: Any = of()
-    found: B = block
-    return found
 
 
 def has_begun(call: ref[BlockRef[Any]] | None) -> bool:

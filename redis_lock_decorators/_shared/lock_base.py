@@ -189,19 +189,21 @@ class LockBase(Generic[C]):
         """Make the block the owner of its lease; the lock, if the block has no exit of its own."""
         shared = block.held
         if has_exit and shared is None:
-            block.held = lease
+            block.hold(lease)
             lease._leaving = block.call
             lease._block = ref(block, lease._on_block_gone)  # a __del__ would swallow a Ctrl-C
             return
         self._blocks[lease] = None
         if shared is not None:  # the same bound methods are used for several blocks
             self._blocks[shared] = None
-            block.held = shared._block = None
+            shared._block = None
+            block.hold(None)
 
     def _close(self, lease: Any, block: Block[Any]) -> None:
         """End the ownership of the lease."""
         if block.held is lease and lease is not None:
-            block.held = lease._block = None
+            lease._block = None
+            block.hold(None)
         else:
             self._blocks.pop(lease, None)
 

@@ -129,7 +129,7 @@ class RedisPyLockBase(Generic[C]):
         if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
             self._close(block, block.held)
         elif hold is not None:
-            block.held = hold
+            block.hold(hold)
             hold.in_block = True
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
 
@@ -147,7 +147,7 @@ class RedisPyLockBase(Generic[C]):
         """Separate the block from its hold."""
         if hold is not None:
             hold._block = None
-        block.held = None
+        block.hold(None)
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""
