@@ -177,8 +177,7 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
-            self._tracked = TrackedLease(self, _report_loss, self._claim, port, options)
-            port.renewer.add(self._tracked)
+            self._track(TrackedLease(self, _report_loss, self._claim, port, options))
         return None
 
     def _exclusive(self) -> AbstractContextManager[object]:

@@ -39,10 +39,11 @@ class Block(Generic[L]):
 
     Attributes:
         held: what was entered; None before and after. ``hold`` sets it.
+        ownership: what shows the renewer that ``held`` can be released.
         call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
     """
 
-    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "call", "held")
+    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "call", "held", "ownership")
 
     def __init__(
         self, of: object, seen: int, outer: ref[Block[Any]] | None = None, owner: object = None
@@ -52,6 +53,7 @@ class Block(Generic[L]):
         self._outer = outer
         self._owner = owner  # the thread or task that looked up __exit__ first; None once entered
         self.held: L | None = None
+        self.ownership: object = None
         self.call: ref[BlockRef[Any]] | None = None
 
     def begin(self) -> bool:

@@ -6,6 +6,7 @@ from asyncio import Future
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -43,6 +44,7 @@ class LeaseBase:
         "_leaving",
         "_on_lost_call",
         "_options",
+        "_ownership",
         "_tracked",
     )
 
@@ -52,7 +54,9 @@ class LeaseBase:
         self._claim = claim
         self._options = options
         self._tracked: TrackedLease | None = None
-        # The ``with`` block that owns it: the renewal ends once the block is collected.
+        # What shows the renewer that the lease can be released; None while a block has it.
+        self._ownership: object = None  #: any thread
+        # The ``with`` block that owns it: the renewal ends once the block is deleted.
         self._block: object = None  #: any thread
         self._leaving: ref[BlockRef[Any]] | None = None  # what a call of the block's exit refers to
         self._on_lost_call: OnLostCall | None = None
@@ -160,6 +164,14 @@ class LeaseBase:
         found = await holders(self._port, self._claim.keys)
         return all(holder == self._claim.identifier for holder in found)
 
+    def _track(self, tracked: TrackedLease) -> None:
+        """Start the renewal."""
+        self._tracked = tracked
+        self._ownership = tracked.ownership
+        if self._on_lost_call is not None:
+            tracked.substitute = partial(substitute, type(self), self._on_lost_call)
+        self._port.renewer.add(tracked)
+
     def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
         if self._tracked is not None:
@@ -182,11 +194,13 @@ class LeaseBase:
         )
 
     def _on_block_gone(self, _: object) -> None:
-        """Let the lease expire, as its block was collected without its exit."""
+        """Leave the context, as its block was collected; the block's exit may still be called.
+
+        If the block was deleted without its exit, the lease is no longer renewed: it has no owner.
+        """
         self._block = None
         forget(self)
         self._claim.owner = None
-        self._stop_renewing()
 
     def _notify_lost(self) -> None:
         """Call ``on_lost`` if the lease is lost, once."""
@@ -198,6 +212,13 @@ class LeaseBase:
     def _follow(context: Context, work: Coroutine[Any, Any, None]) -> Future[Any] | None:
         """Run, in a context, what awaits the result of ``on_lost``; return its task, if any."""
         raise NotImplementedError
+
+
+def substitute(kind: Any, on_lost_call: OnLostCall, tracked: TrackedLease) -> LeaseBase:
+    """Return another object for a lease whose weak references were cleared."""
+    lease: LeaseBase = kind(tracked.claim, tracked.port, tracked.options)
+    lease._tracked, lease._on_lost_call = tracked, on_lost_call
+    return lease
 
 
 def loss(lease: LeaseBase) -> LockLostError:

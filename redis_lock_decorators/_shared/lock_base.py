@@ -190,13 +190,15 @@ class LockBase(Generic[C]):
         shared = block.held
         if has_exit and shared is None:
             block.hold(lease)
+            block.ownership, lease._ownership = lease._ownership, None
             lease._leaving = block.call
             lease._block = ref(block, lease._on_block_gone)  # a __del__ would swallow a Ctrl-C
             return
         self._blocks[lease] = None
         if shared is not None:  # the same bound methods are used for several blocks
             self._blocks[shared] = None
-            shared._block = None
+            shared._block, shared._ownership = None, block.ownership
+            block.ownership = None
             block.hold(None)
 
     def _close(self, lease: Any, block: Block[Any]) -> None:

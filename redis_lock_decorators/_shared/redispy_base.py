@@ -130,12 +130,16 @@ class RedisPyLockBase(Generic[C]):
             self._close(block, block.held)
         elif hold is not None:
             block.hold(hold)
+            block.ownership = hold.hand_ownership()
             hold.in_block = True
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
 
     def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
-        """End the renewal; release if the block's exit was interrupted before its first line."""
-        hold._on_block_gone()
+        """Release if the block's exit was interrupted before its first line.
+
+        If the block was deleted without its exit, its hold is no longer renewed: it has no owner.
+        """
+        hold._block = None
         if has_begun(call):
             self._abandon_in_background(hold)
 
@@ -147,6 +151,8 @@ class RedisPyLockBase(Generic[C]):
         """Separate the block from its hold."""
         if hold is not None:
             hold._block = None
+        if block.held is not None:
+            block.held.take_ownership(block.ownership)
         block.hold(None)
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:

@@ -15,13 +15,18 @@ from redis_lock_decorators.errors import shown
 
 
 class RenewalHandle:
-    """The object whose lifetime limits a renewal: once it is gone, the claim has no owner."""
+    """The object whose lifetime limits a renewal, unless a block owns the hold.
 
-    __slots__ = ("__weakref__", "renewer", "tracked")
+    Attributes:
+        ownership: what shows the renewer that the hold can be released; None while a block has it.
+    """
+
+    __slots__ = ("__weakref__", "ownership", "renewer", "tracked")
 
     def __init__(self, claim: Claim, port: AsyncioPort | BlockingPort) -> None:
         options = Options(expire=claim.expire, auto_renew=True)
         self.tracked = TrackedLease(self, _warn, claim, port, options)
+        self.ownership: object = self.tracked.ownership
         self.renewer = port.renewer
         self.renewer.add(self.tracked)
 
@@ -53,7 +58,7 @@ class TokenHold:
         self.renewal_handle: RenewalHandle | None = None
         self.is_gone = False
 
-        # The ``with`` block that owns it: the renewal ends once the block is collected.
+        # The ``with`` block that owns it: the renewal ends once the block is deleted.
         self._block: object = None
 
     def replaces(self, entered: TokenHold) -> bool:
@@ -80,11 +85,19 @@ class TokenHold:
         self.is_gone = True
         self.renewal_handle = None
 
-    def _on_block_gone(self) -> None:
-        """End the renewal, as the block was collected without its exit."""
-        self._block = None
-        self.stop_renewal()
-        self.renewal_handle = None
+    def hand_ownership(self) -> object:
+        """Return what shows the renewer that the hold can be released, for a block to keep it."""
+        renewal_handle = self.renewal_handle
+        if renewal_handle is None:
+            return None
+        ownership, renewal_handle.ownership = renewal_handle.ownership, None
+        return ownership
+
+    def take_ownership(self, ownership: object) -> None:
+        """Own the renewal again, after a block."""
+        renewal_handle = self.renewal_handle
+        if renewal_handle is not None and ownership is not None:
+            renewal_handle.ownership = ownership
 
 
 class TokenSlot:

@@ -166,8 +166,7 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - self._started)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-            self._tracked = TrackedLease(self, _report_loss, self._claim, port, options)
-            port.renewer.add(self._tracked)
+            self._track(TrackedLease(self, _report_loss, self._claim, port, options))
         return None
 
     def _enter(self) -> None:

@@ -228,6 +228,7 @@ class HeldLease:
             assert run(acquire(port, claim, 0, 0.005)) is None
         self.claim = claim
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, self.options)
+        self.ownership = self.watch.ownership
         port.renewer.add(self.watch)
 
     @property

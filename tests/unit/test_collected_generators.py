@@ -62,7 +62,7 @@ def is_held(port: Any) -> bool:
 @pytest.mark.parametrize("hold", [*FORMS, *LEASE_FORMS])
 def test_lock_is_released(port: Any, hold: Holding, names: Any, kept: str) -> None:
     lock = redislock.RedisLock(names, client=redis.Redis(), auto_renew=False)
-    generator, lease = begun(hold(lock))
+    generator, lease = begun(hold(lock, list))
     assert is_held(port)
     keeps = {"lock": lock, "lease": lease}.get(kept)
     del lock, lease
@@ -79,7 +79,7 @@ def test_lock_is_released(port: Any, hold: Holding, names: Any, kept: str) -> No
 @pytest.mark.parametrize("hold", [*FORMS, by_hand])
 def test_drop_in_is_released(port: Any, hold: Holding, timeout: Any, kept: bool) -> None:
     lock = redis_lock_decorators.lock.Lock(redis.Redis(), KEY, timeout)
-    generator, _ = begun(hold(lock))
+    generator, _ = begun(hold(lock, list))
     assert is_held(port)
     keeps = lock if kept else None
     del lock, _

@@ -70,10 +70,12 @@ def test_next_member_renews_after_a_third_of_the_remaining_lease(world: World) -
     watch = TrackedLease(
         next_member, print, next_member.claim, port, Options(expire=10, max_hold=60)
     )
+    ownership = watch.ownership
 
     left = next_member.claim.deadline - world.clock.now
     assert watch.next_check()[0] - world.clock.now == pytest.approx(left / 3, abs=0.1)
     assert watch.renewal(world.clock.now).seconds == 10
+    assert ownership is not None
 
 
 def test_claim_is_over_after_its_hand_off(world: World) -> None:

@@ -18,6 +18,7 @@ from support.redispy_scenes import KEY, Scene, Tasks, Threads, own_api, run, run
 from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators._flow import redispy_lock as flow
 from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.renewal.ownership import has_owner
 from redis_lock_decorators._shared.redispy_tokens import TokenHold
 
 
@@ -176,11 +177,12 @@ def test_renewal_ends_if_a_block_is_collected_without_its_exit(scene: Scene) -> 
         await scene.do(enter())
         hold = scene.lock.local._slot().hold
         assert hold.renewal_handle is not None
+        assert has_owner(hold.renewal_handle.tracked)
 
         del enter, leave
         gc.collect()
 
-        assert hold.renewal_handle is None
+        assert not has_owner(hold.renewal_handle.tracked)
         await scene.do(scene.lock.release())
         assert scene.holder() is None
 

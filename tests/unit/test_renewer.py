@@ -50,10 +50,12 @@ def test_lease_that_was_handed_off_is_checked_in_time(
     given = Options(**{"expire": 10, **options})
 
     tracked = TrackedLease(claim, print, claim, port, given)  # type: ignore[arg-type]
+    ownership = tracked.ownership
 
     when, grain = tracked.next_check()
     assert when - grain - lease_times.drift_margin(lasts) - 1e-9 <= tracked.first_check()
     assert tracked.first_check() <= when - grain
+    assert ownership is not None
 
 
 def test_connection_to_a_far_server_is_opened_before_a_renewal() -> None:

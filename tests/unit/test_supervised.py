@@ -330,6 +330,7 @@ class BlockTask:
         port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
         self.claim.mark_held(self.loop.now)
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, Options(expire=3))
+        self.ownership = self.watch.ownership
         lease_loop.renewer.add(self.watch)
 
     def notify(self) -> None:

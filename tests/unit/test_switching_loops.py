@@ -123,6 +123,7 @@ class Lease:
         port = SimulatedPort()
         port.slotted = True  # no connection is opened ahead, however slow the lines are traced
         self.watch = TrackedLease(self, print, self.claim, port, options)
+        self.ownership = self.watch.ownership
 
     def wakes_in_time(self, lease_loop: BackgroundLoop) -> bool:
         loop_thread = lease_loop.current_worker()

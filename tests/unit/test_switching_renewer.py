@@ -105,6 +105,7 @@ class Lease:
         self.claim: Claim = new_claim(name, expire=chosen.lease_seconds)
         self.claim.mark_held(lease_loop.time)
         self.watch = TrackedLease(self, lose, self.claim, PORT, chosen)
+        self.ownership = self.watch.ownership
 
     def add(self) -> None:
         """Add it to the renewer, from a thread."""

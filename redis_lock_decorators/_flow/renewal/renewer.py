@@ -178,7 +178,7 @@ class Renewer(LeaseSchedule):
     def _notify_holder(self, tracked: TrackedLease) -> None:
         tracked.notify_attempts -= 1
         tracked.port.held.forget(tracked.claim)
-        lease = tracked.lease()
+        lease = tracked.found()
         if lease is not None:
             tracked.notify(lease)
         tracked.notify_attempts = 0

@@ -13,6 +13,7 @@ from redis_lock_decorators._flow.losses import why_expired
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.renewal.batch import Renewal
 from redis_lock_decorators._flow.renewal.outages import Outage
+from redis_lock_decorators._flow.renewal.ownership import has_owner
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.errors import AT_MOST, shown
@@ -24,11 +25,15 @@ EARLY = 0.01
 
 
 class TrackedLease:
-    """A lease that is renewed until it is released, lost or garbage-collected.
+    """A lease that is renewed until it is released or lost, or no code can release it.
 
     Only a weak reference to it is held: a lease that no code can release must expire.
 
     Attributes:
+        ownership: the mark that the owner of the lease has (``ownership.py``): the lease itself, or
+            the block that owns it.
+        substitute: returns a lease for ``notify`` while the garbage collector closes a generator
+            that holds the lease; None if there is nothing to report then.
         notify: called with the lease, once, to report its loss to its holder.
         is_tracked: it is to be renewed.
         is_grant: it still has the short time of a grant.
@@ -54,8 +59,10 @@ class TrackedLease:
         "notify_attempts",
         "options",
         "outage",
+        "ownership",
         "pauses",
         "port",
+        "substitute",
     )
 
     def __init__(
@@ -67,6 +74,8 @@ class TrackedLease:
         options: Options,
     ) -> None:
         self.lease = ref(lease)
+        self.ownership = object()
+        self.substitute: Callable[[TrackedLease], object] | None = None
         self.notify = notify
         self.claim = claim
         self.port = port
@@ -134,7 +143,14 @@ class TrackedLease:
     def is_over(self) -> bool:
         """Whether the lease needs neither a renewal nor a report."""
         is_over = self.claim.is_over() and not self.notify_attempts
-        return not self.is_tracked or is_over or self.lease() is None
+        return not self.is_tracked or is_over or (self.lease() is None and not has_owner(self))
+
+    def found(self) -> object:
+        """The lease to notify; None if there is none."""
+        lease = self.lease()
+        if lease is None and self.substitute is not None:
+            return self.substitute(self)
+        return lease
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis gave no reason."""
@@ -143,9 +159,8 @@ class TrackedLease:
         return why_expired(self.claim)
 
     def _is_renewed(self, end: float, expire: float) -> bool:
-        self.claim.renews = self.options.auto_renew and not lease_times.is_last(
-            end, expire, self._hold_end
-        )
+        is_last = lease_times.is_last(end, expire, self._hold_end)
+        self.claim.renews = self.options.auto_renew and not is_last and has_owner(self)
         return self.claim.renews
 
 
