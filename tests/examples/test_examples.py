@@ -50,7 +50,7 @@ def test_example_is_in_the_table(example):
 
 
 def test_demo_loses_updates_only_without_the_lock(tmp_path):
-    scenes = rows(run(EXAMPLES / "demo.py", cwd=tmp_path))
+    scenes = rows(run("-m", "redis_lock_decorators", "demo", cwd=tmp_path))
 
     bare, locked, killed = (
         scenes[name] for name in ("without lock", "with @redis_lock", "with a kill")

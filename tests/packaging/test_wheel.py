@@ -87,7 +87,13 @@ def test_the_source_distribution_holds_what_the_readme_points_to(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
         held = {name.partition("/")[2] for name in packed.getnames()}
-    for wanted in ("tests/conftest.py", "examples/demo.py", "tox.ini", "SECURITY.rst", "Makefile"):
+    for wanted in (
+        "tests/conftest.py",
+        "examples/README.rst",
+        "tox.ini",
+        "SECURITY.rst",
+        "Makefile",
+    ):
         assert wanted in held
     assert {f"redis_lock_decorators/{name}" for name in files(SOURCE, "*.lua")} <= held
     assert not [name for name in held if name.endswith(".pyc")]
