@@ -103,7 +103,10 @@ def _fallbacks(port: Port, claim: Claim, method: ReleaseMethod) -> Iterator[Rele
 def _unlock(
     port: Port, claim: Claim, key: bytes, until: float, milliseconds: int
 ) -> Awaitable[Refusal | None]:
-    return unlock(port, claim, key, until, milliseconds, noting(port, claim, (key,)))
+    """Release a key without its companion keys, with a placeholder for so many milliseconds."""
+    own = noting(port, claim, (key,))
+    send = partial(unlock, port, claim, key, until, milliseconds, own)
+    return unanswered_releases.send_unrecorded(port, claim, key, until, send)
 
 
 async def _one_by_one(

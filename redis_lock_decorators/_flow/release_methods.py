@@ -22,7 +22,11 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
 from redis_lock_decorators._flow.sent_releases import noting, sending
-from redis_lock_decorators._flow.unanswered_releases import min_hold_placeholder, unexplained
+from redis_lock_decorators._flow.unanswered_releases import (
+    min_hold_placeholder,
+    send_unrecorded,
+    unexplained,
+)
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
@@ -107,6 +111,10 @@ async def native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal 
         except Exception as error:
             if not is_forbidden(port, error):
                 raise
+    return await send_unrecorded(port, claim, key, until, partial(_native, port, claim, key, until))
+
+
+async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal | None:
     is_awaited = ("EXISTS", with_queue((key,))[1])
     for command, condition in NATIVE.items():
         delete = (command, key, *condition, claim.identifier)

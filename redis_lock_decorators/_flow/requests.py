@@ -12,6 +12,7 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.torn_slots import TornSlot
 from redis_lock_decorators._rules import keys as keys_rules
 from redis_lock_decorators.errors import LockError, LockNameError, shown
 
@@ -19,9 +20,8 @@ from redis_lock_decorators.errors import LockError, LockNameError, shown
 Send = Callable[..., Awaitable[Any]]
 #: Raised if stack or memory do not suffice for a release; another thread may have enough.
 EXHAUSTED = (RecursionError, MemoryError)
-#: Scripts that are sent even if the slot of their keys was just being moved: several scripts, one
-#: for each key, cannot replace them.
-NO_SUBSTITUTE = ("acquire", "acquire_fenced")
+#: Argument of the script ``time_left``: a replica must not answer.
+FROM_MASTER = 1
 #: Why a key that is not a lock refuses a request.
 OTHER_DATA = "its key holds other data, no lock"
 
@@ -62,12 +62,6 @@ class OtherData(LockNameError):
 
 class NeverSent(LockError):
     """The request was not sent in time, because others were queued before it."""
-
-    unsent = True
-
-
-class TornSlot(LockError):
-    """The request was not sent: its keys were just found on two nodes."""
 
     unsent = True
 
@@ -115,13 +109,8 @@ async def ask(
     ``read`` is called with the rest of a longer reply; ``send`` replaces the port's.
     """
     has_slot = port.slotted and len(keys) > 1
-    if (
-        has_slot
-        and port.torn_slots
-        and verb not in NO_SUBSTITUTE
-        and port.torn_slots.is_torn(keys[0], port.now())
-    ):
-        raise TornSlot("the slot of its keys is being moved", claim.lock_name)
+    if has_slot and port.torn_slots:
+        port.torn_slots.refuse_torn(verb, keys[0], port.now())
     serial = next(port.serials)
     send = send or port.send
     script = _lua.script(verb)

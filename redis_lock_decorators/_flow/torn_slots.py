@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from redis_lock_decorators._rules.keys import slot_of
+from redis_lock_decorators.errors import LockError
 
 #: Seconds between two requests over several keys of a slot that is being moved.
 PAUSE = 2.0
+#: Scripts that are always sent: several scripts, one for each key, cannot replace them.
+NO_SUBSTITUTE = ("acquire", "acquire_fenced")
+
+
+class TornSlot(LockError):
+    """The request was not sent: the slot of its keys was just found being moved."""
+
+    unsent = True
 
 
 class TornSlots:
@@ -26,15 +35,19 @@ class TornSlots:
         """Note that the slot of a key is torn."""
         self._next[slot_of(key)] = now + PAUSE
 
-    def is_torn(self, key: bytes, now: float) -> bool:
-        """Whether the slot of a key counts as torn; if not, the caller must send its request."""
+    def refuse_torn(self, verb: str, key: bytes, now: float) -> None:
+        """Refuse a script over several keys if their slot is torn, unless it is time to send one.
+
+        Raises:
+            TornSlot: each key needs its own script.
+        """
         slot = slot_of(key)
         following = self._next.get(slot)
-        if following is None:
-            return False
-        if now >= following:
-            self._next[slot] = now + PAUSE
-        return now < following
+        if following is None or verb in NO_SUBSTITUTE:
+            return
+        if now < following:
+            raise TornSlot("the slot of its keys is being moved")
+        self._next[slot] = now + PAUSE
 
     def forget(self, key: bytes) -> None:
         """Note that the keys of a request were on one node."""

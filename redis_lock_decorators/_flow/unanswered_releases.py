@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import REST
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import Refusal, Send, may_have_run, refusal_of, worst
+from redis_lock_decorators._flow.requests import (
+    FROM_MASTER,
+    OtherData,
+    Refusal,
+    Send,
+    ask,
+    is_forbidden,
+    may_have_run,
+    refusal_of,
+    worst,
+)
 from redis_lock_decorators._rules.options import ReleaseMethod
 
 
@@ -52,6 +62,50 @@ async def send_checked(
         if port.lacks(error) == "script":
             claim.maybe_released = tuple([key for key in claim.maybe_released if key not in part])
         raise
+
+
+async def send_unrecorded(
+    port: Port,
+    claim: Claim,
+    key: bytes,
+    until: float,
+    send: Callable[[], Awaitable[Refusal | None]],
+) -> Refusal | None:
+    """Release a key by requests that leave no record in the server.
+
+    If the client sends a copy of one on its own, the copy finds no key, as after a loss. So it asks
+    first whether the key is held: if it is, a missing key was released by the first copy.
+    """
+    before, is_to_check = claim.maybe_released, port.may_resend and port.now() < claim.deadline
+    if is_to_check and key not in before and await _is_held(port, claim, key, until):
+        claim.note_maybe_released((key,), port.now())
+    noted = claim.maybe_released
+    try:
+        return await send()
+    except Exception as error:
+        is_unsent = port.is_outcome(error) and not may_have_run(port, error)
+        if is_unsent and claim.maybe_released is noted:
+            claim.maybe_released = before
+        raise
+
+
+async def _is_held(port: Port, claim: Claim, key: bytes, until: float) -> bool:
+    """Whether a key holds the identifier; True if the user has no right to ask."""
+    found: tuple[Any, ...] = ()
+
+    def read(*reply: Any) -> None:
+        nonlocal found
+        found = reply
+
+    try:
+        await ask(port, "time_left", claim, (key,), FROM_MASTER, until=until, read=read)
+    except OtherData:
+        return False
+    except Exception as error:
+        if not is_forbidden(port, error):
+            raise
+        return True
+    return len(found) > 1
 
 
 def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal | None:

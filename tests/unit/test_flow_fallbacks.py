@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import NoPermissionError, ResponseError
-from support.faults import Fate, Request, delivered, raising, reply_lost
+from support.faults import Fate, Request, delivered, raising, reply_lost, resent
 from support.releases import FIRST, KEY, SECOND, every_method
 from support.simulated_server import TOGETHER
 from support.simulation import Clock, SimulatedPort, SimulatedServer, _verb, acquired, new_claim
@@ -62,6 +62,60 @@ def test_lock_is_released_by_the_only_permitted_method(
         run(release(port, claim, method))
 
         assert [port.server.value(key) for key in claim.keys] == [None] * len(names)
+
+
+def sent_twice(allowed: str) -> Fate:
+    """The client itself sends each release twice; scripts over a held lock need a missing right."""
+
+    def fate(request: Request) -> Any:
+        verb = request.port.verbs[-1]
+        if TOGETHER in request.command:
+            verb = _verb(request.command[1])
+        is_held = request.port.server.value(KEY) is not None
+        if (verb == "release" and is_held) or verb in {"unlock", "DELIFEQ", "WATCH"} - {allowed}:
+            return raising(IN_SCRIPT)(request)
+        return (resent if verb == allowed else delivered)(request)
+
+    return fate
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+@pytest.mark.parametrize("allowed", ["unlock", "DELIFEQ"])
+@every_method
+def test_fallback_that_the_client_sends_twice_is_no_loss(
+    method: ReleaseMethod, allowed: str, can_ask: bool
+) -> None:
+    port = new_port(may_resend=True)
+    claim = acquired(port, "a")
+    usual = sent_twice(allowed)
+    port.usual = (
+        usual
+        if can_ask
+        else lambda request: (raising(NO_RIGHT) if port.verbs[-1] == "time_left" else usual)(
+            request
+        )
+    )
+
+    run(release(port, claim, method))
+
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("allowed", ["unlock", "DELIFEQ"])
+@every_method
+def test_loss_is_reported_though_the_client_may_send_a_fallback_twice(
+    method: ReleaseMethod, allowed: str
+) -> None:
+    port = new_port(may_resend=True)
+    claim = acquired(port, "a")
+    port.usual = without("release", *{"unlock", "DELIFEQ", "WATCH"} - {allowed}, "DELEX")
+    port.server.drop(KEY)
+
+    if allowed == "unlock":
+        with pytest.raises(LockLostError, match="gone"):
+            run(release(port, claim, method))
+    else:  # no script may run after it, so that this is not known
+        run(release(port, claim, method))
 
 
 @every_method

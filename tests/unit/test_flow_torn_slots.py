@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redis.exceptions import ReadOnlyError
-from support.faults import delivered, reply_lost, slow
+from support.faults import delivered, reply_lost, resent, slow
 from support.simulated_commands import Commands
 from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
@@ -57,11 +57,13 @@ def test_release_that_fails_between_two_keys_is_no_loss(
 
     port.may_resend = may_resend
     claim = acquired(port, "{a}", "{a}b")
-    port.server.is_torn, port.faults = True, [None, None, interrupted]
+    reads = ["time_left"] * may_resend  # a client that repeats requests asks first
+    faults = [None, *[None for _ in reads], None, *[None for _ in reads], interrupted]
+    port.server.is_torn, port.faults = True, faults
 
     run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "unlock", "unlock", "release"]
+    assert port.verbs == ["release", *reads, "unlock", *reads, "unlock", "release"]
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
@@ -108,6 +110,18 @@ def test_loss_is_reported(port: Any, holder: str | None, lost: bytes, may_resend
     assert [port.server.value(key) for key in KEYS] == [
         holder if key == lost else None for key in KEYS
     ]
+
+
+def test_release_that_the_client_sends_twice_is_no_loss(port: Any) -> None:
+    def usual(request: Any) -> Any:
+        return (resent if port.verbs[-1] == "unlock" else delivered)(request)
+
+    claim = acquired(port, "{a}", "{a}b")
+    port.server.is_torn, port.usual = True, usual
+
+    run(release(port, claim, "script"))
+
+    assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
 def test_lock_acquired_after_leaving_its_queue_is_released_and_can_be_lost(port: Any) -> None:
@@ -320,7 +334,7 @@ def test_second_release_in_a_moving_slot_is_sent_key_by_key_immediately(port: An
     for claim in claims:
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "unlock", "unlock"]
+    assert port.verbs == ["release", "time_left", "unlock", "time_left", "unlock"]
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
@@ -334,4 +348,4 @@ def test_request_over_several_keys_is_tried_after_a_pause(port: Any) -> None:
     for claim in claims[1:]:
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "unlock", "release", "release"]
+    assert port.verbs == ["release", "time_left", "unlock", "release", "release"]
