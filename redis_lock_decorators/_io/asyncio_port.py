@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -19,6 +20,7 @@ from redis_lock_decorators._io.background.supervised import (
     background_tasks,
     gather,
     start,
+    start_on,
 )
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
@@ -44,7 +46,11 @@ MOST_STARTS = 50
 
 
 class AsyncioPort(BasePort):
-    """An asyncio client as the flows see it, on the running event loop."""
+    """An asyncio client as the flows see it, on the running event loop.
+
+    Attributes:
+        loop: its event loop. The garbage collector may close coroutines of it on another thread.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -52,6 +58,7 @@ class AsyncioPort(BasePort):
         "_new_subscription",
         "_renewal_transport",
         "_transport",
+        "loop",
     )
 
     def __init__(
@@ -73,6 +80,7 @@ class AsyncioPort(BasePort):
         self.transacts = client_state.transacts
         self.may_resend = transport.may_resend
         self._batcher = client_state.sender
+        self.loop = self._batcher.loop
         self._transport = transport
         self._new_subscription = new_subscription
         self._renewal_transport = renewal_transport or transport
@@ -144,11 +152,11 @@ class AsyncioPort(BasePort):
             await transport.drop_idle_connections()
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
-        if not is_being_closed():
+        if is_being_closed():
+            # Its event loop may be closed, and its connections gone: then the keys expire.
+            start_on(self.loop, partial(finish, work))
+        else:
             await finish(work)
-        elif self.lease_loop.is_current():
-            start(finish(work))
-        # Otherwise its event loop has ended, and with it the connections: the keys expire.
 
     def ahead(self) -> AsyncioPort:
         """The port for requests that go before others: of the renewer and the subscriber."""

@@ -1,11 +1,30 @@
-"""Removal of the entries of closed event loops."""
+"""Event loops that other threads may have closed: calls on them, and their entries."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:
+    """Call a function soon on an event loop, from any thread; do nothing if the loop is closed.
+
+    The garbage collector runs finalizers, and closes coroutines, on any thread.
+    """
+    try:
+        loop.call_soon_threadsafe(function, *args, context=Context())
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+
+
+def is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Whether this code runs on an event loop, and may call what is not thread-safe."""
+    return loop is not None and asyncio._get_running_loop() is loop
 
 
 def forget_closed(found: dict[asyncio.AbstractEventLoop, T]) -> list[T]:

@@ -44,16 +44,27 @@ class TokenHold:
     Attributes:
         by: a weak reference to the thread or task that acquired it; None for a token set by hand.
         in_block: it was acquired by a ``with`` block, whose exit releases it.
+        port: the port of the task that acquired it; None for threads, and for a token set by hand.
         is_gone: it was removed from its slot. The mark is on the hold, set by one atomic store, as
             another thread may have put another hold into the slot.
     """
 
-    __slots__ = ("__weakref__", "_block", "by", "claim", "in_block", "is_gone", "renewal_handle")
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "by",
+        "claim",
+        "in_block",
+        "is_gone",
+        "port",
+        "renewal_handle",
+    )
 
     def __init__(self, claim: Claim, by: object = None, in_block: bool = False) -> None:
         self.claim = claim
         self.by = by
         self.in_block = in_block
+        self.port: AsyncioPort | None = None
         #: any thread
         self.renewal_handle: RenewalHandle | None = None
         self.is_gone = False

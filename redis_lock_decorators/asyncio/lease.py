@@ -20,9 +20,11 @@ from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
@@ -39,6 +41,8 @@ class Lease(LeaseBase):
     """
 
     __slots__ = ("_holder", "_port", "_started")
+
+    _port: AsyncioPort
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
@@ -71,10 +75,12 @@ class Lease(LeaseBase):
         try:
             self._untrack()
             self._apply_min_hold()
+            if is_being_closed():
+                return await self._release_in_background()
             await release(self._port, self._claim, self._options.release_method)
         except EXHAUSTED:
-            unreleased.append((asyncio.get_running_loop(), self._undo))
-            release_soon()
+            unreleased.append((self._port.loop, self._undo))
+            release_soon(self._port.loop)
             raise
         except BaseException as error:
             if not is_outcome(error):  # complete the release, as at the end of a block
@@ -139,12 +145,11 @@ class Lease(LeaseBase):
 
     async def _release_in_background(self) -> None:
         """Release in a separate task, as a coroutine that is being closed cannot await."""
-        port, claim = self._port, self._claim
-        # It is not current if the garbage collector closes the coroutine of an abandoned task.
-        if port.lease_loop.is_current():
-            await port.shield(self._leave_and_notify)
+        port = self._port
+        if port.loop.is_closed():
+            end(port, self._claim)
         else:
-            end(port, claim)
+            await port.shield(self._leave_and_notify)
 
     async def _leave_and_notify(self) -> None:
         try:
@@ -189,6 +194,13 @@ class Lease(LeaseBase):
     def _on_block_gone(self, block: object) -> None:
         self._holder = None
         super()._on_block_gone(block)
+
+    def _notify_lost(self) -> None:
+        loop = self._port.loop
+        if is_running_here(loop):
+            super()._notify_lost()
+        else:  # its coroutine is closed on another thread, where ``on_lost`` must not run
+            call_on(loop, super()._notify_lost)
 
     @staticmethod
     def _follow(context: Context, work: Coroutine[Any, Any, None]) -> asyncio.Future[Any]:
@@ -248,8 +260,8 @@ async def abandon(lease: Lease | None) -> None:
         if lease._claim.state is not ENDED:
             await undo(lease._port, lease._claim)
     except EXHAUSTED:
-        unreleased.append((asyncio.get_running_loop(), lease._undo))
-        release_soon()
+        unreleased.append((lease._port.loop, lease._undo))
+        release_soon(lease._port.loop)
     finally:
         if lease._claim.lost_reason is not None:
             lease._notify_lost()
@@ -258,7 +270,7 @@ async def abandon(lease: Lease | None) -> None:
 def unheld(config: LockConfig, lock_names: tuple[str, ...], owner: TaskRef | None = None) -> Lease:
     """Return a lease of a task, by default the running one, before its acquisition."""
     if unreleased:
-        release_soon()
+        release_soon(asyncio.get_running_loop())
     options = config.options
     claim = claim_for(lock_names, options, owner or running())
     return Lease(claim, config.async_port(), options)

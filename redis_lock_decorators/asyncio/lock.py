@@ -14,6 +14,7 @@ from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
+from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.client_types import AsyncClient
@@ -161,16 +162,19 @@ class Lock(RedisPyLockBase[AsyncClient]):
     ) -> bool:
         try:
             if unreleased:
-                release_soon()
-            taken = await flow.acquire(self._port(), request)
+                release_soon(asyncio.get_running_loop())
+            port = hold.port = self._port()
+            taken = await flow.acquire(port, request)
             if taken:
-                token_slot.put(self._start_renewal(hold, self._port()))
+                token_slot.put(self._start_renewal(hold, port))
             return taken
         except BaseException:
             await self._abandon(hold)
             raise
 
     async def _release(self, hold: TokenHold | None) -> None:
+        if is_being_closed():
+            return await self._release_in_background(hold)
         if hold is None or hold.is_gone:
             await self._refuse_unheld()
         try:
@@ -179,6 +183,12 @@ class Lock(RedisPyLockBase[AsyncClient]):
         except EXHAUSTED:
             await self._abandon(hold)
             raise
+
+    async def _release_in_background(self, hold: TokenHold | None) -> None:
+        """Release in a separate task, as a coroutine that is being closed cannot await."""
+        if hold is not None and not hold.is_gone and hold.port is not None:
+            hold.stop_renewal()
+            await hold.port.shield(partial(self._undo, hold))
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         find = self.local._slot
@@ -197,13 +207,15 @@ class Lock(RedisPyLockBase[AsyncClient]):
         """Release what is still held, after an exception such as KeyboardInterrupt."""
         if hold is None or hold.is_gone:
             return
+        closed_port = hold.port if is_being_closed() else None
+        port = closed_port or self._port()
         try:
             hold.forget()
             if hold.claim.state is not ENDED:
-                await undo(self._port(), hold.claim)
+                await undo(port, hold.claim)
         except EXHAUSTED:
-            unreleased.append((asyncio.get_running_loop(), partial(self._undo, hold)))
-            release_soon()
+            unreleased.append((port.loop, partial(self._undo, hold)))
+            release_soon(port.loop)
 
     async def _undo(self, hold: TokenHold) -> None:
         """Release what may still be held, even if the claim is marked as released."""

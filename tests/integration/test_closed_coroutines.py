@@ -10,6 +10,7 @@ import pytest
 from support.fronts import LEGACY, AsyncioFront
 from support.leftovers import ASYNCIO, until
 
+from redis_lock_decorators import redis_lock
 from redis_lock_decorators._io.background.supervised import background_tasks
 
 FRONTS = [ASYNCIO]
@@ -19,6 +20,32 @@ pytestmark = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 async def hold(client, name):
     async with ASYNCIO.package.RedisLock(name, client=client, expire=30):
         await asyncio.sleep(100)
+
+
+async def hold_drop_in(client, name):
+    from redis_lock_decorators.asyncio.lock import Lock
+
+    async with client.lock(f"sys:lock:{name}", timeout=30, lock_class=Lock):
+        await asyncio.sleep(100)
+
+
+async def hold_decorated(client, name):
+    @redis_lock(name, client=client, expire=30)
+    async def work():
+        await asyncio.sleep(100)
+
+    await work()
+
+
+async def hold_by_hand(client, name):
+    lease = await ASYNCIO.package.RedisLock(name, client=client, expire=30).acquire()
+    try:
+        await asyncio.sleep(100)
+    finally:
+        await lease.release()
+
+
+HOLDERS = pytest.mark.parametrize("holder", [hold, hold_decorated, hold_drop_in, hold_by_hand])
 
 
 async def begun(work):
@@ -40,6 +67,49 @@ async def test_closed_coroutine_releases_its_lock_later(front, server, direct, n
 
     await until(ASYNCIO, lambda: not background_tasks().tasks() and not direct.exists(key))
     assert not direct.exists(key)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@HOLDERS
+@pytest.mark.parametrize("has_loop", [True, False], ids=["another-loop", "no-loop"])
+async def test_coroutine_closed_on_another_thread_releases_its_lock_on_its_own_loop(
+    front, server, direct, name, holder, has_loop, caplog
+):
+    async def close():
+        coroutine.close()
+        return background_tasks().tasks()
+
+    client, key, coroutine = ASYNCIO.client(server), f"sys:lock:{name}", None
+    coroutine = holder(client, name)
+    task = await begun(coroutine)
+    assert direct.exists(key)
+
+    if has_loop:
+        assert await asyncio.to_thread(asyncio.run, close()) == []
+    else:
+        await asyncio.to_thread(coroutine.close)
+
+    await until(ASYNCIO, lambda: not background_tasks().tasks() and not direct.exists(key))
+    assert not direct.exists(key)
+    assert caplog.records == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@HOLDERS
+async def test_holder_that_is_closed_releases_its_lock_once(
+    front, server, direct, name, holder, caplog
+):
+    client, key = ASYNCIO.client(server), f"sys:lock:{name}"
+    coroutine = holder(client, name)
+    task = await begun(coroutine)
+
+    coroutine.close()
+
+    await until(ASYNCIO, lambda: not background_tasks().tasks() and not direct.exists(key))
+    assert not direct.exists(key)
+    assert caplog.records == []
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -120,6 +120,7 @@ class LostInBlock:
         self.count = 0
         options = Options(on_lost=self.note, expire=3)
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
+        port.loop = asyncio.get_running_loop()
         self.lease = Lease(claim_for(("a",), options, running()), port, options)
         self.cut = 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -90,8 +89,7 @@ class LeaseSchedule:
         if tracked.due > -math.inf:  # it is on the wheel, which only the event loop changes
             self._gone.add(tracked)
             if len(self._gone) >= MOST_REMOVED or self._wakes_at == math.inf:
-                with suppress(RuntimeError):  # the event loop does not run, so it has no timer
-                    self._lease_loop.call(partial(self._wake_at, self._lease_loop.now()))
+                self._lease_loop.call(partial(self._wake_at, self._lease_loop.now()))
 
     def forget_wake_up(self) -> None:
         """Note that the loop's timer was cancelled: the next lease has to request a wake-up."""

@@ -30,12 +30,16 @@ from redis_lock_decorators._io.background.worker import (
     running_worker,
 )
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.closed_loops import forget_closed
+from redis_lock_decorators._io.closed_loops import forget_closed, is_running_here
 from redis_lock_decorators._io.per_client import PerClient
 
 
 class CallerLoop:
-    """The running event loop, which belongs to the program."""
+    """The running event loop, which belongs to the program.
+
+    Other threads use it too: the garbage collector may close a coroutine of one of its tasks on any
+    thread, also on one where another event loop runs.
+    """
 
     now = staticmethod(monotonic)
     random = staticmethod(random.random)
@@ -48,6 +52,8 @@ class CallerLoop:
         self.renewer = Renewer(self)
         self.wanted: set[Any] = set()
         self.clients: PerClient[Any] = PerClient()
+        self._loop = asyncio.get_running_loop()
+        self._tasks = background_tasks()
         self._timer = LoopTimer(self.renewer.tick)
 
     def wake_at(self, when: float) -> None:
@@ -56,7 +62,7 @@ class CallerLoop:
 
     def is_current(self) -> bool:
         """Whether it is the lease loop of the running event loop."""
-        return _loops.loops.get(cast(Any, asyncio._get_running_loop())) is self
+        return is_running_here(self._loop)
 
     def check(self) -> None:
         """Do nothing: an event loop needs no thread."""
@@ -65,7 +71,8 @@ class CallerLoop:
         """Do nothing: the program runs the event loop."""
 
     def call(self, function: Callable[[], object]) -> None:
-        background_tasks().call(function)
+        """Call a function on the event loop, from any thread; never if the loop is closed."""
+        self._tasks.call(function)
 
     def port(self, port: Any) -> Any:
         return cast(AsyncioPort, port).ahead()

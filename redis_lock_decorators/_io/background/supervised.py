@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background.supervised_task import SupervisedTask
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.closed_loops import forget_closed
+from redis_lock_decorators._io.closed_loops import call_on, forget_closed, is_running_here
 
 #: Seconds between two checks for stopped tasks.
 CHECK_INTERVAL = 0.25
@@ -64,7 +64,10 @@ class BackgroundTasks:
         task.add_done_callback(self._end, context=Context())
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function soon, and again if an exception ends it."""
+        """Call a function soon, and again if an exception ends it; from any thread."""
+        if not is_running_here(self._loop):
+            call_on(self._loop, self.call, function)
+            return
         self._calls.append(Call(function))
         self._timer.set(monotonic() + CHECK_INTERVAL)
         self._loop.call_soon(self._make_calls, context=Context())
@@ -156,6 +159,14 @@ def start(
     background_tasks().add(task, ended)
     task.add_done_callback(_log_failure)
     return task
+
+
+def start_on(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[object]]) -> None:
+    """Run work in the background of an event loop, from any thread; not if the loop is closed."""
+    if is_running_here(loop):
+        start(work())
+    else:
+        call_on(loop, lambda: start(work()))
 
 
 async def gather(parts: list[Awaitable[Any]]) -> list[Any]:

@@ -13,6 +13,7 @@ from contextvars import Context
 from typing import Any
 
 from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 
 #: any thread: releases to make, each with its event loop
 unreleased: deque[tuple[asyncio.AbstractEventLoop, Callable[[], Coroutine[Any, Any, object]]]] = (
@@ -20,16 +21,19 @@ unreleased: deque[tuple[asyncio.AbstractEventLoop, Callable[[], Coroutine[Any, A
 )
 
 
-def release_soon() -> None:
-    """Make the releases of this event loop in its next iteration.
+def release_soon(loop: asyncio.AbstractEventLoop) -> None:
+    """Make the releases of an event loop in its next iteration.
 
     The stack of the running task may be too short even for that. Then they are made when the task
     ends, or at the latest when another lock is acquired.
     """
+    if not is_running_here(loop):  # a coroutine of the loop is closed on another thread
+        call_on(loop, _release)
+        return
     task = asyncio.current_task()
     if task is not None:
         task.add_done_callback(_release, context=Context())
-    asyncio.get_running_loop().call_soon(_release, context=Context())
+    loop.call_soon(_release, context=Context())
 
 
 def _release(_: object = None) -> None:

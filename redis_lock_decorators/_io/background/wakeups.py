@@ -12,6 +12,7 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background import timers
 from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._rules.interruptions import RELEASED, is_from_python
 
 #: The longest single wait in seconds: eventlet has a lower limit than Python's locks.
@@ -77,21 +78,32 @@ class ThreadWakeup:
 
 
 class TaskWakeup:
-    """A waiting task; signals arrive from its own event loop."""
+    """A waiting task.
 
-    __slots__ = ("_future", "_signals")  #: loop only
+    Signals arrive from its own event loop, or from a thread that closes a coroutine of that loop.
+    """
+
+    __slots__ = ("_future", "_signals")
 
     def __init__(self) -> None:
+        #: any thread
         self._signals: deque[Signal] = deque()
         self._future: asyncio.Future[None] | None = None
 
     def notify(self, signal: Signal) -> None:
         self._signals.append(signal)
-        if self._future is not None:
-            timers.finish(self._future)
+        future = self._future
+        if future is None or future.done():
+            return
+        loop = future.get_loop()
+        if is_running_here(loop):
+            timers.finish(future)
+        else:
+            call_on(loop, timers.finish, future)
 
     async def wait(self, seconds: float) -> Signal | None:
         if not self._signals:
-            self._future = asyncio.get_running_loop().create_future()
-            await timers.wait(self._future, seconds)
+            self._future = future = asyncio.get_running_loop().create_future()
+            if not self._signals:  # else another thread has added one that it could not wake for
+                await timers.wait(future, seconds)
         return self._signals.popleft() if self._signals else None

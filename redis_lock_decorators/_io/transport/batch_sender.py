@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.timeouts import with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.transport.batch import PendingRequests, Request, Transport
 
 #: The most requests in one batch. While the server works on one batch, the tasks that received
@@ -70,6 +71,11 @@ class BatchSender:
         self._turns_for_retries = 0
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop to which it belongs."""
+        return self._loop
+
+    @property
     def is_busy(self) -> bool:
         """Whether an exchange is under way, so that a request has to queue."""
         runner = self._runner
@@ -89,7 +95,9 @@ class BatchSender:
     def _send_next(self, transport: Transport) -> None:
         """Start the task that sends the pending requests, if there are any."""
         self._runner = None
-        if self._pending and not self._loop.is_closed():
+        if self._pending and not is_running_here(self._loop):
+            call_on(self._loop, self._send_if_idle, transport)
+        elif self._pending:
             # A task factory of the program might run it immediately, inside the caller's step.
             work = partial(asyncio.Task, self._send_pending(transport), loop=self._loop)
             self._runner = runner = Context().run(work)

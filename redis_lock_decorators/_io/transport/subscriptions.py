@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
@@ -67,6 +68,8 @@ class TaskSubscription(FollowingSubscription):
             try:
                 reply = await self._connection.read_response()
             except Exception as error:
+                if isinstance(error.__context__, GeneratorExit):
+                    raise error.__context__ from None  # the client's clean-up has replaced it
                 if not is_reply(error):
                     raise
                 reply = error
@@ -196,8 +199,12 @@ async def _ask_in_thread(pool: Any) -> None:
 
 async def _drop(connection: Any) -> None:
     """Close a connection without waiting: TLS would wait for the other side's close_notify."""
-    abort(connection)
-    await connection.disconnect(nowait=True)
+    if is_being_closed():
+        with contextlib.suppress(RuntimeError):  # the event loop may be closed
+            abort(connection)
+    else:
+        abort(connection)
+        await connection.disconnect(nowait=True)
 
 
 def subscription_connection(client: Any, key: bytes) -> Any:
