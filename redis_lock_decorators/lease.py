@@ -161,7 +161,7 @@ class Lease(LeaseBase):
         def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
     else:
-        __exit__ = LeaseExit(_leave)
+        __exit__ = LeaseExit(_leave, lambda lease: abandon(lease))
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Acquire within ``wait`` seconds; return the error if the lock was not free in time."""

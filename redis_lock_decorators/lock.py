@@ -79,6 +79,14 @@ class Lock(RedisPyLockBase[BlockingClient]):
         finally:
             self._close(owned(of), hold)
 
+    def _abandon_block(self, block: Block[TokenHold]) -> None:
+        """Release what a block holds whose exit was interrupted."""
+        hold = block.held
+        try:
+            self._abandon(hold)
+        finally:
+            self._close(block, hold)
+
     if TYPE_CHECKING:
 
         def __enter__(self) -> Lock: ...
@@ -87,7 +95,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     else:
         __enter__ = EnterMethod(_enter)
-        __exit__ = ExitMethod(_leave)
+        __exit__ = ExitMethod(_leave, _abandon_block)
 
     def acquire(
         self,

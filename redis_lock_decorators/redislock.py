@@ -73,6 +73,10 @@ class RedisLock(LockBase[BlockingClient]):
             self._abandon(lease or block.held or left(self._blocks, running), block)
             raise
 
+    def _abandon_block(self, block: Block[Lease]) -> None:
+        """Release what a block holds whose exit was interrupted."""
+        self._abandon(block.held, block)
+
     if TYPE_CHECKING:
 
         def __enter__(self) -> Lease: ...
@@ -81,7 +85,7 @@ class RedisLock(LockBase[BlockingClient]):
 
     else:
         __enter__ = EnterMethod(_enter)
-        __exit__ = ExitMethod(_leave)
+        __exit__ = ExitMethod(_leave, _abandon_block)
         __aenter__ = NOT_ASYNC
 
     @overload

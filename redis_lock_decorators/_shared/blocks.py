@@ -137,9 +137,23 @@ class EnterMethod(_Method):
 
 
 class ExitMethod(_Method):
-    """The descriptor of ``__exit__``: ``function(lock, BlockRef, …)``; tasks get the Block."""
+    """The descriptor of ``__exit__``: ``function(lock, BlockRef, …)``; tasks get the Block.
 
-    __slots__ = ("_enter",)
+    Args:
+        function: the exit. It releases also if it is interrupted, except before its first line.
+        interrupted: called with the lock and a block that is still held after an unbound exit was
+            interrupted; none for tasks.
+    """
+
+    __slots__ = ("_enter", "_interrupted")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        interrupted: Callable[[Any, Block[Any]], object] | None = None,
+    ) -> None:
+        super().__init__(function)
+        self._interrupted = interrupted
 
     def __set_name__(self, kind: type, name: str) -> None:
         super().__set_name__(kind, name)
@@ -155,15 +169,33 @@ class ExitMethod(_Method):
         else:
             block = Block(of, EXIT)
         if lock is None:
-            return self._of_class(
-                lambda lock, *failure: self._bound(lock, _left(lock, block))(*failure)
-            )
-        return self._bound(lock, block)
-
-    def _bound(self, lock: object, block: Block[Any]) -> Callable[..., Any]:
+            return self._unbound(block)
         if self._is_async:  # the coroutine outlives the bound method
             return partial(self._function, lock, block)
         return owning(self._function, lock, block)
+
+    def _unbound(self, block: Block[Any]) -> Callable[..., Any]:
+        """Return the unbound exit of a block, which an exit stack keeps and calls with the lock.
+
+        The frame of the stack keeps it, and so the block, as long as an exception that it raises.
+        Therefore the exit itself releases what is held if an exception comes before the first line
+        of the function: all its own lines are in one ``try``.
+        """
+        function, interrupted = self._function, self._interrupted
+        if self._is_async or interrupted is None:
+            leave_task = lambda lock, *failure: function(lock, _left(lock, block), *failure)  # noqa: E731
+            return self._of_class(leave_task)
+
+        def leave(lock: Any, *failure: object) -> object:
+            try:
+                own = _left(lock, block)
+                return function(lock, BlockRef(own), *failure)
+            except BaseException:
+                if block.held is not None:
+                    interrupted(lock, block)
+                raise
+
+        return self._of_class(leave)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:
         """Whether a ``with`` statement may look up the exit first."""

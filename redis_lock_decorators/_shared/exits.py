@@ -68,12 +68,18 @@ class LeaseGuard:
 
 
 class LeaseExit:
-    """The descriptor of ``Lease.__exit__``: ``function(lease, BlockRef, kind, error, trace)``."""
+    """The descriptor of ``Lease.__exit__``: ``function(lease, BlockRef, kind, error, trace)``.
 
-    __slots__ = ("_function",)
+    Args:
+        function: the exit. It releases also if it is interrupted, except before its first line.
+        interrupted: called with the lease after an unbound exit has raised.
+    """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    __slots__ = ("_function", "_interrupted")
+
+    def __init__(self, function: Callable[..., Any], interrupted: Callable[[Any], object]) -> None:
         self._function = function
+        self._interrupted = interrupted
 
     def __get__(self, lease: Any, kind: type) -> Callable[..., Any]:
         if lease is None:
@@ -87,10 +93,14 @@ class LeaseExit:
 
     @property
     def _of_class(self) -> Callable[..., Any]:
-        """The unbound method."""
-        function = self._function
+        """The unbound method, as of an exit stack."""
+        function, interrupted = self._function, self._interrupted
 
         def leave(self: object, kind: object, error: object, trace: object) -> None:
-            function(self, None, kind, error, trace)
+            try:
+                function(self, None, kind, error, trace)
+            except BaseException:
+                interrupted(self)
+                raise
 
         return leave

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from support.faults import Request, delivered
+from support.interruptions import Interruption, interrupt_every_line
 from support.simulation import Clock, SimulatedPort, SimulatedServer
 
 import redis_lock_decorators.lease
@@ -201,6 +203,45 @@ def test_endless_lock_with_a_given_token_is_undone_without_stack(scene: Scene) -
     assert is_acquired()
 
     scene.port.usual = delivered
+    scene.run_delegated_releases()
+
+    assert not scene.is_held()
+
+
+# Exit stacks, which keep an unbound exit and call it with the lock
+
+
+# An exception at a line before a coroutine is awaited.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("usage", ["block", "lease", "drop-in", "endless drop-in"])
+def test_exit_stack_releases_though_it_is_interrupted_at_any_line(scene: Scene, usage: str) -> None:
+    kept = []
+
+    def work(interruption: Interruption) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(scene._block(usage))
+                interruption.__enter__()
+        except BaseException as error:
+            kept.append(error)  # with the frame of the stack, which keeps the exit
+            raise
+        finally:
+            interruption.__exit__()
+            scene.run_delegated_releases()
+            assert not scene.is_held(), interruption.location
+
+    assert interrupt_every_line(work) > 50
+    kept.clear()
+    gc.collect()
+
+
+@early
+@pytest.mark.parametrize("usage", ["block", "lease", "drop-in", "endless drop-in"])
+def test_exit_stack_releases_though_the_exit_is_interrupted_at_once(
+    scene: Scene, usage: str
+) -> None:
+    with pytest.raises(Interrupted), interrupted("_leave"), contextlib.ExitStack() as stack:
+        stack.enter_context(scene._block(usage))
     scene.run_delegated_releases()
 
     assert not scene.is_held()
