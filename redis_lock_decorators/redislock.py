@@ -102,6 +102,9 @@ class RedisLock(LockBase[BlockingClient]):
     ) -> Lease | None:
         """Acquire the lock; return None if it was not free within ``acquire_time`` seconds.
 
+        Keep the lease until its ``release()``: the lock is no longer renewed once the lease is
+        garbage-collected.
+
         Args:
             acquire_time: the longest wait in seconds, None for no limit; by default the lock's.
             blocking: False tries once and ignores ``acquire_time``.

@@ -55,7 +55,9 @@ def test_lease_that_is_over_is_not_renewed(end: Any, after: float) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])
-def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
+def test_lease_that_was_garbage_collected_is_not_renewed(
+    after: float, caplog: pytest.LogCaptureFixture
+) -> None:
     lease_loop, port = new_lease_loop()
     leases = [HeldLease(port, "a", expire=30)]
     key = leases[0].key
@@ -69,6 +71,23 @@ def test_lease_that_was_garbage_collected_is_not_renewed(after: float) -> None:
     assert len(renewals(port)) == before
     assert port.server.value(key) is None
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "lock 'a' was garbage-collected without a release" in message
+
+
+@pytest.mark.parametrize("after", [0, 1, 200.0])
+def test_released_lease_that_is_collected_gives_no_warning(
+    after: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, port = new_lease_loop()
+    leases = [HeldLease(port, "a", expire=30)]
+    port.clock.advance(after)
+
+    release_without_success(leases.pop())
+    gc.collect()
+    port.clock.advance(31)
+
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])

@@ -15,6 +15,7 @@ from redis_lock_decorators._flow.renewal.tracked_lease import (
     Isolated,
     TrackedLease,
     log_failure,
+    warn_if_dropped,
 )
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
@@ -68,6 +69,7 @@ class Renewer(LeaseSchedule):
         end = tracked.claim.deadline
         with Isolated(tracked, self._schedule_soon):
             if tracked.is_over():
+                warn_if_dropped(tracked, now)
                 self._unschedule(tracked)
             elif tracked.notify_attempts:
                 self._notify_soon(tracked)

@@ -203,6 +203,17 @@ def log_failure(tracked: TrackedLease, error: BaseException) -> None:
         return
 
 
+def warn_if_dropped(tracked: TrackedLease, now: float) -> None:
+    """Log that a renewed lease was garbage-collected without a release, so that it will expire."""
+    claim = tracked.claim
+    if tracked.options.auto_renew and tracked.is_tracked and claim.is_live(now):
+        log.warning(
+            "the lease of lock %s was garbage-collected without a release, so it is no longer "
+            "renewed: keep what acquire() returns until its release()",
+            shown(claim.lock_name),
+        )
+
+
 def popped(tracked_leases: set[TrackedLease]) -> TrackedLease | None:
     """Remove and return one lease, None if there is none; one step, as threads remove some too."""
     try:
