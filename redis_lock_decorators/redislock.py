@@ -145,7 +145,8 @@ class RedisLock(LockBase[BlockingClient]):
     def force_release(self, identifier: str | None = None) -> bool:
         """Release the lock of another holder, such as a process that hangs.
 
-        The next waiter acquires it immediately. The holder learns of the loss at its next renewal
+        The next waiter acquires it immediately; with ``wait="cohort"``, one of the holder's own
+        process after a third of ``expire``. The holder learns of the loss at its next renewal
         or when it leaves its block; until then both run the protected code.
 
         Args:

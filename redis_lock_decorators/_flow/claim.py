@@ -53,6 +53,8 @@ class Claim(Term):
             even if the identifier is not; "" until it is needed in that case.
         owner: a weak reference to the thread or task that acquires it or is in its block; None
             if any thread may release it.
+        lease_ref: returns the lease that can release it, None if that was deleted; None if any code
+            may release it by its identifier.
         in_transition: its owner is about to enter its block or to leave it, so no context has it:
             a signal handler or a finalizer may run there.
 
@@ -84,7 +86,7 @@ class Claim(Term):
     __slots__ = (
         "__weakref__", "clock", "cohort", "cohort_waiter", "disposal", "expire", "expire_ms",
         "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
-        "in_transition", "is_around", "keys", "late_ends", "lock_names", "lost_holder",
+        "in_transition", "is_around", "keys", "late_ends", "lease_ref", "lock_names", "lost_holder",
         "lost_reason", "maybe_released", "owner", "process", "queue_entry", "queue_record",
         "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas", "state",
         "unique",
@@ -120,6 +122,7 @@ class Claim(Term):
         #: written by its flow, read by any thread
         self.identifier = identifier
         self.owner = owner
+        self.lease_ref: Callable[[], object] | None = None
         self.in_transition = False
         self.since = self.entered = self.held_until = -math.inf
 
@@ -202,6 +205,10 @@ class Claim(Term):
     def is_live(self, now: float) -> bool:
         """Whether the holder may rely on the lock at ``now``."""
         return now < self.deadline and self.state is ACTIVE and self.lost_reason is None
+
+    def has_lease(self) -> bool:
+        """Whether the lease that can release it exists, or none is needed."""
+        return self.lease_ref is None or self.lease_ref() is not None
 
     def is_special(self) -> bool:
         """Whether acquiring it takes more than setting its keys."""

@@ -52,6 +52,7 @@ class LeaseBase:
 
     def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
+        claim.lease_ref = ref(self)
         self._options = options
         self._tracked: TrackedLease | None = None
         # What shows the renewer that the lease can be released; None while a block has it.
@@ -201,6 +202,7 @@ class LeaseBase:
         self._block = None
         forget(self)
         self._claim.owner = None
+        self._claim.lease_ref = _no_lease
 
     def _notify_lost(self) -> None:
         """Call ``on_lost`` if the lease is lost, once."""
@@ -229,6 +231,10 @@ def loss(lease: LeaseBase) -> LockLostError:
     if not claim.is_of_this_process():
         why = f"it belongs to the parent process {claim.process}"
     return LockLostError(claim.lock_name, holder=claim.lost_holder, why=why)
+
+
+def _no_lease() -> None:
+    """The lease of a claim whose block was deleted."""
 
 
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:

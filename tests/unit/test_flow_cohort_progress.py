@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.queue.cohort import (
     MOST_HAND_OFFS,
     Cohort,
 )
+from redis_lock_decorators._flow.queue.cohort_wait import RECHECK
 from redis_lock_decorators._flow.queue.cohort_waiter import WAITER_SILENCE, CohortWaiter
 from redis_lock_decorators._io.blocking_port import run
 
@@ -228,3 +229,22 @@ def test_silent_waiters_are_woken_by_a_release(
     world.advance(0.01)
 
     assert set(woken) == {0, 1}
+
+
+def test_waiter_competes_once_the_lease_of_the_holder_is_gone(world: World) -> None:
+    """Nothing renews or checks such a lease, so a loss of the lock would not be noticed."""
+    holder, (first, second) = held_with(world)
+    holder.claim.lease_ref = lambda: None
+    world.server.drop(KEY)
+    world.advance(RECHECK + SOON)
+
+    assert first.is_live
+    assert not second.is_live
+
+
+def test_waiters_of_a_lease_that_is_gone_wait_for_its_expiry(world: World) -> None:
+    holder, (first, _) = held_with(world)
+    holder.claim.lease_ref = lambda: None
+    world.advance(5)
+
+    assert not first.is_live

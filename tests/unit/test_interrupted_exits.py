@@ -245,3 +245,27 @@ def test_exit_stack_releases_though_the_exit_is_interrupted_at_once(
     scene.run_delegated_releases()
 
     assert not scene.is_held()
+
+
+# Leases that are deleted without a release
+
+
+def test_claim_has_no_lease_after_that_is_dropped(scene: Scene) -> None:
+    lease = scene.lock.acquire()
+    assert lease is not None
+    claim = lease._claim
+    assert claim.has_lease()
+
+    del lease
+
+    assert not claim.has_lease()
+
+
+def test_claim_has_no_lease_after_its_block_is_dropped(scene: Scene) -> None:
+    stack = contextlib.ExitStack()
+    lease = stack.enter_context(scene.lock)
+    assert lease._claim.has_lease()
+
+    del stack
+
+    assert not lease._claim.has_lease()

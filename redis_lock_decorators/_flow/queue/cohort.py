@@ -172,7 +172,7 @@ class Cohort:
             return False
         waiter = holder.cohort_waiter  # read first: its claim takes the handover over from there
         if holder.is_live(now):
-            return True
+            return holder.has_lease()  # without one it is not renewed, so no loss is noticed
         return (
             waiter is not None
             and (handover := waiter.handover) is not None
