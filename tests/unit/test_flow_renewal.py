@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from redis.exceptions import NoPermissionError
 from support.faults import (
     Fate,
     Request,
@@ -50,6 +51,20 @@ def test_renewed_lost_and_unknown_are_three_outcomes_in_their_order() -> None:
     assert outcomes[:3] == [None, Refusal(None), Refusal("another-identifier")]
     assert isinstance(outcomes[3], Exception)
     assert is_unknown(outcomes[3])
+
+
+def test_key_that_the_user_must_not_use_prevents_no_other_renewal() -> None:
+    port = SimulatedPort()
+    claims = held(port, 3)
+    forbidden = NoPermissionError("no permissions to access one of the keys used as arguments")
+    key = claims[1].keys[0]
+    port.usual = lambda request: (raising(forbidden) if key in request.command else delivered)(
+        request
+    )
+
+    outcomes = renewed(port, *claims)
+
+    assert outcomes == [None, forbidden, None]
 
 
 def test_each_lease_is_renewed_for_its_own_time() -> None:

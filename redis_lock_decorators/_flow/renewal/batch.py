@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, refusal_of
+from redis_lock_decorators._flow.requests import (
+    Refusal,
+    ask,
+    is_forbidden,
+    is_torn,
+    refusal_of,
+)
 from redis_lock_decorators._flow.timeouts import later
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
@@ -72,9 +78,9 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
         read = partial(_note_lost, outcomes)
         await ask(port, "renew", request, keys, *details, until=until, read=read, send=send)
     except Exception as error:
-        if len(part) == 1 or not is_torn(port, error):
+        if len(part) == 1 or not (is_torn(port, error) or is_forbidden(port, error)):
             return [error] * len(part)
-        # While their slot is moving, each key needs its own script.
+        # While their slot is moving, each key needs its own script. A right may be missing for one.
         found = await port.gather([_renew(port, [key], until) for key in part])
         return [outcome for (outcome,) in found]
     return outcomes
