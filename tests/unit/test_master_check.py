@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from support.background_loops import on_a_loop
+from support.manual_loop import time_passes, until
 
-from redis_lock_decorators._io.transport import master_check
+from redis_lock_decorators._io.transport import master_check, private_connection
 from redis_lock_decorators._io.transport.greenlets import GreenletSubscription
 from redis_lock_decorators._io.transport.master_check import INTERVAL, MasterCheck
 from redis_lock_decorators._io.transport.subscriptions import (
     TaskSubscription,
+    ThreadQuestions,
     ThreadSubscription,
     _ask_in_task,
-    _ask_in_thread,
     pool_check,
 )
 
@@ -91,7 +94,9 @@ def task_subscription(client: Any, connection: Any) -> Any:
 
 
 def thread_subscription(client: Any, connection: Any) -> Any:
-    return ThreadSubscription(connection, pool_check(client), MasterCheck(client, _ask_in_thread))
+    return ThreadSubscription(
+        connection, pool_check(client), MasterCheck(client, ThreadQuestions().ask)
+    )
 
 
 def greenlet_subscription(client: Any, connection: Any) -> Any:
@@ -216,3 +221,31 @@ def test_error_that_is_none_of_the_client_is_raised(clock: Any) -> None:
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(check.ask_if_due())
+
+
+def test_sentinel_that_hangs_prevents_no_later_question() -> None:
+    async def test() -> None:
+        pool, may_end, ended = Pool(), threading.Event(), asyncio.Event()
+        loop, questions = asyncio.get_running_loop(), ThreadQuestions()
+
+        def hang() -> None:
+            pool.questions += 1
+            may_end.wait(30)
+            loop.call_soon_threadsafe(ended.set)
+
+        pool.get_master_address = hang  # type: ignore[method-assign]
+        for _ in range(ThreadQuestions.MOST + 2):
+            asking = asyncio.ensure_future(questions.ask(pool))
+            await asyncio.sleep(0)
+            await time_passes(private_connection.PATIENCE + 0.1)
+            await asking
+        await until(lambda: pool.questions == ThreadQuestions.MOST)
+
+        may_end.set()
+        await ended.wait()
+        del pool.get_master_address  # type: ignore[method-assign]
+        await until(lambda: not questions._under_way)
+        await questions.ask(pool)
+        assert pool.questions == ThreadQuestions.MOST + 1
+
+    on_a_loop(test)()

@@ -165,7 +165,8 @@ async def thread_subscription(client: Any, key: bytes) -> ThreadSubscription:
             connection = await in_thread(connect, lambda late: late.disconnect())
     except asyncio.TimeoutError:
         raise client_errors.no_reply(client) from None
-    return ThreadSubscription(connection, follows_pool, MasterCheck(client, _ask_in_thread))
+    master_check = MasterCheck(client, ThreadQuestions().ask)
+    return ThreadSubscription(connection, follows_pool, master_check)
 
 
 def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPool:
@@ -192,9 +193,37 @@ async def _ask_in_task(pool: Any) -> None:
             await pool.get_master_address()
 
 
-async def _ask_in_thread(pool: Any) -> None:
-    with contextlib.suppress(NoThread):
-        await in_thread(pool.get_master_address)
+class ThreadQuestions:
+    """Asks for the master on separate threads, for a limited time.
+
+    A Sentinel may hang, and a blocking client may have no time limit of its own. The next question
+    opens a new connection.
+    """
+
+    #: Questions that may hang at a time.
+    MOST = 3
+
+    def __init__(self) -> None:
+        self._under_way: set[object] = set()  #: any thread
+
+    async def ask(self, pool: Any) -> None:
+        if len(self._under_way) >= self.MOST:
+            return
+        question = object()
+
+        def work() -> None:
+            try:
+                pool.get_master_address()
+            finally:
+                self._under_way.discard(question)
+
+        self._under_way.add(question)
+        with contextlib.suppress(asyncio.TimeoutError):
+            async with timeout(private_connection.PATIENCE):
+                try:
+                    await in_thread(work)
+                except NoThread:
+                    self._under_way.discard(question)
 
 
 async def _drop(connection: Any) -> None:
