@@ -54,7 +54,9 @@ async def send_checked(
     """Repeat a request, and check that the server may have run it before.
 
     A server that does not know the script has not run it, unless it was restarted or its scripts
-    were flushed. A missing key may then be a loss just as well, so it is reported as one.
+    were flushed, or is a replica that took the place of the server that ran it: replicas get the
+    effects of a script, not the script. A missing key may then be a loss just as well, as a replica
+    may not have received the lock. So it is reported as one.
     """
     try:
         return await send(*command, until=until)
