@@ -177,7 +177,11 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - started)
         if watches:
-            self._track(TrackedLease(self, _report_loss, self._claim, port, options))
+            tracked = TrackedLease(self, _report_loss, self._claim, port, options)
+            self._tracked, self._ownership = tracked, tracked.ownership
+            if self._on_lost_call is not None:
+                tracked.substitute = self._substitution(self._on_lost_call)
+            port.renewer.add(tracked)
         return None
 
     def _exclusive(self) -> AbstractContextManager[object]:

@@ -38,7 +38,7 @@ class Block(Generic[L]):
     exit, the block is collected, and what it holds is abandoned.
 
     Attributes:
-        held: what was entered; None before and after. ``hold`` sets it.
+        held: what was entered; None before and after.
         ownership: what shows the renewer that ``held`` can be released.
         call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
     """
@@ -67,12 +67,11 @@ class Block(Generic[L]):
         seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
 
-    def hold(self, held: L | None) -> None:
-        """Own what was entered, for its exit; None ends that."""
-        self.held = held
-        of = None if self.call is None else self.call()
-        if of is not None:
-            of.held = held
+    def disown(self) -> None:
+        """No longer own what was entered; it is not what the exit releases."""
+        self.held = self.ownership = None
+        if self.call is not None and (of := self.call()) is not None:
+            of.held = None
 
     def is_exit_of(self, owner: object) -> bool:
         """Whether only ``__exit__`` was looked up, by this owner."""

@@ -35,7 +35,7 @@ class BlockRef(ref[B]):
     """The weak reference to the block that a call of its exit gets.
 
     Attributes:
-        held: what the block holds.
+        held: what was entered, even after the block was left.
     """
 
     __slots__ = ("__weakref__", "held")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -165,13 +164,17 @@ class LeaseBase:
         found = await holders(self._port, self._claim.keys)
         return all(holder == self._claim.identifier for holder in found)
 
-    def _track(self, tracked: TrackedLease) -> None:
-        """Start the renewal."""
-        self._tracked = tracked
-        self._ownership = tracked.ownership
-        if self._on_lost_call is not None:
-            tracked.substitute = partial(substitute, type(self), self._on_lost_call)
-        self._port.renewer.add(tracked)
+    @classmethod
+    def _substitution(cls, on_lost_call: OnLostCall) -> Callable[[TrackedLease], LeaseBase]:
+        """Return a function that returns an object for a lease without weak references."""
+
+        def substitute(tracked: TrackedLease) -> LeaseBase:
+            make: Any = cls
+            lease: LeaseBase = make(tracked.claim, tracked.port, tracked.options)
+            lease._tracked, lease._on_lost_call = tracked, on_lost_call
+            return lease
+
+        return substitute
 
     def _untrack(self) -> None:
         """End the renewal: it must not outlive the lease."""
@@ -214,13 +217,6 @@ class LeaseBase:
     def _follow(context: Context, work: Coroutine[Any, Any, None]) -> Future[Any] | None:
         """Run, in a context, what awaits the result of ``on_lost``; return its task, if any."""
         raise NotImplementedError
-
-
-def substitute(kind: Any, on_lost_call: OnLostCall, tracked: TrackedLease) -> LeaseBase:
-    """Return another object for a lease whose weak references were cleared."""
-    lease: LeaseBase = kind(tracked.claim, tracked.port, tracked.options)
-    lease._tracked, lease._on_lost_call = tracked, on_lost_call
-    return lease
 
 
 def loss(lease: LeaseBase) -> LockLostError:

@@ -189,7 +189,9 @@ class LockBase(Generic[C]):
         """Make the block the owner of its lease; the lock, if the block has no exit of its own."""
         shared = block.held
         if has_exit and shared is None:
-            block.hold(lease)
+            block.held = lease
+            if block.call is not None and (of := block.call()) is not None:
+                of.held = lease
             block.ownership, lease._ownership = lease._ownership, None
             lease._leaving = block.call
             lease._block = ref(block, lease._on_block_gone)  # a __del__ would swallow a Ctrl-C
@@ -198,14 +200,12 @@ class LockBase(Generic[C]):
         if shared is not None:  # the same bound methods are used for several blocks
             self._blocks[shared] = None
             shared._block, shared._ownership = None, block.ownership
-            block.ownership = None
-            block.hold(None)
+            block.disown()
 
     def _close(self, lease: Any, block: Block[Any]) -> None:
         """End the ownership of the lease."""
         if block.held is lease and lease is not None:
-            lease._block = None
-            block.hold(None)
+            block.held = lease._block = None
         else:
             self._blocks.pop(lease, None)
 

@@ -129,7 +129,9 @@ class RedisPyLockBase(Generic[C]):
         if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
             self._close(block, block.held)
         elif hold is not None:
-            block.hold(hold)
+            block.held = hold
+            if block.call is not None and (of := block.call()) is not None:
+                of.held = hold
             block.ownership = hold.hand_ownership()
             hold.in_block = True
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
@@ -153,7 +155,7 @@ class RedisPyLockBase(Generic[C]):
             hold._block = None
         if block.held is not None:
             block.held.take_ownership(block.ownership)
-        block.hold(None)
+        block.disown()
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
         """The hold that ``release`` releases here, or ``__exit__`` if it is called by hand."""

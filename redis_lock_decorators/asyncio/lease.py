@@ -171,7 +171,11 @@ class Lease(LeaseBase):
         if refusal is not None:
             return self._refused(refusal, port.now() - self._started)
         if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
-            self._track(TrackedLease(self, _report_loss, self._claim, port, options))
+            tracked = TrackedLease(self, _report_loss, self._claim, port, options)
+            self._tracked, self._ownership = tracked, tracked.ownership
+            if self._on_lost_call is not None:
+                tracked.substitute = self._substitution(self._on_lost_call)
+            port.renewer.add(tracked)
         return None
 
     def _enter(self) -> None:
