@@ -234,9 +234,9 @@ def test_release_by_a_finalizer_does_not_block_the_background(
     release_keys, lease_loop = acquire(BLOCKING.client(server), name), background_loop()
     went_on, send = threading.Event(), BlockingPort.send
 
-    async def wait(port, *command, until):
+    async def wait(port, *command, until, **options):
         assert went_on.wait(20)
-        return await send(port, *command, until=until)
+        return await send(port, *command, until=until, **options)
 
     monkeypatch.setattr(BlockingPort, "send", wait)
     lease_loop.call(release_keys)
