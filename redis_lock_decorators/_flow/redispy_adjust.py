@@ -10,10 +10,13 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.lease_ends import Shortening
 from redis_lock_decorators._flow.losses import lost, refuse_fork, refuse_over
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.requests import FROM_MASTER, Refusal, ask, may_have_run
+from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
 from redis_lock_decorators._flow.retries import OUTAGE, persist
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
+
+#: Argument of the script ``time_left``: a replica must not answer.
+FROM_MASTER = 1
 
 
 async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> None:

@@ -20,8 +20,6 @@ from redis_lock_decorators.errors import LockError, LockNameError, shown
 Send = Callable[..., Awaitable[Any]]
 #: Raised if stack or memory do not suffice for a release; another thread may have enough.
 EXHAUSTED = (RecursionError, MemoryError)
-#: Argument of the script ``time_left``: a replica must not answer.
-FROM_MASTER = 1
 #: Why a key that is not a lock refuses a request.
 OTHER_DATA = "its key holds other data, no lock"
 

@@ -48,5 +48,5 @@ def script(verb: str) -> Script:
 @cache
 def load() -> None:
     """Read the scripts that end a lease, as no file can be read when the interpreter shuts down."""
-    for verb in ("release", "min_hold", "unlock", "cancel", "time_left"):
+    for verb in ("release", "min_hold", "unlock", "cancel", "extend", "time_left"):
         script(verb)

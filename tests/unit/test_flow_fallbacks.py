@@ -91,9 +91,7 @@ def test_fallback_that_the_client_sends_twice_is_no_loss(
     port.usual = (
         usual
         if can_ask
-        else lambda request: (raising(NO_RIGHT) if port.verbs[-1] == "time_left" else usual)(
-            request
-        )
+        else lambda request: (raising(NO_RIGHT) if port.verbs[-1] == "extend" else usual)(request)
     )
 
     run(release(port, claim, method))

@@ -57,7 +57,7 @@ def test_release_that_fails_between_two_keys_is_no_loss(
 
     port.may_resend = may_resend
     claim = acquired(port, "{a}", "{a}b")
-    reads = ["time_left"] * may_resend  # a client that repeats requests asks first
+    reads = ["extend"] * may_resend  # a client that repeats requests asks first
     faults = [None, *[None for _ in reads], None, *[None for _ in reads], interrupted]
     port.server.is_torn, port.faults = True, faults
 
@@ -334,7 +334,7 @@ def test_second_release_in_a_moving_slot_is_sent_key_by_key_immediately(port: An
     for claim in claims:
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "time_left", "unlock", "time_left", "unlock"]
+    assert port.verbs == ["release", "extend", "unlock", "extend", "unlock"]
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
@@ -348,4 +348,4 @@ def test_request_over_several_keys_is_tried_after_a_pause(port: Any) -> None:
     for claim in claims[1:]:
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "time_left", "unlock", "release", "release"]
+    assert port.verbs == ["release", "extend", "unlock", "release", "release"]
