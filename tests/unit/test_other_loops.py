@@ -63,6 +63,7 @@ class Holder:
         self.claim.mark_held(port.lease_loop.now())
         self.is_lost = False
         self.tracked = TrackedLease(self, type(self).lose, self.claim, port, Options(expire=3))
+        self.ownership = self.tracked.ownership
         port.renewer.add(self.tracked)
 
     def lose(self) -> None:
