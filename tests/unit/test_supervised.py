@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import heapq
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -390,3 +391,53 @@ def test_polling_coroutine_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -
     loop.close()
 
     assert len(polling.tasks) == 1
+
+
+class TimersFirst(SlowSteps):
+    """Runs the callbacks that are ready only when no timer is due any more, like uvloop."""
+
+    def _run_once(self) -> None:
+        ready, timers_due = self._ready, self._scheduled  # type: ignore[attr-defined]
+        waiting = list(ready)
+        ready.clear()
+        while timers_due and timers_due[0]._when <= self.now:
+            timer = heapq.heappop(timers_due)
+            timer._scheduled = False
+            if not timer._cancelled:
+                timer._run()
+        ready.extendleft(reversed(waiting))
+        super()._run_once()  # type: ignore[misc]
+
+
+def test_task_is_not_taken_over_while_slow_timers_delay_its_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, taken = TimersFirst(), list[object]()
+    for module in (supervised, timers):
+        monkeypatch.setattr(module, "monotonic", loop.time)
+    take_over = supervised.SupervisedTask.take_over
+
+    def taking(task: supervised.SupervisedTask) -> object:
+        taken.append(task)
+        return take_over(task)
+
+    monkeypatch.setattr(supervised.SupervisedTask, "take_over", taking)
+
+    async def work() -> None:
+        while loop.now < 1010:
+            await asyncio.sleep(0)
+
+    def block() -> None:
+        loop.now += 0.03
+        if loop.now < 1010:
+            loop.call_later(0, block)
+
+    async def main() -> None:
+        for _ in range(10):
+            loop.call_later(0.01, block)
+        await supervised.wait_all([supervised.start(work())])
+
+    loop.run_until_complete(main())
+    loop.close()
+
+    assert taken == []

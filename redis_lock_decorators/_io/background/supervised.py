@@ -23,8 +23,10 @@ from redis_lock_decorators._io.closed_loops import call_on, forget_closed, is_ru
 CHECK_INTERVAL = 0.25
 #: How often a function is called that raises: a signal handler may have raised the exception.
 MOST_CALLS = 3
-#: Seconds in which an event loop of any kind runs all callbacks that are ready.
+#: Seconds until the event loop is asked to run the callbacks that are ready, to find stopped tasks.
 SETTLE_TIME = 0.02
+#: Iterations of the event loop in which it runs all callbacks that were ready.
+SETTLE_TURNS = 2
 
 
 class Call:
@@ -114,10 +116,21 @@ class BackgroundTasks:
                 stopped[task] = at
         self._stopped = stopped
         if stopped:
-            self._loop.call_later(SETTLE_TIME, self._resume_stopped, context=Context())
+            self._loop.call_later(SETTLE_TIME, self._settle, context=Context())
         if self._supervised or self._calls:
             self._timer.set(monotonic() + CHECK_INTERVAL)
         self._make_calls()
+
+    def _settle(self, turns: int = SETTLE_TURNS) -> None:
+        """Let the event loop run what is ready, then resume the stopped tasks.
+
+        Time alone proves nothing: uvloop runs timers before ready callbacks, and slow timers of the
+        program may take all of it.
+        """
+        if turns:
+            self._loop.call_soon(self._settle, turns - 1, context=Context())
+        else:
+            self._resume_stopped()
 
     def _resume_stopped(self) -> None:
         """Resume the tasks that have made no step since the check."""
