@@ -36,6 +36,8 @@ async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -
     except Exception as error:
         if not await is_reported(port, claim, error, was_lost, failed):
             raise
+    if not failed and claim.lost_reason is not None:
+        raise reported_loss(claim)  # other code, such as ``on_lost``, has released it before
 
 
 async def is_reported(

@@ -14,6 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.losses import reported_loss
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
@@ -120,6 +121,8 @@ class Lease(LeaseBase):
             except Exception as failure:
                 if not await is_reported(port, claim, failure, was_lost, failed):
                     raise
+            if not failed and claim.lost_reason is not None:
+                raise reported_loss(claim)
         except BaseException:
             await abandon(self)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -43,6 +44,29 @@ async def test_on_lost_is_called_for_a_loss_found_by_the_release(front, server, 
     await front.sleep(0.7)
 
     assert losses == [(lease, "its key is gone")]
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_block_reports_a_loss_though_on_lost_has_released_the_lease(
+    front, server, direct, name, cancels
+):
+    released = []
+
+    async def release(lease, why):
+        with contextlib.suppress(LockLostError):
+            await do(lease.release())
+        released.append(lease)
+
+    lock = losing(front, server, name, release, cancel_on_lost=cancels)
+
+    with pytest.raises(LockLostError):
+        async with front.held(lock) as lease:
+            direct.delete(lease.key)
+            try:
+                await until(front, lambda: released)
+            finally:
+                await until(front, lambda: released)
+    assert released == [lease]
 
 
 async def test_on_lost_is_not_called_without_a_loss(front, server, name):

@@ -23,6 +23,7 @@ from support.simulation import SimulatedPort, acquired
 
 from redis_lock_decorators._flow.block_exit import leave
 from redis_lock_decorators._flow.extend import extend
+from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
 
@@ -40,6 +41,22 @@ def test_block_whose_server_was_restarted_reports_the_loss_at_its_end(failed: bo
         with pytest.raises(LockLostError):
             run(leave(port, claim, "script", failed))
     assert claim.is_lost(port.now())
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_block_reports_a_loss_though_other_code_has_released_the_lease(failed: bool) -> None:
+    port = new_port()
+    claim = acquired(port, "a")
+    port.server.flush()
+    with pytest.raises(LockLostError) as found:
+        run(release(port, claim, "script"))
+
+    if failed:
+        run(leave(port, claim, "script", failed))
+    else:
+        with pytest.raises(LockLostError) as reported:
+            run(leave(port, claim, "script", failed))
+        assert str(reported.value) == str(found.value)
 
 
 def test_block_that_lost_its_lease_reports_it_at_its_end() -> None:
