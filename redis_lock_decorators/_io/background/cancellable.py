@@ -14,17 +14,29 @@ from redis_lock_decorators._io.timeouts import cancellations
 T = TypeVar("T")
 
 
-async def cancellable(work: Coroutine[Any, Any, T], discard: Callable[[T], Awaitable[object]]) -> T:
+async def nothing(result: object) -> None:
+    """Discard a result that needs no clean-up."""
+
+
+async def cancellable(
+    work: Coroutine[Any, Any, T], discard: Callable[[T], Awaitable[object]] = nothing
+) -> T:
     """Return the result of ``work``; raise ``CancelledError`` if the task was cancelled meanwhile.
 
-    Clients connect by ``asyncio.wait_for``, which may swallow a cancellation before Python 3.12.
+    Clients connect and send by ``asyncio.wait_for``, which may swallow a cancellation before Python
+    3.12, also one after which they fail.
     ``discard`` is then called with the unused result, maybe later: before Python 3.11, which does
     not count the cancellations of a task, ``work`` runs in a separate task.
     """
     if sys.version_info < (3, 11):
         return await _in_separate_task(work, discard)
     before = cancellations()
-    result = await work
+    try:
+        result = await work
+    except Exception:
+        if cancellations() > before:
+            raise asyncio.CancelledError from None
+        raise
     if cancellations() > before:
         await discard(result)
         raise asyncio.CancelledError

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_methods import (
     disconnect_idle,
     has_pipelines,
@@ -37,6 +38,9 @@ class ClientTransport:
         self._client = client
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        return await cancellable(self._send_batch(commands, until))
+
+    async def _send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         was_closed = _remains_closed(self._client, commands)
         try:
             async with timeout(until - monotonic()):

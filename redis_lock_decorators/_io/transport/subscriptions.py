@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_nodes import address_of
@@ -147,7 +148,7 @@ async def find_nodes(client: Any, until: float) -> None:
     """Have a cluster client that was not used yet find out which node serves which slots."""
     try:
         async with timeout(until - monotonic()):
-            await client.initialize()
+            await cancellable(client.initialize())
     except asyncio.TimeoutError:
         raise client_errors.mark_unsent(client_errors.no_reply(client)) from None
     except Exception as error:
