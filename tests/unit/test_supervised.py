@@ -441,3 +441,36 @@ def test_task_is_not_taken_over_while_slow_timers_delay_its_step(
     loop.close()
 
     assert taken == []
+
+
+def test_task_that_a_later_check_finds_is_not_taken_over_with_those_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, steps_made = VirtualLoop(), list[object]()
+    for module in (supervised, timers):
+        monkeypatch.setattr(module, "monotonic", loop.time)
+    awaited: list[asyncio.Future[None]] = []
+
+    async def work() -> None:
+        while loop.now < 1002:
+            awaited.append(loop.create_future())
+            await awaited[-1]
+            steps_made.append(asyncio.current_task())
+
+    def wake_and_check(tasks: supervised.BackgroundTasks) -> None:
+        loop.now += 0.005
+        if awaited and not awaited[-1].done():
+            awaited[-1].set_result(None)
+        tasks._check()
+        if loop.now < 1003:
+            loop.call_soon(wake_and_check, tasks)
+
+    async def main() -> None:
+        task = supervised.start(work())
+        loop.call_soon(wake_and_check, supervised.background_tasks())
+        await supervised.wait_all([task])
+
+    loop.run_until_complete(main())
+    loop.close()
+
+    assert len(set(steps_made)) == 1

@@ -57,7 +57,6 @@ class BackgroundTasks:
         self._by_driver: dict[object, asyncio.Future[Any]] = {}  # the tasks that were taken over
         self._calls: deque[Call] = deque()
         self._timer = LoopTimer(self._check)
-        self._stopped: dict[asyncio.Future[Any], object] = {}
 
     def add(self, task: asyncio.Future[Any], ended: Callable[[], object] | None = None) -> None:
         """Supervise a task; ``ended`` is called after it, maybe twice."""
@@ -114,27 +113,27 @@ class BackgroundTasks:
             at = supervised.stopped_at()
             if at is not None:
                 stopped[task] = at
-        self._stopped = stopped
         if stopped:
-            self._loop.call_later(SETTLE_TIME, self._settle, context=Context())
+            self._loop.call_later(SETTLE_TIME, self._settle, stopped, context=Context())
         if self._supervised or self._calls:
             self._timer.set(monotonic() + CHECK_INTERVAL)
         self._make_calls()
 
-    def _settle(self, turns: int = SETTLE_TURNS) -> None:
+    def _settle(
+        self, stopped: dict[asyncio.Future[Any], object], turns: int = SETTLE_TURNS
+    ) -> None:
         """Let the event loop run what is ready, then resume the stopped tasks.
 
         Time alone proves nothing: uvloop runs timers before ready callbacks, and slow timers of the
         program may take all of it.
         """
         if turns:
-            self._loop.call_soon(self._settle, turns - 1, context=Context())
+            self._loop.call_soon(self._settle, stopped, turns - 1, context=Context())
         else:
-            self._resume_stopped()
+            self._resume_stopped(stopped)
 
-    def _resume_stopped(self) -> None:
-        """Resume the tasks that have made no step since the check."""
-        stopped, self._stopped = self._stopped, {}
+    def _resume_stopped(self, stopped: dict[asyncio.Future[Any], object]) -> None:
+        """Resume the tasks that have made no step since the check that found them stopped."""
         for task, at in stopped.items():
             supervised = self._supervised.get(task)
             if supervised is None or supervised.stopped_at() is not at:
