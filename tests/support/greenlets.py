@@ -15,10 +15,11 @@ from collections import Counter
 from typing import Any
 
 #: How the standard library may have been patched, and when: everything before any import,
-#: everything after ours, threads only, everything while the background thread is there.
+#: everything after ours, threads only, everything but ``select``, everything while the background
+#: thread is there.
 #: (redis-py itself does not work if eventlet patches after it was imported.)
 KINDS = (
-    *("gevent-all", "gevent-late", "gevent-threads", "gevent-used"),
+    *("gevent-all", "gevent-late", "gevent-threads", "gevent-noselect", "gevent-used"),
     *("eventlet-all", "eventlet-threads"),
 )
 
@@ -28,7 +29,10 @@ def patch(library: str, what: str) -> None:
     if library == "gevent":
         from gevent import monkey
 
-        monkey.patch_thread() if what == "threads" else monkey.patch_all()
+        if what == "threads":
+            monkey.patch_thread()
+        else:
+            monkey.patch_all(select=what != "noselect")
     else:
         import eventlet
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._io.transport.greenlets import GreenletSubscription
+from redis_lock_decorators._io.transport.greenlets import WAIT, GreenletSubscription
 
 
 class LoopThread:
@@ -29,8 +30,10 @@ class Connection:
     def __init__(self, *replies: Any) -> None:
         self.replies = [*replies, redis.ConnectionError("closed")]
         self.is_open = True
+        self.waits: list[float] = []
 
     def can_read(self, timeout: float) -> bool:
+        self.waits.append(timeout)
         return True
 
     def read_response(self) -> Any:
@@ -73,3 +76,16 @@ def test_error_raised_for_a_reply_ends_the_receive() -> None:
         run(GreenletSubscription(connection, loop_thread).receive(refuse))
 
     assert not connection.is_open
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_waiting_for_input_stops_no_greenlets_where_select_is_native(
+    monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    if is_replaced:
+        monkeypatch.setattr(select, "select", lambda *arguments: ([], [], []))
+    connection = Connection([b"message"])
+
+    received(connection)
+
+    assert set(connection.waits) == {WAIT if is_replaced else 0}

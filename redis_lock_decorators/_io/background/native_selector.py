@@ -21,9 +21,14 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _POLLIN, _POLLOUT = 1, 4
 
 
+def is_select_replaced() -> bool:
+    """Whether ``select`` is not native, but lets other greenlets run while it waits."""
+    return not isinstance(select.select, BuiltinFunctionType)
+
+
 def native_selector() -> selectors.BaseSelector | None:
     """Create a native selector if the default one is replaced; None for the default one."""
-    if isinstance(select.select, BuiltinFunctionType):
+    if not is_select_replaced():
         return None
     native = _untouched_select()
     return None if native is None or not hasattr(native, "poll") else PollSelector(native.poll())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.port import Sending
+from redis_lock_decorators._io.background.native_selector import is_select_replaced
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply
@@ -103,9 +104,11 @@ class GreenletSubscription(FollowingSubscription):
     ) -> None:
         module = type(connection._sock).__module__
         # The standard library's own sockets, not monkey-patched ones.
-        self._blocks_all = module.partition(".")[0] in ("socket", "ssl")
+        blocks_all = module.partition(".")[0] in ("socket", "ssl")
+        # The client waits for input by functions of ``select``, which may be left as they are.
+        self._polls = blocks_all or not is_select_replaced()
         # A Sentinel that does not answer must not block all greenlets.
-        super().__init__(connection, follows_pool, None if self._blocks_all else master_check)
+        super().__init__(connection, follows_pool, None if blocks_all else master_check)
         self._loop_thread = loop_thread
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
@@ -145,7 +148,7 @@ class GreenletSubscription(FollowingSubscription):
 
     def _has_input(self) -> bool:
         """Wait a little for input; returns whether there is some."""
-        if not self._blocks_all:
+        if not self._polls:
             return bool(self._connection.can_read(timeout=WAIT))
         if self._connection.can_read(timeout=0):
             return True
