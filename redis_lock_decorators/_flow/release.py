@@ -202,22 +202,24 @@ def release_group(
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send)
     left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
-    work: Awaitable[Refusal | None]
+    # No coroutine yet: one that is dropped by an exception from outside would cause a warning.
+    work: Callable[[], Awaitable[Refusal | None]]
     match method:
         case _ if claim.queue_entry is not None:
-            work = cancel(port, claim, claim.queue_entry, until, send)
+            work = partial(cancel, port, claim, claim.queue_entry, until, send)
         case "script":
             verb, details = "release", record_arguments(port, claim)
             if left:
                 verb, details = "min_hold", (left, *details)
             keys, read = with_notes(part), partial(unanswered_releases.unexplained, claim, part)
-            work = ask(port, verb, claim, keys, *details, until=until, read=read, send=send)
+            request = partial(ask, port, verb, claim, keys, *details)
+            work = partial(request, until=until, read=read, send=send)
         case "transaction":
-            work = transaction(port, claim, part[0], until)
-            work = unanswered_releases.unless_explained(claim, part[0], work)
+            work = partial(transaction, port, claim, part[0], until)
+            work = partial(unanswered_releases.unless_explained, claim, part[0], work)
         case "native":
-            work = native(port, claim, part[0], until)
-            work = unanswered_releases.unless_explained(claim, part[0], work)
+            work = partial(native, port, claim, part[0], until)
+            work = partial(unanswered_releases.unless_explained, claim, part[0], work)
     return with_fallbacks(port, claim, part, method, until, work)
 
 

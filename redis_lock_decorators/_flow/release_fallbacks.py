@@ -35,7 +35,7 @@ async def with_fallbacks(
     part: tuple[bytes, ...],
     method: ReleaseMethod,
     until: float,
-    work: Awaitable[Refusal | None],
+    work: Callable[[], Awaitable[Refusal | None]],
 ) -> Refusal | None:
     """Release keys by ``work``, or by another method if the server refuses that.
 
@@ -43,7 +43,7 @@ async def with_fallbacks(
     request without a reply is noted for the keys that it may have released, and for no others.
     """
     try:
-        refusal = await work
+        refusal = await work()
         if refusal is not None:
             claim.release_sent = None
         return refusal

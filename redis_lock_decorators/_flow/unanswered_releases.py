@@ -112,10 +112,10 @@ def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal
 
 
 async def unless_explained(
-    claim: Claim, key: bytes, work: Awaitable[Refusal | None]
+    claim: Claim, key: bytes, work: Callable[[], Awaitable[Refusal | None]]
 ) -> Refusal | None:
     """The refusal by which the release of one key ended; None if an earlier request explains it."""
-    refusal = await work
+    refusal = await work()
     return None if refusal is None or explains(claim, key, refusal) else refusal
 
 

@@ -42,14 +42,18 @@ _running = RunningFlows()
 
 def run(flow: Coroutine[Any, Any, T]) -> T:
     """Run a flow whose port never suspends, and return its result."""
-    _running.number += 1
     try:
-        flow.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    finally:
-        _running.number -= 1
+        _running.number += 1
+        try:
+            flow.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            _running.number -= 1
+    except BaseException:
+        flow.close()  # without a warning, if a signal handler raised before the flow began
+        raise
     flow.close()
     raise RuntimeError("a blocking flow suspended: its port awaited something real")
 

@@ -211,8 +211,6 @@ def test_endless_lock_with_a_given_token_is_undone_without_stack(scene: Scene) -
 # Exit stacks, which keep an unbound exit and call it with the lock
 
 
-# An exception at a line before a coroutine is awaited.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("usage", ["block", "lease", "drop-in", "endless drop-in"])
 def test_exit_stack_releases_though_it_is_interrupted_at_any_line(scene: Scene, usage: str) -> None:
     kept = []

@@ -15,9 +15,6 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 
-#: An exception at a line before a coroutine is awaited.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 def release_and_undo(
     port: SimulatedPort, claim: Claim, interruption: Interruption, method: ReleaseMethod = "script"
