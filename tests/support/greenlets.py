@@ -133,7 +133,7 @@ class Program:
 
 def main(kind: str, port: int, seconds: float, count: int) -> None:
     library, _, what = kind.partition("-")
-    if what in ("all", "threads"):
+    if what in ("all", "threads", "noselect"):
         patch(library, what)
     import redis_lock_decorators  # noqa: F401
 
