@@ -182,8 +182,9 @@ class ExitMethod(_Method):
         """
         function, interrupted = self._function, self._interrupted
         if self._is_async or interrupted is None:
-            leave_task = lambda lock, *failure: function(lock, _left(lock, block), *failure)  # noqa: E731
-            return self._of_class(leave_task)
+            return self._of_class(
+                lambda lock, *failure: function(lock, _left(lock, block), *failure)
+            )
 
         def leave(lock: Any, *failure: object) -> object:
             try:
