@@ -22,6 +22,9 @@ from support.collected import (
     ASYNC_FORMS,
     FORMS,
     LEASE_FORMS,
+    async_block,
+    async_context_manager,
+    async_exit_stack,
     begun,
     by_hand,
     collect_in_cycle,
@@ -57,6 +60,8 @@ class Scene:
         self.done: list[str] = []
         port: Any = self.port
         port.lease_loop = SimpleNamespace(check=lambda: None, is_current=lambda: True)
+        port.loop = SimpleNamespace(is_closed=lambda: False)
+        monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "is_running_here", lambda _: True)
         monkeypatch.setattr(lease_base, "monotonic", self.lease_loop.now)
         packages = redis_lock_decorators, redis_lock_decorators.asyncio
         for package in packages:
@@ -83,6 +88,10 @@ class Scene:
     def drop_in(self, thread_local: bool) -> Any:
         kind = redis_lock_decorators.lock.Lock
         return kind(BLOCKING, KEY, 10, auto_renew=True, thread_local=thread_local)
+
+    def async_drop_in(self, thread_local: bool) -> Any:
+        kind = redis_lock_decorators.asyncio.lock.Lock
+        return kind(ASYNC, KEY, 10, auto_renew=True, thread_local=thread_local)
 
     def on_lost(self, lease: Any, why: str) -> None:
         assert lease.lost
@@ -193,7 +202,7 @@ def test_decorated_generator_is_renewed_until_it_ends(scene: Scene) -> None:
 
 
 def test_decorated_async_generator_is_renewed_until_it_ends(scene: Scene) -> None:
-    close_collected(async_decorated(scene))
+    close_collected([async_decorated(scene)])
 
     assert scene.done == ["cleaned up"]
     assert not scene.is_held()
@@ -203,20 +212,30 @@ def test_decorated_async_generator_is_renewed_until_it_ends(scene: Scene) -> Non
 @pytest.mark.parametrize("hold", ASYNC_FORMS)
 def test_async_lock_is_renewed_until_the_clean_up_ends(scene: Scene, hold: Any, kept: str) -> None:
     lock = scene.async_lock()
-    keeps = close_collected(hold(lock, scene.clean_up), kept == "lease")
+    keeps = close_collected([hold(lock, scene.clean_up)], kept == "lease")
     assert scene.done == ["cleaned up"]
     assert not scene.is_held()
     assert keeps is None or kept == "lease"
 
 
-def close_collected(generator: Any, keep: bool = False) -> Any:
+@pytest.mark.parametrize("thread_local", [True, False])
+@pytest.mark.parametrize("hold", [async_block, async_context_manager, async_exit_stack])
+def test_async_drop_in_is_renewed_until_the_clean_up_ends(
+    scene: Scene, hold: Any, thread_local: bool
+) -> None:
+    close_collected([hold(scene.async_drop_in(thread_local), scene.clean_up)])
+
+    assert scene.done == ["cleaned up"]
+    assert not scene.is_held()
+
+
+def close_collected(generator: list[Any], keep: bool = False) -> Any:
     """Collect an async generator in a cycle; close it as its event loop would do later."""
     with finalized_generators() as found:
-        held = finished(generator.__anext__())
+        held = finished(generator[0].__anext__())
         keeps = held if keep else None
-        box = [generator]
-        del generator, held
-        collect(box)
+        del held
+        collect(generator)
         while found:
             finished(found.pop(0).aclose())
             gc.collect()
@@ -257,7 +276,7 @@ def test_loss_of_an_async_lock_is_reported_during_the_clean_up(hold: Any, monkey
     del holds
 
     with contextlib.suppress(redis_lock_decorators.LockLostError):
-        close_collected(generator.pop())
+        close_collected(generator)
 
     assert scene.done == ["on_lost", "cleaned up"]
 
