@@ -46,6 +46,24 @@ def test_worker_does_not_stop_while_there_is_work(lease_loop: LeaseLoop) -> None
     assert not lease_loop.worker.has_ended
 
 
+@pytest.mark.parametrize(("needed", "ended"), [(True, True), (True, False), (False, True)])
+def test_worker_does_not_stop_where_no_other_can_be_started(
+    lease_loop: LeaseLoop, needed: bool, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12.0 and 3.12.1 start no thread after the main thread has ended."""
+    rested = threading.Event()
+    lease_loop.call(lambda: None)
+    worker = lease_loop.worker
+    monkeypatch.setattr(workers, "NEEDS_MAIN_THREAD", needed)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.main_thread(), "is_alive", lambda: not ended)
+        lease_loop.call(lease_loop.stop_if_idle)
+        lease_loop.call(rested.set)
+        assert rested.wait(PATIENCE)
+
+        assert (lease_loop.current_worker() is worker) == (needed and ended)
+
+
 def test_worker_that_dies_is_replaced_without_a_call(lease_loop: LeaseLoop) -> None:
     lease_loop.renewer.leases = 1
     subscriber = Wanted(lease_loop)

@@ -26,6 +26,7 @@ from redis_lock_decorators._io.background.supervised import background_tasks, st
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
     BackgroundWorker,
+    can_start_threads,
     refuse_threadless,
     running_worker,
 )
@@ -156,7 +157,8 @@ class BackgroundLoop:
         helper_threads.begin()
         worker, running = self.current_worker(), running_worker()
         if (
-            self.is_idle()
+            can_start_threads()
+            and self.is_idle()
             and worker is not None
             and running is not None
             and running.shares_tasks_with(worker)

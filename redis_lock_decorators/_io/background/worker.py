@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -230,6 +231,15 @@ def is_running_worker_unfit() -> bool:
     """
     worker = running_worker()
     return worker is not None and not worker.is_fit()
+
+
+#: Python 3.12.0 and 3.12.1 start no thread after the main thread has ended.
+NEEDS_MAIN_THREAD = sys.version_info[:3] in ((3, 12, 0), (3, 12, 1))
+
+
+def can_start_threads() -> bool:
+    """Whether another worker can be started after this one has ended."""
+    return not NEEDS_MAIN_THREAD or threading.main_thread().is_alive()
 
 
 def refuse_threadless() -> None:
