@@ -130,6 +130,8 @@ def use_separate_servers(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def unheld(config: Any, lock_names: tuple[str, ...], owner: object = None) -> Any:
         port: Any = SimulatedPort(SimulatedServer(Clock(monotonic())))
+        with contextlib.suppress(RuntimeError):  # a coroutine run by hand
+            port.loop = asyncio.get_running_loop()
         claim = claim_for(lock_names, config.options, owner or api.leases.running())
         return api.leases.Lease(claim, port, config.options)
 
