@@ -32,11 +32,11 @@ def at(monkeypatch):
         shas, plain, left = [script(verb).sha for verb in verbs], PrivatePool.exchange, [handler]
         thread = threading.get_ident()
 
-        def exchange(pool, connections, command, until):
+        def exchange(pool, connections, command, until, sending):
             is_due = command[1] in shas and left and threading.get_ident() == thread
             if is_due and moment == "before":
                 left.pop()()
-            reply = plain(pool, connections, command, until)
+            reply = plain(pool, connections, command, until, sending)
             if is_due and moment == "after":
                 left.pop()()
             return reply
