@@ -99,7 +99,7 @@ class AsyncioPort(BasePort):
         if batcher.is_busy:
             batcher = batcher.separate(URGENT)
             if isinstance(transport, PoolTransport):
-                transport = pool_transport(batcher, self.client, self._client_state)
+                transport = pool_transport(batcher, self.client)
         return batcher.exchange(transport, command, until, sending=sending)
 
     def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
@@ -118,7 +118,8 @@ class AsyncioPort(BasePort):
         if sending is not None:
             sending()
         if isinstance(self._transport, PoolTransport):
-            return await send_separately(self.client, self._client_state.named, commands, until)
+            pool, idle = self.client.connection_pool, self._batcher.idle
+            return await send_separately(pool, idle, commands, until)
         refuse_without_pipelines(self.client)
         await self.locate(commands[0][3], until)
         node = self._client_state.node(self.client, commands[0])
@@ -191,7 +192,7 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
     """
     if not client_state.is_untouched(client):
         return AsyncioPort(client, client_state, ClientTransport(client))
-    transport = pool_transport(client_state.sender, client, client_state)
+    transport = pool_transport(client_state.sender, client)
     port: AsyncioPort | None = client_state.port()
     if port is None or port._transport is not transport:
         port = AsyncioPort(client, client_state, transport)
@@ -199,15 +200,11 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
     return port
 
 
-def pool_transport(
-    batcher: RequestBatcher, client: Any, client_state: ClientState[RequestBatcher]
-) -> PoolTransport:
+def pool_transport(batcher: RequestBatcher, client: Any) -> PoolTransport:
     """The transport of a batcher that uses the client's pool and not its methods."""
     transport: PoolTransport | None = batcher.transport
     if transport is None or transport.pool is not client.connection_pool:
-        transport = batcher.transport = PoolTransport(
-            batcher, client.connection_pool, client_state.named
-        )
+        transport = batcher.transport = PoolTransport(batcher, client.connection_pool)
     return transport
 
 

@@ -125,17 +125,22 @@ async def test_exhausted_pool_loses_no_lease(front, server, direct, name, kind, 
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_connections_return_to_the_pool_unchanged(front, name):
+async def test_connections_of_the_program_remain_unchanged(front, name):
     with LocalServer() as server:
         client = Redis(host=server.host, port=server.port, socket_timeout=0.5, retry=None)
-        async with RedisLock(name, client=client):
-            pass
+        await client.ping()
         pool = client.connection_pool
+        (own,) = pool._available_connections
+        before = dict(vars(own))
+        async with RedisLock(name, client=client):
+            await asyncio.gather(*[RedisLock(f"{name}:{n}", client=client).locked() for n in MANY])
+        assert pool._available_connections == [own]
+        assert vars(own) == before
         server.pause()
         try:
             with pytest.raises(redis.exceptions.TimeoutError):
                 await RedisLock(f"{name}:2", client=client).acquire(0.3)
-            assert [one.socket_timeout for one in pool._available_connections] == [0.5]
+            assert own.socket_timeout == 0.5
             with pytest.raises(redis.exceptions.TimeoutError):
                 await asyncio.wait_for(client.get("x"), 20)
         finally:

@@ -91,6 +91,7 @@ def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, given
 
     async def main() -> Any:
         client = hook()
+        await client.ping()
         locks = Locks(client=client) if given_to == "locks" else Locks()
         async with locks.async_lock(name, client=None if given_to == "locks" else client):
             return client

@@ -31,9 +31,9 @@ class Connection:
 
     __module__ = "redis.asyncio.connection"
 
-    def __init__(self, pool: Any = None, **_: Any) -> None:
+    def __init__(self, pool: Any = None, socket_timeout: float | None = 0.5, **_: Any) -> None:
         self.pool = pool
-        self.socket_timeout = 0.5
+        self.socket_timeout = socket_timeout
         self.replies: list[Any] = []
         self._reader: Any = None
         self._writer: Any = None
@@ -56,7 +56,7 @@ class Connection:
         self._reader = self._writer = None
 
     async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
-        assert self.socket_timeout is None, "the connection has a timeout of the user"
+        assert self.socket_timeout is None, "the connection has a timeout of its own"
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
         assert disable_decoding
@@ -76,7 +76,7 @@ class Pool:
 
     def __init__(self, size: int = 100) -> None:
         self.max_connections = size
-        self.connection_kwargs = {"pool": self}
+        self.connection_kwargs: dict[str, Any] = {"pool": self}
         self.connection_class = self.made
         self._available_connections: list[Connection] = []
         self._in_use_connections: set[Connection] = set()
@@ -113,3 +113,15 @@ class Pool:
         await asyncio.sleep(0)
         self._in_use_connections.remove(connection)
         self._available_connections.append(connection)
+
+    def reset(self) -> None:
+        """Do nothing."""
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        used = self._in_use_connections if inuse_connections else ()
+        for connection in (*self._available_connections, *used):
+            await connection.disconnect()
+
+    @property
+    def open(self) -> list[Connection]:
+        return [connection for connection in self.all if connection.is_connected]

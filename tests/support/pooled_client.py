@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators._io.transport import asyncio_pool, batch, borrowed
+from redis_lock_decorators._io.transport import batch, idle_connections, task_connection
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from support.asyncio_pools import Pool
@@ -22,10 +22,10 @@ class Client:
 
     def __init__(self, pool: Pool) -> None:
         self.batcher = RequestBatcher()
-        self.transport = PoolTransport(self.batcher, pool, False)
+        self.transport = PoolTransport(self.batcher, pool)
 
     async def get(self) -> Any:
-        return await self.batcher.exchange(self.transport, GET, asyncio_pool.monotonic() + 5)
+        return await self.batcher.exchange(self.transport, GET, batch.monotonic() + 5)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
@@ -35,9 +35,9 @@ def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
     """An event loop in virtual time; its clock is the clock of batchers and pools."""
     loop = VirtualLoop()
     monkeypatch.setattr(
-        borrowed, "_input_check", lambda stream: lambda milliseconds: stream.has_input
+        task_connection, "input_check", lambda stream: lambda milliseconds: stream.has_input
     )
     use_clock(loop.time, monkeypatch)
-    for module in (asyncio_pool, borrowed, batch):
+    for module in (batch, idle_connections, task_connection):
         monkeypatch.setattr(module, "monotonic", loop.time)
     return loop

@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 
 from redis_lock_decorators._io.client_checks import refuse_unfit
-from redis_lock_decorators._io.transport.origins import origin, task_origin
+from redis_lock_decorators._io.transport.origins import origin
 
 POOLS = [redis.ConnectionPool, redis.BlockingConnectionPool]
 
@@ -58,9 +58,7 @@ def test_recorded_pool_still_drops_its_connections(pool: Any) -> None:
 
 def test_two_pools_have_different_origins() -> None:
     assert origin(redis.ConnectionPool()) != origin(redis.ConnectionPool())
-    assert task_origin(redis.asyncio.ConnectionPool()) != task_origin(
-        redis.asyncio.ConnectionPool()
-    )
+    assert origin(redis.asyncio.ConnectionPool()) != origin(redis.asyncio.ConnectionPool())
 
 
 def test_client_collected_in_a_reference_cycle_closes_its_connections() -> None:

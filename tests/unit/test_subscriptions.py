@@ -70,10 +70,11 @@ class Connection:
 
 def test_subscription_is_closed_without_the_other_side() -> None:
     connection = Connection()
+    transport = connection._writer.transport
 
     asyncio.run(asyncio.wait_for(TaskSubscription(connection).close(), 5))
 
-    assert connection._writer.transport.aborted
+    assert transport.aborted
 
 
 def test_subscription_is_closed_though_its_closing_was_cancelled() -> None:

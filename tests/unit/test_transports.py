@@ -1,9 +1,10 @@
-"""A connection borrowed from the client's pool: when it is replaced, and how it is returned."""
+"""A private connection of an asyncio client: when it is replaced, and when it is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -14,7 +15,8 @@ from support.asyncio_pools import Connection, Pool
 from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._io.transport.asyncio_pool import SPARE
+from redis_lock_decorators._io.transport.asyncio_client import send_separately
+from redis_lock_decorators._io.transport.idle_connections import MAX_IDLE, UNUSED
 
 
 @pytest.fixture
@@ -28,23 +30,24 @@ def pool() -> Pool:
     return Pool()
 
 
-def test_connection_is_returned_with_its_own_timeout(loop: VirtualLoop, pool: Pool) -> None:
+def test_connection_is_kept_outside_the_pool_until_it_breaks(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
         client = Client(pool)
         await client.get()
-        (kept,) = pool._in_use_connections
+        await client.get()
+        assert len(pool.open) == len(pool.all) == 1
         pool.replies = [Disconnected("broken")]
         with pytest.raises(Disconnected):
             await client.get()
-        assert pool._available_connections == [kept]
-        assert kept.socket_timeout == 0.5
-        assert not kept.is_connected
+        assert pool.open == []
+        assert not pool._available_connections
+        assert not pool._in_use_connections
 
     loop.run_until_complete(ask())
 
 
 @pytest.mark.parametrize("at", range(8))
-def test_connection_is_returned_though_cancelled_repeatedly(
+def test_cancellation_at_any_step_leaves_one_connection(
     loop: VirtualLoop, pool: Pool, at: int
 ) -> None:
     async def ask() -> None:
@@ -59,8 +62,7 @@ def test_connection_is_returned_though_cancelled_repeatedly(
         await asyncio.gather(task, return_exceptions=True)
         pool.replies = []
         assert await client.get() == b"OK"
-        assert len(pool._in_use_connections) == len(pool.all) == 1
-        assert pool._available_connections == []
+        assert len(pool.open) == 1
 
     loop.run_until_complete(ask())
 
@@ -74,27 +76,75 @@ def test_request_does_not_wait_for_work_that_uses_all_connections(loop: VirtualL
         assert await client.get() == b"OK"
         assert loop.now - started < 0.1
         assert pool._in_use_connections == {borrowed_by_work}
-        assert [one.is_connected for one in pool.all] == [True, False]
+        assert len(pool.open) == 2
 
     loop.run_until_complete(ask())
 
 
-@pytest.mark.parametrize("seconds", [0.001, 60])
-def test_connection_outside_the_pool_is_closed_if_cancelled(
-    loop: VirtualLoop, seconds: float
+def test_connection_that_is_being_opened_is_closed_if_cancelled(
+    loop: VirtualLoop, pool: Pool
 ) -> None:
-    pool = Pool(1)
-
     async def ask() -> None:
         client = Client(pool)
-        await pool.get_connection()
-        pool.connect_seconds = seconds
+        pool.connect_seconds = 60
         task = asyncio.ensure_future(client.get())
-        await asyncio.sleep(0.0105)
+        await asyncio.sleep(1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert len(pool.all) == 2
-        assert not pool.all[1].is_connected
+        assert len(pool.all) == 1
+        assert pool.open == []
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("is_in_use", [False, True])
+def test_connection_is_closed_with_the_pool(loop: VirtualLoop, pool: Pool, is_in_use: bool) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        await client.get()
+        running = asyncio.ensure_future(client.get()) if is_in_use else None
+        await asyncio.sleep(0)
+        await pool.disconnect()
+        if running is not None:
+            assert await running == b"OK"
+        assert pool.open == []
+
+        await client.get()
+        assert pool.open == [], "a closed client keeps a connection"
+        until = loop.now + 5
+        await client.batcher.exchange(client.transport, ("SET", b"key", b"value"), until)
+        assert len(pool.open) == 1
+
+    loop.run_until_complete(ask())
+
+
+def test_idle_connections_are_limited_and_closed_when_unused(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        idle = client.batcher.idle
+        await asyncio.gather(
+            *[send_separately(pool, idle, [GET], loop.now + 5) for _ in range(MAX_IDLE + 5)]
+        )
+        assert len(pool.all) == MAX_IDLE + 5
+        assert len(pool.open) == MAX_IDLE
+        for _ in range(MAX_IDLE):
+            await asyncio.sleep(UNUSED)
+            await client.get()
+        assert len(pool.open) == 1
+
+    loop.run_until_complete(ask())
+
+
+def test_connection_of_a_collected_client_is_closed(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        await client.get()
+        assert len(pool.open) == 1
+        del client
+        await asyncio.sleep(1)  # a timer of the batcher refers to it
+        gc.collect()
+        await asyncio.sleep(0)
+        assert pool.open == []
 
     loop.run_until_complete(ask())
 
@@ -164,12 +214,10 @@ def test_closed_connection_is_replaced_without_an_error(loop: VirtualLoop, pool:
     loop.run_until_complete(ask())
 
 
-@pytest.mark.parametrize("size", [1, 5, 100])
 def test_connection_closed_while_the_loop_was_blocked_is_replaced(
-    loop: VirtualLoop, size: int
+    loop: VirtualLoop, pool: Pool
 ) -> None:
-    """The event loop has not noticed yet; the connection is in use or idle in the pool."""
-    pool = Pool(size)
+    """The event loop has not noticed yet."""
 
     async def ask() -> None:
         client = Client(pool)
@@ -179,20 +227,20 @@ def test_connection_closed_while_the_loop_was_blocked_is_replaced(
         await client.get()
         assert closed.is_over
         assert pool.connects == 2
-        assert len(pool._in_use_connections) == (size >= SPARE)
+        assert len(pool.open) == 1
 
     loop.run_until_complete(ask())
 
 
-@pytest.mark.parametrize("size", [1, 100])
-def test_cancellation_is_raised_though_connecting_swallows_it(loop: VirtualLoop, size: int) -> None:
+def test_cancellation_is_raised_though_connecting_swallows_it(
+    loop: VirtualLoop, pool: Pool
+) -> None:
     class Swallowing(Connection):
         async def connect(self) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(1)
             await super().connect()
 
-    pool = Pool(size)
     pool.kind = Swallowing
 
     async def ask() -> None:
@@ -208,7 +256,7 @@ def test_cancellation_is_raised_though_connecting_swallows_it(loop: VirtualLoop,
             await asyncio.sleep(2)
         assert await client.get() == b"OK"
         assert pool.connects == 1
-        assert len(pool._in_use_connections) == (size >= SPARE)
+        assert len(pool.open) == 1
 
     loop.run_until_complete(ask())
 

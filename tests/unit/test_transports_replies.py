@@ -1,4 +1,4 @@
-"""Replies and errors of a connection that is borrowed from the pool of a client."""
+"""Replies and errors of a private connection of an asyncio client."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_connection_closed_by_another_task_raises_a_connection_error(
         assert client_errors.is_unknown(caught.value)
 
         assert await client.get() == b"OK"
-        assert len(pool._in_use_connections) == 1
+        assert len(pool.open) == 1
 
     loop.run_until_complete(ask())
 
@@ -148,9 +148,7 @@ def test_silent_connection_leaves_time_for_an_attempt_on_another(
 
     async def ask() -> None:
         client = Client(half_open)
-        connection = await half_open.get_connection()
-        connection.socket_timeout = socket_timeout
-        await half_open.release(connection)
+        half_open.connection_kwargs["socket_timeout"] = socket_timeout
         await client.get()
         started = loop.now
 

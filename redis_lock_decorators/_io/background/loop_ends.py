@@ -44,9 +44,7 @@ async def close_clients(clients: Iterable[tuple[Any, Any]]) -> None:
         if len(asyncio.all_tasks()) <= OWN_TASKS:  # no task is left that could release
             break
         await asyncio.sleep(POLL_INTERVAL)
-    for client, client_state in found:
-        if client_state is not None:
-            await client_state.sender.return_connections()
+    for client, _ in found:
         await close_unused(client)
     await asyncio.sleep(0)  # transports close in the next iteration of the loop
 

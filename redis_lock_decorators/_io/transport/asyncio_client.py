@@ -1,4 +1,4 @@
-"""Requests by an asyncio client's own methods, and exclusive use of a connection of its pool."""
+"""Requests by an asyncio client's own methods, and over a private connection for them alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
 from redis_lock_decorators._io.transport.batch import starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import encoded
+from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 
 
 class ClientTransport:
@@ -88,20 +89,14 @@ class ClientTransport:
 
 
 async def send_separately(
-    client: Any, named: bool, commands: Sequence[tuple[Any, ...]], until: float
+    pool: Any, idle: IdleConnections, commands: Sequence[tuple[Any, ...]], until: float
 ) -> list[Any]:
-    """Send commands together past the client's own methods, which might send them again.
+    """Send commands together over a connection that others do not wait for.
 
-    They use a connection of the client's pool exclusively: one of them may block it for a while.
+    One of them may block the connection for a while.
     """
-    batcher = RequestBatcher()
-    transport = PoolTransport(batcher, client.connection_pool, named, keep=False)
-    was_closed = _remains_closed(client, commands)
-    try:
-        return await batcher.exchange_together(transport, commands, until)
-    finally:
-        if was_closed:
-            await close_unused(client)
+    batcher = RequestBatcher(idle)
+    return await batcher.exchange_together(PoolTransport(batcher, pool), commands, until)
 
 
 def _remains_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:

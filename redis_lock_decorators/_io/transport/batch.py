@@ -12,7 +12,7 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import Until, is_repeated
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.borrowed import abort, fail_waiting
+from redis_lock_decorators._io.transport.task_connection import abort, fail_waiting
 
 #: The scripts that start an acquisition.
 STARTS = ("acquire", "acquire_fenced", "enqueue")

@@ -16,6 +16,7 @@ from redis_lock_decorators._io.transport.batch import Exchange, Request, Transpo
 from redis_lock_decorators._io.transport.batch_sender import LOOP_TURNS, MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import check
 from redis_lock_decorators._io.transport.exchange_watch import WatchedSender
+from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 
 #: A timer that is late by more seconds than this shows that the event loop was blocked.
 LATE_TIMER = 0.05
@@ -27,31 +28,31 @@ class RequestBatcher(WatchedSender):
     """Sends a request directly if none is under way; those made meanwhile form the next batches.
 
     Only one exchange is under way at a time, so that the tasks of a client share one connection. A
-    cluster has one connection and one batcher per node. Requests are sent in the order in which
+    cluster has one batcher per node. Requests are sent in the order in which
     they were made, but those that start an acquisition follow those that continue or end one.
     A batcher belongs to one event loop.
 
     Attributes:
         transport: the transport past the client's own methods, once there is one.
-        kept: the connection of the client's pool that only this batcher uses, once there is one.
+        idle: the client's idle private connections, which its batchers share.
         opening: while a connection is being opened: makes a transport for another batcher that
             opens another one.
     """
 
-    __slots__ = ("_batchers", "kept", "opening", "transport")
+    __slots__ = ("_batchers", "idle", "opening", "transport")
 
-    def __init__(self) -> None:
+    def __init__(self, idle: IdleConnections | None = None) -> None:
         super().__init__()
         self._batchers: dict[object, RequestBatcher] = {}
         self.transport: Any = None
-        self.kept: Any = None
+        self.idle = IdleConnections() if idle is None else idle
         self.opening: Callable[[RequestBatcher], Transport] | None = None
 
     def separate(self, key: object) -> RequestBatcher:
         """The batcher for a key: a node of a cluster, or a kind of requests that cannot wait."""
         found = self._batchers.get(key)
         if found is None:
-            found = self._batchers[key] = RequestBatcher()
+            found = self._batchers[key] = RequestBatcher(self.idle)
         return found
 
     def all(self) -> Iterator[RequestBatcher]:
@@ -63,12 +64,6 @@ class RequestBatcher(WatchedSender):
     def transports(self) -> Iterator[Transport]:
         """The transports of this batcher and its separate ones past the client's own methods."""
         return (batcher.transport for batcher in self.all() if batcher.transport is not None)
-
-    async def return_connections(self) -> None:
-        """Return kept connections to their pools, where no exchange is under way."""
-        for batcher in self.all():
-            if batcher.transport is not None and not batcher.is_busy:
-                await batcher.transport.return_connections()
 
     def request(
         self,

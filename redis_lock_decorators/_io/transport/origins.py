@@ -7,6 +7,7 @@ calls of its methods that drop connections are recorded.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Protocol
@@ -57,10 +58,10 @@ class _Watch:
 
 
 def origin(pool: Any) -> Origin:
-    """Where a blocking client's pool leads; changes with the pool and when it drops connections."""
+    """Where a client's pool leads; changes with the pool and when it drops connections."""
     watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
     era = watch.era if watch is not None else _watched(pool)
-    get = pool.connection_kwargs.get  # as in ``_address``, inlined as each request asks for it
+    get = pool.connection_kwargs.get
     return era, get("host"), get("port"), get("db"), get("path")
 
 
@@ -72,20 +73,10 @@ def follow(pool: Any, follower: Follower) -> None:
         watch.add(follower)
 
 
-def task_origin(pool: Any) -> Origin:
-    """The same for an asyncio client's pool, whose dropped connections are not recorded."""
-    return pool, *_address(pool)
-
-
 def is_elsewhere(connection: Any, pool: Any) -> bool:
     """Whether a Sentinel pool has found another master since the connection was opened."""
     master = getattr(pool, "master_address", None)
     return master is not None and (connection.host, connection.port) != master
-
-
-def _address(pool: Any) -> Origin:
-    get = pool.connection_kwargs.get
-    return get("host"), get("port"), get("db"), get("path")
 
 
 def _watched(pool: Any) -> object:
@@ -112,6 +103,14 @@ def _recorded(pool: Any, name: str, watch: _Watch) -> Any:
     usual = getattr(pool, name)
 
     @wraps(usual)
+    async def recorded_in_task(*args: Any, **options: Any) -> Any:
+        watch.era = object()
+        try:
+            return await usual(*args, **options)
+        finally:
+            watch.close_followers()
+
+    @wraps(usual)
     def recorded(*args: Any, **options: Any) -> Any:
         watch.era = object()
         try:
@@ -119,6 +118,6 @@ def _recorded(pool: Any, name: str, watch: _Watch) -> Any:
         finally:
             watch.close_followers()
 
-    found: Any = recorded
+    found: Any = recorded_in_task if inspect.iscoroutinefunction(usual) else recorded
     found.lock_watch = watch
     return found

@@ -10,18 +10,17 @@ from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
-from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.timeouts import cancellations, timeout
+from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.background_client import NoThread, in_thread
-from redis_lock_decorators._io.transport.borrowed import abort
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopSocket
 from redis_lock_decorators._io.transport.master_check import MasterCheck
-from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin, task_origin
+from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
+from redis_lock_decorators._io.transport.task_connection import abort, close, opened
 
 #: Whether a connection leads to the server to which its client's pool connects now.
 FollowsPool = Callable[[Any], bool]
@@ -78,7 +77,7 @@ class TaskSubscription(FollowingSubscription):
 
     async def close(self) -> None:
         self._is_closed = True
-        await _drop(self._connection)
+        close(self._connection)
 
     def abort(self) -> None:
         self._is_closed = True
@@ -125,22 +124,12 @@ class ThreadSubscription(FollowingSubscription):
 
 async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
     """A subscription with an asyncio client's connection parameters, to the node of a key."""
-    follows_pool = pool_check(client, task_origin)
+    follows_pool = pool_check(client)
     kind, parameters = address_of(client, key)
-    connection = private_connection.made(kind, parameters)
+    until = monotonic() + private_connection.PATIENCE
+    connection = await cancellable(opened(kind, parameters, until), _discard)
     connection.socket_timeout = None
-    cancels = cancellations()
-    try:
-        async with timeout(private_connection.PATIENCE):
-            await connection.connect()
-        if cancellations() > cancels:  # connect() swallowed it
-            raise asyncio.CancelledError
-        private_connection.stop_decoding(connection)
-    except BaseException as error:
-        await _drop(connection)
-        if isinstance(error, asyncio.TimeoutError):
-            raise client_errors.no_reply(connection) from None
-        raise
+    private_connection.stop_decoding(connection)
     return TaskSubscription(connection, follows_pool, MasterCheck(client, _ask_in_task))
 
 
@@ -170,7 +159,7 @@ async def thread_subscription(client: Any, key: bytes) -> ThreadSubscription:
     return ThreadSubscription(connection, follows_pool, master_check)
 
 
-def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPool:
+def pool_check(client: Any) -> FollowsPool:
     """A check for a connection that is opened now: does it still lead where the pool does?
 
     It is always true for a cluster client, whose nodes keep their addresses; moved slots are
@@ -179,11 +168,11 @@ def pool_check(client: Any, find: Callable[[Any], Origin] = origin) -> FollowsPo
     pool = getattr(client, "connection_pool", None)
     if pool is None or hasattr(client, "nodes_manager") or hasattr(pool, "nodes"):
         return bool
-    leads_to = find(pool)
+    leads_to = origin(pool)
 
     def follows_pool(connection: Any) -> bool:
         now = client.connection_pool
-        return leads_to == find(now) and not is_elsewhere(connection, now)
+        return leads_to == origin(now) and not is_elsewhere(connection, now)
 
     return follows_pool
 
@@ -227,14 +216,8 @@ class ThreadQuestions:
                     self._under_way.discard(question)
 
 
-async def _drop(connection: Any) -> None:
-    """Close a connection without waiting: TLS would wait for the other side's close_notify."""
-    if is_being_closed():
-        with contextlib.suppress(RuntimeError):  # the event loop may be closed
-            abort(connection)
-    else:
-        abort(connection)
-        await connection.disconnect(nowait=True)
+async def _discard(connection: Any) -> None:
+    close(connection)
 
 
 def subscription_connection(client: Any, key: bytes) -> Any:

@@ -1,0 +1,127 @@
+"""Private connections of asyncio clients, opened and used on the client's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from weakref import finalize
+
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import call_on, is_running_here
+from redis_lock_decorators._io.timeouts import timeout
+from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
+from redis_lock_decorators._io.transport.sockets import readable
+
+
+class TaskConnection:
+    """A private connection for one exchange at a time, without timeouts of its own.
+
+    Args:
+        connection: the client library's connection, already open.
+        leads_to: where the pool's connections led when it was opened.
+
+    Attributes:
+        connection: the client library's connection.
+        patience: seconds to wait for a reply: the client's own timeout, or less.
+        last_used: when it was last given back, in monotonic seconds.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_has_input",
+        "_loop",
+        "_origin",
+        "connection",
+        "last_used",
+        "patience",
+    )
+
+    def __init__(self, connection: Any, leads_to: Origin) -> None:
+        longest = private_connection.PATIENCE
+        self.connection = connection
+        self.patience = min(connection.socket_timeout or longest, longest)
+        self.last_used = monotonic()
+        connection.socket_timeout = None
+        self._origin = leads_to
+        self._loop = asyncio.get_running_loop()
+        self._has_input = input_check(connection._writer)
+        # The library would warn that a connection of a client that was dropped is still open.
+        discard = finalize(self, call_on, self._loop, close, connection)
+        discard.atexit = False
+
+    def serves(self, pool: Any) -> bool:
+        """Whether a request may be sent on it after it was idle.
+
+        Not if either side closed it, or if it does not lead where the pool leads now. Input though
+        no reply is due means that the server has closed it: an event loop that was blocked, even
+        only since the last reply, has not read that yet.
+        """
+        connection = self.connection
+        reader, writer = connection._reader, connection._writer
+        if reader is None or writer is None or reader.at_eof() or writer.is_closing():
+            return False
+        if self._origin != origin(pool) or is_elsewhere(connection, pool):
+            return False
+        return not self._has_input(0)
+
+    def close(self) -> None:
+        """Close it immediately; from another thread, soon: a coroutine may be closed there."""
+        if is_running_here(self._loop):
+            close(self.connection)
+        else:
+            call_on(self._loop, close, self.connection)
+
+
+async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
+    """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt."""
+    connection = private_connection.made(kind, parameters)
+    try:
+        async with timeout(until - monotonic()):
+            await connection.connect()
+    except asyncio.TimeoutError:
+        close(connection)
+        raise client_errors.no_reply(connection) from None
+    except BaseException:
+        close(connection)
+        raise
+    return connection
+
+
+def close(connection: Any) -> None:
+    """Close a connection in one step, without waiting: TLS would wait for the other side."""
+    abort(connection)
+    connection._reader = connection._writer = None
+
+
+def abort(connection: Any) -> None:
+    """End a connection in one step; tasks that read or write on it fail."""
+    transport = getattr(connection._writer, "transport", None)
+    if transport is not None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            transport.abort()
+
+
+def fail_waiting(connection: Any) -> None:
+    """Notify tasks that read or write on a connection that it is closed.
+
+    Its transport does so by a callback of the event loop, which a signal handler's exception may
+    lose. A second notification has no effect.
+    """
+    transport = getattr(connection._writer, "transport", None)
+    find = getattr(transport, "get_protocol", None)
+    protocol = None if find is None else find()  # None: it was notified
+    if protocol is not None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            protocol.connection_lost(None)
+
+
+def input_check(writer: Any) -> Callable[[float], object]:
+    """A function that waits some milliseconds for input, without the event loop."""
+    plain = writer.get_extra_info("socket")
+    if plain is None:
+        return lambda milliseconds: False
+    return readable(plain) if plain.fileno() >= 0 else lambda milliseconds: True
