@@ -150,5 +150,8 @@ class Port(Protocol):
         that if the event loop of the port has ended.
         """
 
-    def watch(self) -> Watched:
-        """A connection on which to watch a key."""
+    def watch(self, until: float) -> Watched:
+        """A connection on which to watch a key, until ``until`` at most.
+
+        Only a blocking client's own methods may take longer: their time limits are the client's.
+        """

@@ -50,7 +50,7 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             claim.lock_name,
         )
     done, holder = None, None
-    async with port.watch() as watched:
+    async with port.watch(until) as watched:
         for _ in range(MOST_TRIES):
             if done is not None or port.now() >= until:
                 break

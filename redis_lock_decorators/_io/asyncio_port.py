@@ -11,7 +11,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.port import Sending
+from redis_lock_decorators._flow.port import Sending, Watched
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.closing import is_being_closed
@@ -30,10 +30,11 @@ from redis_lock_decorators._io.client_nodes import node_of
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.asyncio_client import ClientTransport, send_separately
-from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
+from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport, TaskExclusive
 from redis_lock_decorators._io.transport.batch import Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.subscriptions import find_nodes, task_subscription
+from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
 
 T = TypeVar("T")
@@ -167,8 +168,12 @@ class AsyncioPort(BasePort):
         """Close the connections of this port's transport."""
         self._transport.close()
 
-    def watch(self) -> TaskWatch:
-        return TaskWatch(self.client, self._client_state)
+    def watch(self, until: float) -> Watched:
+        client, state = self.client, self._client_state
+        if not isinstance(self._transport, PoolTransport):
+            return TaskWatch(client, state, until)
+        connection = TaskExclusive(self._batcher.idle, client.connection_pool, until)
+        return Watch(client, state, connection)
 
 
 class _PortAhead(AsyncioPort):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.port import Sending
+from redis_lock_decorators._flow.port import Sending, Watched
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import running_worker
@@ -21,7 +21,8 @@ from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_methods import disconnect, refuse_without_pipelines
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.client_calls import replies_of
-from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._io.transport.private_pool import PrivatePool, ThreadExclusive
+from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch
 from redis_lock_decorators.errors import LockError
 
@@ -186,5 +187,9 @@ class BlockingPort(BasePort):
             await _log_errors_of(work)  # an exception from outside interrupted it, at any line
             raise
 
-    def watch(self) -> BlockingWatch:
-        return BlockingWatch(self.client, self._client_state)
+    def watch(self, until: float) -> Watched:
+        client, state = self.client, self._client_state
+        if self._private_pool is None:
+            return BlockingWatch(client, state, until)
+        connection = ThreadExclusive(self._private_pool, client.connection_pool, until)
+        return Watch(client, state, connection)

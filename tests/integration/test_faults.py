@@ -9,6 +9,7 @@ import redis
 from support.fronts import LEGACY, do, wrap
 
 from redis_lock_decorators import LockTimeoutError
+from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators.testing import LocalServer
 
 
@@ -88,28 +89,20 @@ async def test_release_lock_succeeds_though_a_message_is_lost(
     assert not direct.exists(f"sys:lock:{name}")
 
 
-async def test_key_changed_between_watch_and_exec_is_kept(front, proxy, direct, name):
+async def test_key_changed_between_watch_and_exec_is_kept(front, proxy, direct, name, monkeypatch):
     client = front.client(proxy)
     # After its first transaction a client sends MULTI with the rest.
     before = await do(front.package.acquire_lock(client, f"{name}:before"))
     assert await do(front.package.release_lock(client, f"{name}:before", before))
     identifier = await do(front.package.acquire_lock(client, name))
-    key = f"sys:lock:{name}"
-    pipeline_of = client.pipeline
+    key, execute = f"sys:lock:{name}", Watch.execute
 
-    def pipeline(*args, **kwargs):
-        made = pipeline_of(*args, **kwargs)
-        multi = made.multi
+    async def after_a_change(self, *commands, sending=None):
+        monkeypatch.undo()
+        direct.set(key, "another")
+        return await execute(self, *commands, sending=sending)
 
-        def multi_after_a_change():
-            made.multi = multi
-            direct.set(key, "another")
-            multi()
-
-        made.multi = multi_after_a_change
-        return made
-
-    client.pipeline = pipeline
+    monkeypatch.setattr(Watch, "execute", after_a_change)
 
     assert await do(front.package.release_lock(client, name, identifier)) is False
     assert direct.get(key) == b"another"

@@ -15,6 +15,8 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
 
 from redis_lock_decorators import ConfigurationError, LockError
 from redis_lock_decorators._io.client_state import _needs_command_name
@@ -202,3 +204,29 @@ async def test_every_request_of_a_long_backlog_is_served(front, server, direct, 
 
     assert sorted(served) == list(range(10_000))
     assert not lasting(direct, f"sys:lock:{name}:*")
+
+
+async def test_connections_keep_the_retry_policy_of_the_client(front, server, direct, name):
+    """With several tasks that use the client and its locks."""
+    client = front.client(server, retry=Retry(ConstantBackoff(0.01), 7))
+
+    async def hold(number):
+        async with RedisLock(f"{name}:{number}", client=client, release_method="native"):
+            await client.set(f"{name}:own", number)
+
+    await asyncio.gather(*map(hold, range(8)))
+
+    direct.delete(f"{name}:own")
+    pool = client.connection_pool
+    assert {connection.retry._retries for connection in pool._available_connections} == {7}
+
+
+@pytest.mark.parametrize("size", [1, 10, 11])
+async def test_pool_keeps_all_connections_for_the_program(front, server, name, size):
+    client = front.client(server, max_connections=size)
+    async with RedisLock(name, client=client):
+        pass
+
+    popped = [client.blpop([f"{name}:{number}"], timeout=0.01) for number in range(size)]
+
+    assert await asyncio.gather(*popped) == [None] * size

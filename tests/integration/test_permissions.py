@@ -16,7 +16,7 @@ from support.leftovers import TIDY_FRONTS
 from support.limited import Place
 
 from redis_lock_decorators import LockLostError, LockNameError, LockUnconfirmedError
-from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch, TaskWatch
+from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._rules import permissions
 from redis_lock_decorators.inspection import find_locks, lock_status, waiters
 from redis_lock_decorators.testing import LocalCluster, LocalServer
@@ -360,15 +360,14 @@ async def test_lock_of_another_holder_is_kept_without_transactions(
     """The lock is lost between the read of its key and the commands."""
     skip_unsupported(place, TRANSACTION, front)
     key, admin = f"{PREFIX}{name}", place.admins[0]
-    watch = TaskWatch if front.name == "asyncio" else BlockingWatch
-    holder = watch.holder
+    holder = Watch.holder
 
     async def overtaken(self: Any, watched: bytes) -> Any:
         found = await holder(self, watched)
         admin.set(key, "another", px=60_000)
         return found
 
-    monkeypatch.setattr(watch, "holder", overtaken)
+    monkeypatch.setattr(Watch, "holder", overtaken)
     uses = uses_of(place, TRANSACTION)
     with place.user(*[rule for rule in permissions.rules(PREFIX, uses) if rule != missing]):
         lock = front.package.RedisLock(

@@ -191,7 +191,7 @@ class SimulatedPort:
                 raise
             self.untidy.append(error)
 
-    def watch(self) -> SimulatedWatch:
+    def watch(self, until: float) -> SimulatedWatch:
         return SimulatedWatch(self)
 
     @property

@@ -7,14 +7,18 @@ may use all of them, and no setting of them is changed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import Exchange, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.origins import follow, origin
 from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
 
@@ -86,12 +90,53 @@ class PoolTransport:
         return PoolTransport(batcher, self.pool)
 
     async def _opened(self, until: float) -> TaskConnection:
-        idle, self._batcher.opening = self._batcher.idle, self._second
-        follow(self.pool, idle)  # before: the client may be closed while the connection is opened
+        self._batcher.opening = self._second
         try:
-            return await cancellable(connected(self.pool, until), idle.keep_unused)
+            return await added(self._batcher.idle, self.pool, until)
         finally:
             self._batcher.opening = None
+
+
+class TaskExclusive:
+    """A private connection for the exchanges of one transaction."""
+
+    __slots__ = ("_idle", "_pool", "_until", "_used")
+
+    def __init__(self, idle: IdleConnections, pool: Any, until: float) -> None:
+        self._idle = idle
+        self._pool = pool
+        self._until = until
+        self._used: TaskConnection | None = None
+
+    async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        pool, until = self._pool, self._until
+        if self._used is None:
+            self._used = self._idle.usable(pool) or await added(self._idle, pool, until)
+        connection, replies = self._used.connection, list[Any]()
+        try:
+            async with timeout(min(until - monotonic(), self._used.patience)):
+                data = b"".join([packed(command) for command in commands])
+                await connection.send_packed_command([data], check_health=False)
+                await _read(Exchange(connection, until), len(commands), replies)
+        except asyncio.TimeoutError:
+            raise client_errors.no_reply(pool) from None
+        except Exception as error:
+            failure = client_errors.meant(pool, error)
+            raise failure from failure.__cause__
+        return replies
+
+    def end(self, is_kept: bool) -> None:
+        if self._used is not None and is_kept:
+            self._idle.keep(self._used)
+        elif self._used is not None:
+            self._used.close()
+            self._idle.drop()
+
+
+async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
+    """A new connection, which is closed with the pool once it is idle."""
+    follow(pool, idle)  # before: the client may be closed while the connection is opened
+    return await cancellable(connected(pool, until), idle.keep_unused)
 
 
 async def connected(pool: Any, until: float) -> TaskConnection:

@@ -78,13 +78,21 @@ class PrivatePool:
                 socket.close()
                 self.drop()
                 return replies
+        self.keep(socket)
+        return replies
+
+    def take(self, pool: Any, until: float) -> BlockingSocket:
+        """Remove and return an idle connection, or open one."""
+        return self._usable(pool) or self._opened(pool, until)
+
+    def keep(self, socket: BlockingSocket) -> None:
+        """Keep a connection for other requests."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(socket)
             if self._is_closed:  # perhaps by another thread during the exchange
                 self.drop()
         else:
             socket.close()
-        return replies
 
     def close_with_pool(self) -> None:
         """Close the idle connections, and keep none until the next acquisition."""
@@ -123,6 +131,31 @@ class PrivatePool:
     def _opened(self, pool: Any, until: float) -> BlockingSocket:
         follow(pool, self)  # before: the client may be closed while the connection is opened
         return connected(pool, until)
+
+
+class ThreadExclusive:
+    """A private connection for the exchanges of one transaction."""
+
+    __slots__ = ("_connections", "_pool", "_socket", "_until")
+
+    def __init__(self, connections: PrivatePool, pool: Any, until: float) -> None:
+        self._connections = connections
+        self._pool = pool
+        self._until = until
+        self._socket: BlockingSocket | None = None
+
+    async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self._socket is None:
+            self._socket = self._connections.take(self._pool, self._until)
+        data = b"".join(map(packed, commands))
+        return self._socket.exchange(data, len(commands), self._until)
+
+    def end(self, is_kept: bool) -> None:
+        if self._socket is not None and is_kept:
+            self._connections.keep(self._socket)
+        elif self._socket is not None:
+            self._socket.close()
+            self._connections.drop()
 
 
 def connected(pool: Any, until: float) -> BlockingSocket:

@@ -1,4 +1,4 @@
-"""Transactions on a watched key: WATCH and GET, then MULTI and EXEC, by a pipeline of the client.
+"""Transactions on a watched key by a pipeline of a wrapped client, which may change commands.
 
 redis-py's pipelines need some care:
 
@@ -12,34 +12,29 @@ redis-py's pipelines need some care:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+import asyncio
+from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_methods import disconnect, disconnect_idle, undecoded
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.timeouts import timeout
+from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
+from redis_lock_decorators._io.transport.watch import ClientState, executed, raise_failure
 
 W = TypeVar("W", bound="_Watch")
-
-
-class ClientState(Protocol):
-    """The state of the client.
-
-    Attributes:
-        has_transacted: MULTI and EXEC were allowed the last time they were sent.
-    """
-
-    has_transacted: bool
 
 
 class _Watch:
     """A watched key; subclasses wait for the client's methods and close its connections."""
 
-    __slots__ = ("_client", "_client_state", "_options", "_pipeline")
+    __slots__ = ("_client", "_client_state", "_options", "_pipeline", "_until")
 
-    def __init__(self, client: Any, client_state: ClientState) -> None:
+    def __init__(self, client: Any, client_state: ClientState, until: float) -> None:
         self._client = client
+        self._until = until
         self._client_state = client_state
         self._options = undecoded(client)
         self._pipeline = client.pipeline()
@@ -113,13 +108,14 @@ class _Watch:
         except BaseException:
             await self._drop()
             raise
-        refused = _first_failure(replies)
-        if refused is not None:
+        try:
+            raise_failure(replies)
+        except Exception:
             await self._drop()  # older servers are still in the transaction if EXEC is refused
-            raise refused
+            raise
         self._client_state.has_transacted = True
         self._pipeline.watching = False
-        return _done(replies[-1])
+        return executed(replies[-1])
 
     async def _exchange(self, commands: list[tuple[Any, ...]]) -> list[Any]:
         """Send commands together and return their replies; an error reply is an item."""
@@ -173,25 +169,18 @@ class TaskWatch(_Watch):
     __slots__ = ()
 
     async def _result(self, call: Any) -> Any:
-        return await call
+        try:
+            # The least time is for the return of a connection to its pool.
+            async with timeout(max(self._until - monotonic(), MIN_REPLY_TIME)):
+                return await call
+        except asyncio.TimeoutError:
+            raise client_errors.no_reply(self._client) from None
 
     async def _disconnect(self, connection: Any) -> None:
         await connection.disconnect(nowait=True)
 
     async def _disconnect_client(self) -> None:
         await disconnect_idle(self._client)
-
-
-def _done(replies: list[Any] | None) -> list[Any] | None:
-    """The reply of EXEC, None if the key has changed; raises the error of a command."""
-    failure = _first_failure(replies or ())
-    if failure is not None:
-        raise failure
-    return replies
-
-
-def _first_failure(replies: Iterable[Any]) -> Exception | None:
-    return next((reply for reply in replies if isinstance(reply, Exception)), None)
 
 
 def _keeps_connection(error: BaseException | None) -> bool:
