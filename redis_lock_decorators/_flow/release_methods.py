@@ -31,7 +31,7 @@ from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
 #: Why a client has no transactions.
-CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no pipeline()"
+CANNOT_WATCH = "this client cannot WATCH, as it is of a cluster or has no usable pipeline()"
 #: Compare-and-delete in one command: Valkey 9.0, Redis 8.4.
 NATIVE = {"DELIFEQ": (), "DELEX": ("IFEQ",)}
 #: The field that records to which waiter a lock was granted.

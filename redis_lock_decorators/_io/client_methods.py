@@ -47,6 +47,19 @@ def has_pipelines(client: Any) -> bool:
     return callable(getattr(client, "pipeline", None))
 
 
+def watches(client: Any) -> bool:
+    """Whether a client's own pipelines can watch a key, over a connection that they expose.
+
+    Those of redis-py's ``MultiDBClient`` do not expose it.
+    """
+    if not has_pipelines(client):
+        return False
+    pipeline = client.pipeline()
+    if inspect.iscoroutine(pipeline):
+        pipeline.close()
+    return hasattr(pipeline, "watch") and hasattr(pipeline, "connection")
+
+
 def has_single_connection(client: Any) -> bool:
     """Whether a client's own methods share one connection (``single_connection_client``).
 
@@ -112,6 +125,7 @@ def _disconnect_next(idle: Any) -> None:
 
 
 async def disconnect_idle(client: Any) -> None:
-    """Drop the idle connections of an asyncio client, unless it is a cluster client."""
-    if not hasattr(client, "nodes_manager"):
-        await client.connection_pool.disconnect(inuse_connections=False)
+    """Drop the idle connections of an asyncio client; not of a cluster, nor without a pool."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None and not hasattr(client, "nodes_manager"):
+        await pool.disconnect(inuse_connections=False)

@@ -13,7 +13,8 @@ def pools_of(client: Any, command: tuple[Any, ...] | None = None) -> list[Any]:
     Of a cluster client: that of the node of ``command``, none if it is not known, or all (None).
     """
     if not hasattr(client, "nodes_manager"):
-        return [client.connection_pool]
+        pool = getattr(client, "connection_pool", None)  # a wrapper may have none
+        return [] if pool is None else [pool]
     if command is None:
         nodes = client.get_nodes()
     else:

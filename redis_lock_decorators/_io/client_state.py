@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._flow.torn_slots import TornSlots
-from redis_lock_decorators._io.client_methods import has_pipelines
+from redis_lock_decorators._io.client_methods import watches
 from redis_lock_decorators._io.client_nodes import node_of
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._rules.permissions import CHANNEL
@@ -53,11 +52,10 @@ class ClientState(Generic[T]):
 
     Attributes:
         slotted: it is a cluster client.
-        transacts: it supports WATCH, MULTI and EXEC; a wrapper without ``pipeline`` does not.
+        transacts: it supports WATCH, MULTI and EXEC; not a wrapper without usable pipelines.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
         owned: connections like those of its pool can be used without ``execute_command``: its pool
             is the library's, with no choice of servers by the program.
-        named: its pool needs the name of a command to return a connection (redis-py before 5.3).
         sender: sends requests for all users of the client.
         lease_loop: the event loop on which leases held through it are renewed.
         cohorts: the cohorts of its waiters, by key and lease length in milliseconds.
@@ -77,7 +75,6 @@ class ClientState(Generic[T]):
         "has_transacted",
         "held",
         "lease_loop",
-        "named",
         "owned",
         "plain",
         "port",
@@ -93,10 +90,9 @@ class ClientState(Generic[T]):
     def __init__(self, client: Any, sender: T, lease_loop: ClientLoop) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
-        self.transacts = not self.slotted and has_pipelines(client)
         self.plain = _plain_execute(client)
         self.owned = self.plain is not None and not self.slotted and _is_plain_pool(pool)
-        self.named = self.owned and _needs_command_name(pool)
+        self.transacts = self.owned or (not self.slotted and watches(client))
         self.sender = sender
         self.lease_loop = lease_loop
         #: any thread
@@ -175,10 +171,3 @@ def _is_plain_pool(pool: Any) -> bool:
 def _library_of(part: Any) -> str:
     """The package that defines a class or a function."""
     return (getattr(part, "__module__", None) or "").partition(".")[0]
-
-
-def _needs_command_name(pool: Any) -> bool:
-    """Whether ``get_connection`` has a required argument."""
-    parameters = inspect.signature(pool.get_connection).parameters.values()
-    first = next(iter(parameters), None)
-    return first is not None and first.default is inspect.Parameter.empty

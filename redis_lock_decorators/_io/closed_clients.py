@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from redis_lock_decorators._io.client_methods import disconnect_idle
+
 
 def is_closed(client: Any) -> bool:
     """Whether a client had connections, and all are closed."""
@@ -20,7 +22,7 @@ async def close_unused(client: Any) -> None:
     nodes = _nodes(client)
     with contextlib.suppress(Exception):
         if nodes is None:
-            await client.connection_pool.disconnect(inuse_connections=False)
+            await disconnect_idle(client)
         elif not any(len(node._free) < len(node._connections) for node in nodes):
             await getattr(client, "aclose", client.close)()
 
@@ -32,11 +34,16 @@ def _nodes(client: Any) -> list[Any] | None:
 
 
 def _idle(client: Any) -> list[Any]:
-    return list(getattr(client.connection_pool, "_available_connections", ()))
+    return list(getattr(_pool(client), "_available_connections", ()))
 
 
 def _used(client: Any) -> list[Any]:
-    return list(getattr(client.connection_pool, "_in_use_connections", ()))
+    return list(getattr(_pool(client), "_in_use_connections", ()))
+
+
+def _pool(client: Any) -> Any:
+    """The pool of a client; None if it wraps a client and has no such attribute."""
+    return getattr(client, "connection_pool", None)
 
 
 def _is_open(connection: Any) -> bool:

@@ -27,7 +27,7 @@ RIGHTS: Mapping[str, tuple[str, ...]] = {
     "min_hold": ("ZRANGE", "HDEL"),
     "replicas": ("WAIT",),
     "locks in place of redis-py's": ("TIME", "PEXPIRETIME", "PEXPIREAT"),
-    'release_method="transaction"': ("WATCH", "UNWATCH", "MULTI", "EXEC", "HDEL"),
+    'release_method="transaction"': ("WATCH", "MULTI", "EXEC", "HDEL"),
     'release_method="native"': ("DELIFEQ", "DELEX"),
     "redis-lock ls and show": ("SCAN", "ZCARD", "ZRANGE", "HGET"),
     "clients that repeat requests": ("ZADD", *NOTES),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import inspect
 import time
 
 import pytest
@@ -19,7 +20,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
 from redis_lock_decorators import ConfigurationError, LockError
-from redis_lock_decorators._io.client_state import _needs_command_name
 from redis_lock_decorators.asyncio import RedisLock, acquire_lock, extend_lock, release_lock
 from redis_lock_decorators.testing import LocalServer
 
@@ -108,7 +108,8 @@ async def test_lease_lost_to_a_binary_value_affects_no_other_lease(front, server
 async def test_exhausted_pool_loses_no_lease(front, server, direct, name, kind, size):
     pool = kind(host=server.host, port=server.port, max_connections=size)
     client = Redis(connection_pool=pool)
-    words = ("GET",) if _needs_command_name(pool) else ()
+    named = inspect.signature(pool.get_connection).parameters["command_name"]
+    words = ("GET",) if named.default is inspect.Parameter.empty else ()
     lost = []
     try:
         async with RedisLock(name, client=client, expire=1, on_lost=lambda *_: lost.append(1)):

@@ -54,7 +54,8 @@ class _Watch:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            if not _keeps_connection(error):
+            # Closed instead of UNWATCH, which needs a permission of its own.
+            if self._pipeline.watching or not _keeps_connection(error):
                 await self._drop()
         finally:
             await self._result(self._pipeline.reset())
