@@ -21,6 +21,7 @@ from redis_lock_decorators._io.transport.subscriptions import (
     task_subscription,
     thread_subscription,
 )
+from redis_lock_decorators._io.transport.task_connection import abort, fail_waiting
 
 
 def with_silent_server(test: Callable[[int], Awaitable[None]]) -> None:
@@ -185,3 +186,36 @@ def test_opening_a_subscription_for_threads_times_out(monkeypatch: pytest.Monkey
             await thread_subscription(redis.Redis(port=port), b"key")
 
     with_silent_server(test)
+
+
+class Fake:
+    """A connection to a fake of a server, whose writer has no transport."""
+
+    __module__ = "redis.asyncio.connection"
+    socket_timeout = None
+
+    def __init__(self, **_: Any) -> None:
+        self._reader = self._writer = None
+
+    async def connect(self) -> None:
+        self._reader = self._writer = SimpleNamespace()
+
+
+def test_subscription_is_refused_where_it_cannot_be_aborted() -> None:
+    """Its waiters poll, as with a blocking client of such a fake."""
+    made: list[Fake] = []
+
+    def kind(**options: Any) -> Fake:
+        made.append(Fake(**options))
+        return made[-1]
+
+    client = SimpleNamespace(
+        connection_pool=SimpleNamespace(connection_class=kind, connection_kwargs={})
+    )
+    with pytest.raises(TypeError, match="no transport"):
+        asyncio.run(asyncio.wait_for(task_subscription(client, b"key"), 5))
+
+    assert [connection._writer for connection in made] == [None]
+    made[0]._writer = SimpleNamespace()
+    abort(made[0])
+    fail_waiting(made[0])

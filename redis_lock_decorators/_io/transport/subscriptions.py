@@ -128,6 +128,9 @@ async def task_subscription(client: Any, key: bytes) -> TaskSubscription:
     kind, parameters = address_of(client, key)
     until = monotonic() + private_connection.PATIENCE
     connection = await cancellable(opened(kind, parameters, until), _discard)
+    if not hasattr(connection._writer, "transport"):
+        close(connection)
+        raise TypeError(f"{kind.__name__} has no transport, as in fakes of a server")
     connection.socket_timeout = None
     private_connection.stop_decoding(connection)
     return TaskSubscription(connection, follows_pool, MasterCheck(client, _ask_in_task))
