@@ -390,3 +390,17 @@ async def test_failed_acquisition_without_scripts_leaves_no_key(place, front, na
         identifier = await do(front.package.acquire_lock(client, name))
         assert await do(front.package.release_lock(client, name, identifier))
         assert place.left(f"{PREFIX}{name}") == 0
+
+
+async def test_held_lock_raises_the_error_of_a_server_that_refuses_pttl(place, front, name):
+    key = f"{PREFIX}{name}"
+    with place.user(*[rule for rule in permissions.rules(PREFIX) if rule != "+pttl"]):
+        client = place.client(front)
+        lock = front.package.RedisLock(name, client=client, acquire_time=5)
+        async with front.held(lock):
+            pass
+        assert place.left(key) == 0
+        await do(client.set(key, "another", px=60_000))
+        with pytest.raises(redis.exceptions.ResponseError, match="pttl"):
+            await do(lock.acquire())
+        await do(client.delete(key))
