@@ -82,14 +82,11 @@ async def measured(
 
 async def run(server: LocalServer, rounds: int) -> None:
     theirs = redis.asyncio.Redis(port=server.port, max_connections=1000)
-    ours = redis.asyncio.Redis(port=server.port)
+    ours = redis.asyncio.Redis(port=server.port, client_name="ours")
     watcher = server.client()
     cycles_of = ways(theirs, ours)
     base, *others = cycles_of
     single = await measured(cycles_of, alone, rounds)
-    before = len(watcher.client_list())
-    await together(cycles_of["@redis_lock"])
-    opened = len(watcher.client_list()) - before
     many = await measured(cycles_of, together, rounds)
     print(f"redis-py {redis.__version__}, loopback: one task, then {TASKS} tasks at once")
     for name in (base, *others):
@@ -97,9 +94,8 @@ async def run(server: LocalServer, rounds: int) -> None:
             f"{name:36} {single[name]:7.1f} µs {single[name] / single[base]:5.2f}"
             f"   {many[name]:8.0f}/s {many[name] / many[base]:5.2f}"
         )
-    pool = ours.connection_pool
-    connections = opened + len(pool._available_connections) + len(pool._in_use_connections)
-    print(f"connections for {TASKS} tasks: ours {connections}")
+    connections = [one for one in watcher.client_list() if one["name"] == "ours"]
+    print(f"connections for {TASKS} tasks: ours {len(connections)}")
     await theirs.aclose()
     await ours.aclose()
 
