@@ -91,7 +91,7 @@ class ClientState(Generic[T]):
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
         self.plain = _plain_execute(client)
-        self.owned = self.plain is not None and not self.slotted and _is_plain_pool(pool)
+        self.owned = has_own_connections(client)
         self.transacts = self.owned or (not self.slotted and watches(client))
         self.sender = sender
         self.lease_loop = lease_loop
@@ -147,6 +147,13 @@ class ClientState(Generic[T]):
 
 def no_port() -> None:
     """A substitute for the weak reference while there is no port."""
+
+
+def has_own_connections(client: Any) -> bool:
+    """Whether requests of its locks use private connections instead of ``execute_command``."""
+    pool = getattr(client, "connection_pool", None)
+    is_cluster = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
+    return _plain_execute(client) is not None and not is_cluster and _is_plain_pool(pool)
 
 
 def _plain_execute(client: Any) -> FunctionType | None:

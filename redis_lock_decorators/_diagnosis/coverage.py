@@ -1,0 +1,45 @@
+"""Whether each hash slot of a cluster has a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from redis_lock_decorators._diagnosis.finding import Finding, Severity
+from redis_lock_decorators._diagnosis.nodes import Node, is_cluster
+
+SLOTS = 16_384
+
+
+def findings(client: Any) -> Iterator[Finding]:
+    """Yield a finding if slots have no node."""
+    if not is_cluster(client):
+        return
+    missing = SLOTS - len(client.nodes_manager.slots_cache)
+    if missing:
+        yield Finding(
+            Severity.FAILURE,
+            f"{missing} hash slots have no node",
+            "Locks with these slots cannot be used, and no lock at all with "
+            "cluster-require-full-coverage yes.",
+            "Assign the slots: redis-cli --cluster fix.",
+        )
+
+
+def unreachable(node: Node, error: Exception) -> Finding:
+    """The finding that a server cannot be reached or refuses the user."""
+    reason = f"{type(error).__name__}: {error}"
+    if node.is_primary:
+        return Finding(
+            Severity.FAILURE,
+            "A server cannot be used",
+            f"{reason}. Its locks cannot be acquired, renewed or released from here.",
+            "Start it or have it replaced. If others reach it: it may announce an address that is "
+            "not valid here (cluster-announce-ip), or a firewall is in between.",
+        ).at(node.address)
+    return Finding(
+        Severity.RISK,
+        "A replica cannot be used",
+        f"{reason}. After a failover to it, its locks cannot be used from here.",
+        "Start it, or see to the network.",
+    ).at(node.address)

@@ -1,0 +1,175 @@
+"""Find what would break locks: of a server, its user, the network, and the client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from redis_lock_decorators._diagnosis import (
+    client_settings,
+    clocks,
+    coverage,
+    notifications,
+    rights,
+    server_state,
+    trial,
+)
+from redis_lock_decorators._diagnosis.clocks import ClockSample
+from redis_lock_decorators._diagnosis.finding import Finding, Severity, merged, unchecked
+from redis_lock_decorators._diagnosis.nodes import (
+    Asker,
+    Node,
+    connected,
+    is_cluster,
+    nodes_of,
+    parsed_info,
+    trial_names,
+)
+from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._rules.keys import key_of
+from redis_lock_decorators._rules.permissions import commands
+
+__all__ = ["Finding", "Severity", "diagnose"]
+
+ERRORS = (RedisError, OSError)
+ROUND_TRIPS = 3
+
+
+def diagnose(
+    client: BlockingClient,
+    *,
+    expire: float = 10,
+    prefix: str = "sys:lock:",
+    uses: Sequence[str] = (),
+) -> list[Finding]:
+    """Find what would break locks that are used through a client, worst first.
+
+    Each command is tried on a throw-away key under the prefix, and a throw-away lock is acquired,
+    handed from one thread to another and released, on each primary node. That takes less than a
+    second on a healthy server. Neither the data nor the settings of a server are changed.
+
+    Args:
+        client: the Redis client.
+        expire: the length of the leases in seconds, as the program gives it.
+        prefix: the text before the name in the Redis key.
+        uses: features that the program needs in addition to waiting in queues, as they are named
+            in the list of permissions: ``"fencing"``, ``"min_hold"``, ``"replicas"`` …
+
+    Raises:
+        ConfigurationError: the client is one of asyncio, or a use is unknown.
+    """
+    refuse_unfit(client, awaited=False)
+    needed = [rights.WAITING, *([rights.CLUSTER] if is_cluster(client) else []), *uses]
+    commands(needed)  # refuses unknown ones
+    nodes = nodes_of(client)
+    return merged(_findings(client, nodes, expire, prefix, needed))
+
+
+def _findings(
+    client: Any, nodes: list[Node], expire: float, prefix: str, uses: list[str]
+) -> Iterator[Finding]:
+    if not nodes:
+        kind = type(client).__name__
+        yield unchecked("The server and its user", f"the connections of a {kind} are not known")
+    samples: list[ClockSample] = []
+    names = trial_names(client, prefix, nodes)
+    if nodes:
+        yield from client_settings.findings(
+            client_settings.settings_of(client, nodes[0].parameters), expire
+        )
+    yield from coverage.findings(client)
+    for node in nodes:
+        name = names.get(node.address)
+        for finding in _of_node(client, node, name, expire, prefix, uses, samples):
+            yield finding if finding.servers else finding.at(node.address)
+    yield from clocks.findings(samples)
+
+
+def _of_node(
+    client: Any,
+    node: Node,
+    name: str | None,
+    expire: float,
+    prefix: str,
+    uses: list[str],
+    samples: list[ClockSample],
+) -> Iterator[Finding]:
+    found: list[Finding] = []
+    try:
+        with connected(node) as asker:
+            found += _asked(node, asker, expire, samples)
+            if node.is_primary and name is not None:
+                found += _rights(asker, prefix, name, uses)
+    except ERRORS as error:
+        yield coverage.unreachable(node, error)
+        return
+    yield from found
+    if node.is_primary and name is not None:
+        yield from _locks(client, node, name, prefix, found)
+
+
+def _asked(
+    node: Node, asker: Asker, expire: float, samples: list[ClockSample]
+) -> Iterator[Finding]:
+    yield from client_settings.far(_round_trip(asker), expire)
+    sample = clocks.sampled(node.address, asker)
+    if sample is None:
+        yield Finding(Severity.UNCHECKED, "The clock of the server", "TIME is refused")
+    else:
+        samples.append(sample)
+    reply = asker.ask("INFO")
+    if isinstance(reply, Exception):
+        yield unchecked("Eviction, memory, version, role, persistence and replicas", reply)
+    elif node.is_primary:
+        yield from server_state.findings(parsed_info(reply))
+
+
+def _round_trip(asker: Asker) -> float:
+    """The shortest of a few, in seconds."""
+
+    def seconds() -> float:
+        began = time.monotonic()
+        asker.ask("PING")
+        return time.monotonic() - began
+
+    return min(seconds() for _ in range(ROUND_TRIPS))
+
+
+def _rights(asker: Asker, prefix: str, name: str, uses: list[str]) -> Iterator[Finding]:
+    yield from rights.findings(rights.denied(asker, prefix, name), prefix, uses)
+
+
+def _locks(
+    client: Any, node: Node, name: str, prefix: str, found: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Try messages and a lock, unless it is known already why they fail."""
+    known = {finding.severity for finding in found}
+    if Severity.FAILURE in known:
+        return
+    checks: list[Callable[[], Iterator[Finding]]] = [lambda: trial.used(client, prefix, name)]
+    if Severity.WAITING not in known:
+        checks += [
+            lambda: _messages(node, key_of(prefix, name)),
+            lambda: trial.handed_over(client, prefix, name),
+        ]
+    try:
+        for check in checks:
+            if result := list(check()):
+                yield from result
+                return  # the next would fail for the same reason
+    finally:
+        trial.remove(client, prefix, name)
+
+
+def _messages(node: Node, key: bytes) -> Iterator[Finding]:
+    try:
+        delivery = notifications.tried(node, key)
+    except ERRORS as error:
+        yield unchecked("The delivery of messages", error)
+        return
+    if delivery is not None:
+        yield from notifications.findings(delivery)
