@@ -16,6 +16,7 @@ from redis_lock_decorators.cli.bench import bench
 from redis_lock_decorators.cli.breaking import break_lock
 from redis_lock_decorators.cli.connecting import FORMS, connected
 from redis_lock_decorators.cli.demo import demo
+from redis_lock_decorators.cli.doctor import doctor
 from redis_lock_decorators.cli.list_locks import ls
 from redis_lock_decorators.cli.output import fail
 from redis_lock_decorators.cli.run import run
@@ -100,5 +101,6 @@ main.add_command(ls)
 main.add_command(show)
 main.add_command(run)
 main.add_command(break_lock)
+main.add_command(doctor)
 main.add_command(bench)
 main.add_command(demo)
