@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from redis_lock_decorators._diagnosis import (
     client_settings,
     clocks,
@@ -26,6 +24,7 @@ from redis_lock_decorators._diagnosis.nodes import (
     is_cluster,
     nodes_of,
     parsed_info,
+    refuse_other,
     trial_names,
 )
 from redis_lock_decorators._io.client_checks import refuse_unfit
@@ -35,7 +34,6 @@ from redis_lock_decorators._rules.permissions import commands
 
 __all__ = ["Finding", "Severity", "diagnose"]
 
-ERRORS = (RedisError, OSError)
 ROUND_TRIPS = 3
 
 
@@ -103,8 +101,9 @@ def _of_node(
         with connected(node) as asker:
             found += _asked(node, asker, expire, samples)
             if node.is_primary and name is not None:
-                found += _rights(asker, prefix, name, uses)
-    except ERRORS as error:
+                found += _rights(asker, prefix, name, uses, found)
+    except Exception as error:
+        refuse_other(error)
         yield coverage.unreachable(node, error)
         return
     yield from found
@@ -139,8 +138,13 @@ def _round_trip(asker: Asker) -> float:
     return min(seconds() for _ in range(ROUND_TRIPS))
 
 
-def _rights(asker: Asker, prefix: str, name: str, uses: list[str]) -> Iterator[Finding]:
-    yield from rights.findings(rights.denied(asker, prefix, name), prefix, uses)
+def _rights(
+    asker: Asker, prefix: str, name: str, uses: list[str], found: Sequence[Finding]
+) -> list[Finding]:
+    tried = rights.tried(asker, prefix, name)
+    is_explained = any(finding.severity is Severity.FAILURE for finding in found)
+    refused = [] if is_explained else rights.refused(tried)
+    return [*refused, *rights.findings(tried, prefix, uses)]
 
 
 def _locks(
@@ -168,7 +172,8 @@ def _locks(
 def _messages(node: Node, key: bytes) -> Iterator[Finding]:
     try:
         delivery = notifications.tried(node, key)
-    except ERRORS as error:
+    except Exception as error:
+        refuse_other(error)
         yield unchecked("The delivery of messages", error)
         return
     if delivery is not None:

@@ -19,7 +19,7 @@ def findings(client: Any) -> Iterator[Finding]:
     if missing:
         yield Finding(
             Severity.FAILURE,
-            f"{missing} hash slots have no node",
+            f"{missing} of {SLOTS} hash slots have no node",
             "Locks with these slots cannot be used, and no lock at all with "
             "cluster-require-full-coverage yes.",
             "Assign the slots: redis-cli --cluster fix.",

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import ResponseError
-
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_nodes import node_of, place_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.lock_states import as_bytes
@@ -53,7 +52,7 @@ class Asker:
         """Send commands together; return the reply or the error of each.
 
         Raises:
-            redis.RedisError: the server does not answer.
+            Exception: of the client's library; the server does not answer.
         """
         connection = self._connection
         connection.send_packed_command(connection.pack_commands(commands), check_health=False)
@@ -63,7 +62,9 @@ class Asker:
         """Wait for a reply or a message."""
         try:
             return self._connection.read_response()
-        except ResponseError as error:
+        except Exception as error:
+            if not client_errors.is_reply(error):
+                raise
             return error
 
 
@@ -72,7 +73,7 @@ def connected(node: Node) -> Iterator[Asker]:
     """Open a connection, which is closed at the end of the block.
 
     Raises:
-        redis.RedisError, OSError: the server cannot be reached or refuses the user.
+        Exception: of the client's library; the server cannot be reached or refuses the user.
     """
     connection = opened(node.kind, node.parameters, monotonic() + OPENING)
     try:
@@ -80,6 +81,12 @@ def connected(node: Node) -> Iterator[Asker]:
         yield Asker(connection)
     finally:
         connection.disconnect()
+
+
+def refuse_other(error: Exception) -> None:
+    """Raise an error again that is neither of a client's library nor of a socket."""
+    if not client_errors.is_outcome(error):
+        raise error
 
 
 def is_cluster(client: Any) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import TimeoutError as NoMessage
-
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
-from redis_lock_decorators._diagnosis.nodes import Node, connected
+from redis_lock_decorators._diagnosis.nodes import Asker, Node, connected
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._rules.permissions import CHANNEL
 
 #: As the scripts of locks publish. KEYS: any key of the node; ARGV: the channel.
@@ -36,7 +35,7 @@ def tried(node: Node, key: bytes) -> Delivery | None:
     """Publish to an own channel; None if the user may not subscribe.
 
     Raises:
-        redis.RedisError, OSError: the server does not answer.
+        Exception: of the client's library; the server does not answer.
     """
     channel = f"{CHANNEL}{os.urandom(8).hex()}"
     with connected(node) as receiver, connected(node) as sender:
@@ -45,10 +44,7 @@ def tried(node: Node, key: bytes) -> Delivery | None:
         published = sender.ask("PUBLISH", channel, "hello")
         counted = sender.ask("PUBSUB", "NUMSUB", channel)
         by_script = sender.ask("EVAL", SCRIPT, 1, key, channel)
-        try:
-            is_received = not isinstance(receiver.read(), Exception)
-        except NoMessage:
-            is_received = False
+        is_received = _receives(receiver)
     script = by_script if isinstance(by_script, list) else (None, None)
     counts = {
         "PUBLISH": _number(published),
@@ -57,6 +53,16 @@ def tried(node: Node, key: bytes) -> Delivery | None:
         "PUBSUB NUMSUB in a script": _number(script[1]),
     }
     return Delivery(is_received, counts)
+
+
+def _receives(receiver: Asker) -> bool:
+    """Whether a message arrives before the time-out of the connection."""
+    try:
+        return not isinstance(receiver.read(), Exception)
+    except Exception as error:
+        if not client_errors.is_unknown(error):
+            raise
+        return False
 
 
 def _number(reply: Any) -> int | None:

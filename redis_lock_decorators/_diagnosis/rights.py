@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
@@ -19,8 +20,10 @@ RECORDS = frozenset(("TIME", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK"))
 SAVINGS = frozenset(("INFO", "PUBSUB|NUMSUB", "HSET", "HEXISTS"))
 #: Of "every lock", these serve hand-overs only.
 HAND_OVERS = frozenset(("EXISTS", "ZSCORE"))
+#: Without them other commands are used.
+REPLACED = frozenset(("PEXPIRETIME",))
 #: Milliseconds after which the throw-away key expires.
-KEPT = 5_000
+KEPT = 1_000
 #: The commands that a server knows under one of these names only.
 NATIVE = frozenset(("DELIFEQ", "DELEX"))
 
@@ -37,22 +40,40 @@ class Denial(enum.Enum):
 Denials = Mapping[str, Denial]
 
 
-def denied(asker: Asker, prefix: str, name: str, uses: Sequence[str] = tuple(RIGHTS)) -> Denials:
-    """Run each command of some uses where it changes nothing; return those that are refused.
+@dataclass(frozen=True)
+class Rights:
+    """What a user may do with locks.
+
+    Attributes:
+        denials: the commands that are refused, and why.
+        refusal: the error of a write for another reason, such as a lack of memory; None if the
+            server writes.
+    """
+
+    denials: Denials
+    refusal: Exception | None = None
+
+
+def tried(asker: Asker, prefix: str, name: str, uses: Sequence[str] = tuple(RIGHTS)) -> Rights:
+    """Run each command of some uses where it changes nothing.
+
+    The connection is of no use afterwards: it is subscribed to a channel.
 
     Raises:
-        redis.RedisError: the server does not answer.
+        Exception: of the client's library; the server does not answer.
     """
     probes = _probes(key_of(prefix, name))
     needed = set(commands(uses)) - {"SET"}
     # HSET fails on a text, but would create a key that does not expire if there is none.
-    first = ("SET", key_of(prefix, name), "x", "PX", KEPT)
-    is_set = not isinstance(reply := asker.ask(*first), Exception)
-    found = {"SET": denial_of(reply)}
+    written = asker.ask("SET", key_of(prefix, name), "x", "PX", KEPT)
+    is_set = not isinstance(written, Exception)
+    found = {"SET": denial_of(written)}
     wanted = [one for one in probes if one in needed and (is_set or one != "HSET")]
     replies = asker.ask_all([probes[one] for one in wanted])
     found |= {one: denial_of(reply) for one, reply in zip(wanted, replies, strict=True)}
-    return {one: denial for one, denial in found.items() if denial is not None}
+    is_refused = isinstance(written, Exception) and found["SET"] is None
+    denials = {one: denial for one, denial in found.items() if denial is not None}
+    return Rights(denials, written if is_refused else None)
 
 
 def denial_of(reply: Any) -> Denial | None:
@@ -114,9 +135,20 @@ def _probes(key: bytes) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def findings(denials: Denials, prefix: str, uses: Sequence[str]) -> Iterator[Finding]:
-    """Yield what the refusals mean to locks that are used so; hints for the other uses."""
-    chosen = set(commands(uses))
+def refused(rights: Rights) -> Iterator[Finding]:
+    """Yield that the server does not write."""
+    if rights.refusal is not None:
+        yield Finding(
+            Severity.FAILURE,
+            "The server refuses to write the key of a lock",
+            f"{type(rights.refusal).__name__}: {rights.refusal}",
+            "Remove what it names; see also the server's log.",
+        )
+
+
+def findings(rights: Rights, prefix: str, uses: Sequence[str]) -> Iterator[Finding]:
+    """Yield what the denials mean to locks that are used so; hints for the other uses."""
+    denials, chosen = rights.denials, set(commands(uses))
     yield from _places(denials, prefix, chosen)
     yield from _commands(denials, chosen)
     yield from _unused(denials, uses, chosen)
@@ -144,7 +176,7 @@ def _places(denials: Denials, prefix: str, chosen: set[str]) -> Iterator[Finding
 def _commands(denials: Denials, chosen: set[str]) -> Iterator[Finding]:
     for denial in (Denial.COMMAND, Denial.UNKNOWN):
         refused = [one for one, found in denials.items() if found is denial and one in chosen]
-        refused = [one for one in refused if one not in NATIVE]
+        refused = [one for one in refused if one not in NATIVE | REPLACED]
         for severity in Severity:
             if found := [one for one in refused if _severity(one) is severity]:
                 yield _of_commands(severity, found, denial)
@@ -199,6 +231,7 @@ def _unused(denials: Denials, uses: Sequence[str], chosen: set[str]) -> Iterator
             missing = list(needed) if denials.keys() >= set(needed) else []
         else:
             missing = [one for one in needed if one in denials and one not in chosen]
+            missing = [one for one in missing if one not in REPLACED]
         if missing:
             reasons = dict.fromkeys(denials[one].value for one in missing)
             yield Finding(

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
+from redis_lock_decorators._diagnosis.nodes import refuse_other
 from redis_lock_decorators._rules.keys import companion, key_of
 from redis_lock_decorators.inspection import waiters
 from redis_lock_decorators.redislock import RedisLock
@@ -38,7 +37,8 @@ def used(client: Any, prefix: str, name: str) -> Iterator[Finding]:
             lease.release()
         if not is_held:
             yield _failed("A lock that was acquired is not held")
-    except (RedisError, OSError) as error:
+    except Exception as error:
+        refuse_other(error)
         yield _failed("A lock cannot be used", f"{type(error).__name__}: {error}")
 
 
@@ -55,7 +55,8 @@ def handed_over(client: Any, prefix: str, name: str) -> Iterator[Finding]:
             (_hand_over(client, prefix, name) for _ in range(TRIES)),
             key=lambda found: (not found[0], found[1]),
         )
-    except (RedisError, OSError) as error:
+    except Exception as error:
+        refuse_other(error)
         yield _failed("A lock cannot be waited for", f"{type(error).__name__}: {error}")
         return
     if not has_joined:
@@ -87,7 +88,7 @@ def _hand_over(client: Any, prefix: str, name: str) -> tuple[bool, float]:
     lock, entered = _lock(client, prefix, name), []
 
     def wait() -> None:
-        with suppress(RedisError, OSError), lock:
+        with suppress(Exception), lock:  # another finding has the reason
             entered.append(time.monotonic())
 
     waiter = threading.Thread(target=wait, name="redis-lock doctor", daemon=True)
@@ -117,6 +118,6 @@ def _lock(client: Any, prefix: str, name: str) -> RedisLock:
 def remove(client: Any, prefix: str, name: str) -> None:
     """Delete what the lock may have left; all of it expires."""
     key = key_of(prefix, name)
-    with suppress(RedisError, OSError):
+    with suppress(Exception):
         for one in (key, *(companion(key, kind) for kind in COMPANIONS)):
             client.delete(one)

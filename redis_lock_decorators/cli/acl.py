@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-import redis
 
 from redis_lock_decorators._diagnosis import rights
-from redis_lock_decorators._diagnosis.nodes import connected, nodes_of, trial_names
+from redis_lock_decorators._diagnosis.nodes import (
+    connected,
+    is_cluster,
+    nodes_of,
+    parsed_info,
+    refuse_other,
+    trial_names,
+)
+from redis_lock_decorators._diagnosis.rights import Denial
 from redis_lock_decorators._rules.permissions import rules
 from redis_lock_decorators.cli.output import note, print_json
 
@@ -19,11 +26,10 @@ SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 def print_rule(connection: Any, user: str, uses: Sequence[str], as_json: bool) -> None:
     """Print the command that gives a user what these uses need."""
     client, prefix = connection.client, connection.prefix
-    needed = [rights.WAITING, *uses]
-    if hasattr(client, "nodes_manager") and rights.CLUSTER not in needed:
+    needed = list(dict.fromkeys([rights.WAITING, *uses]))
+    if is_cluster(client) and rights.CLUSTER not in needed:
         needed.append(rights.CLUSTER)
-    unknown = _unknown(client, prefix, needed)
-    found = [rule for rule in rules(prefix, needed) if rule.removeprefix("+") not in unknown]
+    found = _adapted(client, prefix, rules(prefix, needed))
     if as_json:
         print_json({"user": user, "rules": found})
     else:
@@ -31,23 +37,27 @@ def print_rule(connection: Any, user: str, uses: Sequence[str], as_json: bool) -
         note(f"adds to what {user} may do already; a new user also needs: on >password")
 
 
-def _unknown(client: Any, prefix: str, uses: Sequence[str]) -> set[str]:
-    """The commands that the server does not know, and so refuses in a rule."""
-    found: set[str] = set()
+def _adapted(client: Any, prefix: str, allowed: list[str]) -> list[str]:
+    """The rules as the server accepts them: without commands that it does not know."""
     try:
-        nodes = nodes_of(client)
+        nodes = nodes_of(client)[:1]
         names = trial_names(client, prefix, nodes)
-        for node in nodes[:1]:
+        for node in nodes:
             with connected(node) as asker:
-                denials = rights.denied(asker, prefix, names[node.address], uses)
-                found |= {
-                    command.lower()
-                    for command, denial in denials.items()
-                    if denial is rights.Denial.UNKNOWN
-                }
-    except (redis.RedisError, OSError, KeyError) as error:
-        note(f"the commands that the server knows were not checked: {error}")
-    return found
+                info = asker.ask("INFO", "server")
+                denials = rights.tried(asker, prefix, names[node.address]).denials
+    except Exception as error:
+        refuse_other(error)
+        note(f"it was not checked which commands the server knows: {error}")
+        return allowed
+    known = [rule for rule in allowed if denials.get(rule[1:].upper()) is not Denial.UNKNOWN]
+    return [*(["resetchannels"] if _has_all_channels(info) else []), *known]
+
+
+def _has_all_channels(info: Any) -> bool:
+    """Whether a new user may use all channels, so that a rule cannot add any: before Redis 7."""
+    version = "" if isinstance(info, Exception) else parsed_info(info).get("redis_version", "")
+    return version.startswith("6.")
 
 
 def _quoted(word: str) -> str:

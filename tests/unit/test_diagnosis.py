@@ -17,7 +17,7 @@ from redis_lock_decorators._diagnosis.clocks import ClockSample
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, merged
 from redis_lock_decorators._diagnosis.nodes import parsed_info
 from redis_lock_decorators._diagnosis.notifications import Delivery
-from redis_lock_decorators._diagnosis.rights import Denial
+from redis_lock_decorators._diagnosis.rights import Denial, Rights
 from redis_lock_decorators._diagnosis.server_state import CHECKS, findings
 from redis_lock_decorators._rules.permissions import RIGHTS
 from redis_lock_decorators.diagnosis import diagnose
@@ -148,14 +148,14 @@ def test_each_command_is_tried(command: str) -> None:
         ("ZPOPMIN", WAITING),
         ("TIME", RISK),
         ("INFO", Severity.SLOW),
-        ("PEXPIRETIME", Severity.HINT),
+        ("WAIT", Severity.HINT),
     ],
 )
 @pytest.mark.parametrize("denial", [Denial.COMMAND, Denial.UNKNOWN])
 def test_missing_command_is_as_bad_as_its_use(
     command: str, severity: Severity, denial: Denial
 ) -> None:
-    found = list(rights.findings({command: denial}, "p:", [rights.WAITING]))
+    found = list(rights.findings(Rights({command: denial}), "p:", [rights.WAITING]))
 
     assert found[0].severity is severity
     assert command in found[0].title + found[0].meaning
@@ -165,8 +165,8 @@ def test_native_release_needs_one_of_two_commands() -> None:
     unknown = Denial.UNKNOWN
     uses = [rights.WAITING, 'release_method="native"']
 
-    assert list(rights.findings({"DELEX": unknown}, "p:", uses)) == []
-    both = {"DELEX": unknown, "DELIFEQ": unknown}
+    assert list(rights.findings(Rights({"DELEX": unknown}), "p:", uses)) == []
+    both = Rights({"DELEX": unknown, "DELIFEQ": unknown})
     assert severities(rights.findings(both, "p:", uses)) == [FAILURE]
     assert severities(rights.findings(both, "p:", uses[:1])) == [Severity.HINT]
 
