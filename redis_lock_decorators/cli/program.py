@@ -41,6 +41,9 @@ Exit codes:
   126, 127, 128+n, others: see redis-lock run --help
 """
 
+#: It is no RedisError, and redis-py 3.5 does not have it.
+CLUSTER_ERROR: Any = getattr(redis.exceptions, "RedisClusterException", ())
+
 
 @dataclass
 class Connection:
@@ -71,6 +74,8 @@ class Program(click.Group):
             sys.exit(exit_codes.INTERRUPTED)
         except ConfigurationError as error:
             fail(str(error), exit_codes.USAGE)
+        except CLUSTER_ERROR as error:
+            fail(f"the cluster: {error}", exit_codes.UNAVAILABLE)
         except redis.RedisError as error:
             if isinstance(error, LockError):
                 fail(str(error), exit_codes.UNAVAILABLE)
