@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
-from redis_lock_decorators._diagnosis.nodes import Asker
+from redis_lock_decorators._diagnosis.nodes import Asker, refuse_other
 from redis_lock_decorators._rules.keys import companion, key_of
 from redis_lock_decorators._rules.permissions import CHANNEL, RIGHTS, commands, key_pattern
 
@@ -71,6 +71,8 @@ def tried(asker: Asker, prefix: str, name: str, uses: Sequence[str] = tuple(RIGH
     wanted = [one for one in probes if one in needed and (is_set or one != "HSET")]
     replies = asker.ask_all([probes[one] for one in wanted])
     found |= {one: denial_of(reply) for one, reply in zip(wanted, replies, strict=True)}
+    if "SUBSCRIBE" in needed:
+        found["SUBSCRIBE"] = _denial_of_subscription(asker)
     is_refused = isinstance(written, Exception) and found["SET"] is None
     denials = {one: denial for one, denial in found.items() if denial is not None}
     return Rights(denials, written if is_refused else None)
@@ -86,6 +88,15 @@ def denial_of(reply: Any) -> Denial | None:
     if re.search(r"access .*\bchannel", text):
         return Denial.CHANNEL
     return Denial.KEY if re.search(r"access .*\bkey", text) else Denial.COMMAND
+
+
+def _denial_of_subscription(asker: Asker) -> Denial | None:
+    """Subscribe, alone and last: other commands may be refused afterwards."""
+    try:
+        return denial_of(asker.ask("SUBSCRIBE", f"{CHANNEL}doctor"))
+    except Exception as error:
+        refuse_other(error)
+        return Denial.UNKNOWN  # a proxy without pub/sub closes the connection
 
 
 def _probes(key: bytes) -> dict[str, tuple[Any, ...]]:
@@ -131,7 +142,6 @@ def _probes(key: bytes) -> dict[str, tuple[Any, ...]]:
         "UNWATCH": ("UNWATCH",),
         "MULTI": ("MULTI",),
         "EXEC": ("EXEC",),
-        "SUBSCRIBE": ("SUBSCRIBE", channel),
     }
 
 
