@@ -91,7 +91,8 @@ class FaultProxy:
     `delay` is added before each reply, in seconds. While `black_hole` is true,
     connections are accepted, but all data in both directions is discarded.
     While `halves` is true, each connection delivers the first half of one reply and nothing
-    after it. While `says` is not None, it replaces every reply.
+    after it. While `says` is not None, it replaces every reply. While `rewrite` is not None, it is
+    given each command and its reply, and returns what is delivered; a message has an empty command.
     """
 
     host = HOST
@@ -101,6 +102,7 @@ class FaultProxy:
         self.black_hole = False
         self.halves = False
         self.says: bytes | None = None
+        self.rewrite: Callable[[Command, bytes], bytes] | None = None
         self.server = (host, port)
         self.stopped = threading.Event()
         self._commands: list[Command] = []
@@ -198,7 +200,7 @@ class Connection:
         self._selector = selectors.DefaultSelector()
         self._requests = bytearray()
         self._replies = bytearray()
-        self._pending: collections.deque[Fate] = collections.deque()
+        self._pending: collections.deque[tuple[Fate, Command]] = collections.deque()
         self._has_subscribed = False
         self._is_mute = False
 
@@ -233,7 +235,7 @@ class Connection:
             if command[0].upper() in SUBSCRIPTIONS:
                 self._has_subscribed = True
             else:
-                self._pending.append(fate)
+                self._pending.append((fate, command))
         return True
 
     def _to_server(self) -> socket.socket:
@@ -254,18 +256,20 @@ class Connection:
 
     def _reply(self, frame: bytes) -> bool:
         is_answer = self._pending and not self._is_push(frame)
-        fate = self._pending.popleft() if is_answer else Fate.DELIVER
+        fate, command = self._pending.popleft() if is_answer else (Fate.DELIVER, [])
         if fate is Fate.DROP_REPLY:
             return self._cut()
         self._proxy.stopped.wait(self._proxy.delay)
         if not self._proxy.black_hole and not self._is_mute:
-            self._client.sendall(self._distorted(frame))
+            self._client.sendall(self._distorted(command, frame))
         return True
 
-    def _distorted(self, frame: bytes) -> bytes:
+    def _distorted(self, command: Command, frame: bytes) -> bytes:
         if self._proxy.halves:
             self._is_mute = True
             return frame[: len(frame) // 2]
+        if self._proxy.rewrite is not None:
+            return self._proxy.rewrite(command, frame)
         return frame if self._proxy.says is None else self._proxy.says
 
     def _is_push(self, frame: bytes) -> bool:
