@@ -67,6 +67,8 @@ def test_master_is_found_by_sentinel(sentinel: Any, name: str) -> None:
     with RedisLock(name, client=sentinel.client()):
         url = f"redis+sentinel://{hosts}/{sentinel.service_name}/0"
         assert is_listed(ran("ls", name, url=url), name)
+    checked = ran("doctor", url=url)
+    assert (checked.code, checked.out, checked.err) == (0, "", "")
 
     done = ran("ls", url=f"redis://{hosts.partition(',')[0]}")
     assert done.code == 2
@@ -78,7 +80,9 @@ def test_certificate_of_the_server_is_verified(
 ) -> None:
     with TlsFront(server, tmp_path) as front, RedisLock(name, client=direct):
         url = f"rediss://localhost:{front.port}/0"
-        assert is_listed(ran("ls", name, url=f"{url}?ssl_ca_certs={front.authority}"), name)
+        verified = f"{url}?ssl_ca_certs={front.authority}"
+        assert is_listed(ran("ls", name, url=verified), name)
+        assert ran("doctor", url=verified).lines == []
 
         done = ran("ls", url=url)
     assert done.code == 69
@@ -135,7 +139,7 @@ def test_url_that_cannot_be_read_is_wrong_use() -> None:
     assert SECRET not in done.err + done.out
 
 
-@pytest.mark.parametrize("verb", [["ls"], ["show", "x"], ["break", "x", "--yes"]])
+@pytest.mark.parametrize("verb", [["ls"], ["show", "x"], ["break", "x", "--yes"], ["doctor"]])
 def test_server_that_is_down_is_reported(verb: list[str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ from support.local_servers import binary_of
 from support.replication import Pair, until
 
 from redis_lock_decorators.diagnosis import Severity, diagnose
-from redis_lock_decorators.testing import LocalCluster, LocalSentinel, LocalServer
+from redis_lock_decorators.testing import LocalServer
 
 SLOW_SYNC = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "60")
 
@@ -46,12 +46,6 @@ def configured(client: Any, **settings: str) -> Iterator[None]:
 def test_nothing_is_said_of_a_healthy_server(frail: Any) -> None:
     assert is_silent(ran("doctor", url=frail.url))
     assert frail.client().keys("*") == []
-
-
-def test_nothing_is_said_of_a_healthy_sentinel_set() -> None:
-    with LocalSentinel() as found:
-        hosts = ",".join(f"{host}:{port}" for host, port in found.sentinels)
-        assert is_silent(ran("doctor", url=f"redis+sentinel://{hosts}/{found.service_name}/0"))
 
 
 def test_nothing_is_said_of_an_older_redis() -> None:
@@ -124,34 +118,6 @@ def test_replica_that_has_not_the_data_is_found() -> None:
 def test_renamed_command_is_found(command: str, severity: str) -> None:
     with LocalServer("--rename-command", command, "") as server, server.client() as client:
         assert found(client) == [(severity, f"The server lacks {command}")]
-
-
-def test_cluster_is_checked_node_by_node() -> None:
-    with LocalCluster() as cluster:
-        assert is_silent(ran("doctor", url=cluster.urls[0]))
-        changed = cluster.masters[1]
-        with configured(changed.client(), maxmemory="9mb", maxmemory_policy="allkeys-lru"):
-            (row,) = ran("doctor", "--json", url=cluster.urls[0]).out.splitlines()
-            assert json.loads(row)["servers"] == [f"{changed.host}:{changed.port}"]
-
-        admins = [node.client() for node in cluster.masters]
-        for admin in admins:
-            admin.config_set("cluster-require-full-coverage", "no")
-            admin.execute_command("CLUSTER", "DELSLOTS", 0)
-        client = cluster.client(require_full_coverage=False)
-        assert found(client) == [("locks fail", "1 of 16384 hash slots have no node")]
-        for admin in admins:
-            admin.config_set("cluster-require-full-coverage", "yes")
-        admins[0].execute_command("CLUSTER", "ADDSLOTS", 0)
-
-        cluster.masters[2].kill()
-        for node in cluster.masters[:2]:
-            node.wait_until_says("cluster_state:fail", "CLUSTER", "INFO")
-        client = cluster.client(require_full_coverage=False)
-        assert found(client) == [
-            ("locks fail", "The server refuses to write the key of a lock"),
-            ("locks fail", "A server cannot be used"),
-        ]
 
 
 @pytest.mark.parametrize("width", [80, 200])
