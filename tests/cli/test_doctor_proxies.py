@@ -71,8 +71,8 @@ def test_scripts_that_are_refused_in_part_are_found(proxy: FaultProxy) -> None:
 
 
 def test_long_round_trips_are_compared_with_the_lease(proxy: FaultProxy) -> None:
-    proxy.delay = 0.03
-    titles = [title for _, title in found(proxy.client(socket_timeout=1), expire=0.25)]
+    proxy.delay = 0.02
+    titles = [title for _, title in found(proxy.client(socket_timeout=1), expire=0.15)]
 
     assert any(title.startswith("A round trip takes ") for title in titles)
 
