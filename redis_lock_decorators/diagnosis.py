@@ -16,7 +16,7 @@ from redis_lock_decorators._diagnosis import (
     trial,
 )
 from redis_lock_decorators._diagnosis.clocks import ClockSample
-from redis_lock_decorators._diagnosis.finding import Finding, Severity, merged, unchecked
+from redis_lock_decorators._diagnosis.finding import Finding, Severity, at, merged, unchecked
 from redis_lock_decorators._diagnosis.nodes import (
     Asker,
     Node,
@@ -24,6 +24,7 @@ from redis_lock_decorators._diagnosis.nodes import (
     is_cluster,
     nodes_of,
     parsed_info,
+    random_name,
     refuse_other,
     trial_names,
 )
@@ -35,6 +36,7 @@ from redis_lock_decorators._rules.permissions import commands
 __all__ = ["Finding", "Severity", "diagnose"]
 
 ROUND_TRIPS = 3
+Check = Callable[[], Iterator[Finding]]
 
 
 def diagnose(
@@ -71,20 +73,26 @@ def _findings(
     client: Any, nodes: list[Node], expire: float, prefix: str, uses: list[str]
 ) -> Iterator[Finding]:
     if not nodes:
-        kind = type(client).__name__
-        yield unchecked("The server and its user", f"the connections of a {kind} are not known")
+        yield from _unknown_client(client, prefix)
+        return
     samples: list[ClockSample] = []
     names = trial_names(client, prefix, nodes)
-    if nodes:
-        yield from client_settings.findings(
-            client_settings.settings_of(client, nodes[0].parameters), expire
-        )
+    settings = client_settings.settings_of(client, nodes[0].parameters)
+    yield from client_settings.findings(settings, expire)
     yield from coverage.findings(client)
     for node in nodes:
         name = names.get(node.address)
         for finding in _of_node(client, node, name, expire, prefix, uses, samples):
-            yield finding if finding.servers else finding.at(node.address)
+            yield at(node.address, finding)
     yield from clocks.findings(samples)
+
+
+def _unknown_client(client: Any, prefix: str) -> Iterator[Finding]:
+    """Try a lock of a client whose connections are not known, such as a wrapper."""
+    kind = type(client).__name__
+    yield unchecked("The server and its user", f"the connections of a {kind} are not known")
+    name = random_name()
+    yield from _tried(client, prefix, name, [])
 
 
 def _of_node(
@@ -154,17 +162,23 @@ def _locks(
     known = {finding.severity for finding in found}
     if Severity.FAILURE in known:
         return
-    checks: list[Callable[[], Iterator[Finding]]] = [lambda: trial.used(client, prefix, name)]
-    if Severity.WAITING not in known:
-        checks += [
-            lambda: _messages(node, key_of(prefix, name)),
-            lambda: trial.handed_over(client, prefix, name),
-        ]
+    is_notified = Severity.WAITING not in known
+    messages = [lambda: _messages(node, key_of(prefix, name))] if is_notified else []
+    yield from _tried(client, prefix, name, messages, is_notified)
+
+
+def _tried(
+    client: Any, prefix: str, name: str, messages: list[Check], is_notified: bool = True
+) -> Iterator[Finding]:
+    """Use a lock; yield the findings of the first check that has any.
+
+    The others would fail for the same reason.
+    """
+    checks: list[Check] = [lambda: trial.used(client, prefix, name), *messages]
+    if is_notified:
+        checks.append(lambda: trial.handed_over(client, prefix, name))
     try:
-        for check in checks:
-            if result := list(check()):
-                yield from result
-                return  # the next would fail for the same reason
+        yield from next(filter(None, (list(check()) for check in checks)), [])
     finally:
         trial.remove(client, prefix, name)
 

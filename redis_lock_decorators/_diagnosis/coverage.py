@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from redis_lock_decorators._diagnosis.finding import Finding, Severity
+from redis_lock_decorators._diagnosis.finding import Finding, Severity, at
 from redis_lock_decorators._diagnosis.nodes import Node, is_cluster
 
 SLOTS = 16_384
@@ -30,16 +30,18 @@ def unreachable(node: Node, error: Exception) -> Finding:
     """The finding that a server cannot be reached or refuses the user."""
     reason = f"{type(error).__name__}: {error}"
     if node.is_primary:
-        return Finding(
+        found = Finding(
             Severity.FAILURE,
             "A server cannot be used",
-            f"{reason}. Its locks cannot be acquired, renewed or released from here.",
+            f"{reason.rstrip('.')}. Its locks cannot be acquired, renewed or released from here.",
             "Start it or have it replaced. If others reach it: it may announce an address that is "
             "not valid here (cluster-announce-ip), or a firewall is in between.",
-        ).at(node.address)
-    return Finding(
-        Severity.RISK,
-        "A replica cannot be used",
-        f"{reason}. After a failover to it, its locks cannot be used from here.",
-        "Start it, or see to the network.",
-    ).at(node.address)
+        )
+    else:
+        found = Finding(
+            Severity.RISK,
+            "A replica cannot be used",
+            f"{reason.rstrip('.')}. After a failover to it, its locks cannot be used from here.",
+            "Start it, or see to the network.",
+        )
+    return at(node.address, found)

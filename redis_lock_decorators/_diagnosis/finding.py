@@ -46,9 +46,10 @@ class Finding:
         """Whether locks do not exclude, do not work, or do not wake their waiters."""
         return self.severity in BREAKING
 
-    def at(self, server: str) -> Finding:
-        """The same finding, of one server."""
-        return replace(self, servers=(server,))
+
+def at(server: str, finding: Finding) -> Finding:
+    """The same finding, of one server unless it names others."""
+    return finding if finding.servers else replace(finding, servers=(server,))
 
 
 def unchecked(title: str, error: Exception | str) -> Finding:

@@ -115,10 +115,10 @@ def trial_names(client: Any, prefix: str, nodes: Sequence[Node]) -> dict[str, st
     """Return a random lock name for each primary node, by the address of the node."""
     primaries = [node.address for node in nodes if node.is_primary]
     if not is_cluster(client):
-        return dict.fromkeys(primaries, _random_name())
+        return dict.fromkeys(primaries, random_name())
     found: dict[str, str] = {}
     for _ in range(MOST_NAMES):
-        name = _random_name()
+        name = random_name()
         address = node_of(client, ("", key_of(prefix, name)))
         if address in primaries:
             found.setdefault(str(address), name)
@@ -127,7 +127,8 @@ def trial_names(client: Any, prefix: str, nodes: Sequence[Node]) -> dict[str, st
     return found
 
 
-def _random_name() -> str:
+def random_name() -> str:
+    """The name of a throw-away lock."""
     return f"redis-lock:doctor:{os.urandom(8).hex()}"
 
 

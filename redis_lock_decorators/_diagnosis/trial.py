@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from redis_lock_decorators._diagnosis.finding import Finding, Severity
+from redis_lock_decorators._diagnosis.finding import Finding, Severity, unchecked
 from redis_lock_decorators._diagnosis.nodes import refuse_other
+from redis_lock_decorators._io.client_methods import has_pipelines
 from redis_lock_decorators._rules.keys import companion, key_of
 from redis_lock_decorators.inspection import waiters
 from redis_lock_decorators.redislock import RedisLock
@@ -49,9 +50,12 @@ def _failed(title: str, meaning: str = "The server or a proxy answers wrongly.")
 
 def handed_over(client: Any, prefix: str, name: str) -> Iterator[Finding]:
     """Have a lock handed to a waiter; yield a finding if that fails or takes long."""
+    if not has_pipelines(client):
+        yield unchecked("The hand-over of a lock", f"a {type(client).__name__} has no pipeline")
+        return
     try:
         has_joined, seconds = _hand_over(client, prefix, name)
-        if not has_joined or seconds >= SLOW:  # a busy machine can be the reason, once
+        if has_joined and seconds >= SLOW:  # a busy machine can be the reason, once
             has_joined, seconds = _hand_over(client, prefix, name)
     except Exception as error:
         refuse_other(error)

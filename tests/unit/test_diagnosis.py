@@ -14,7 +14,7 @@ from redis_lock_decorators import ConfigurationError
 from redis_lock_decorators._diagnosis import client_settings, clocks, notifications, rights
 from redis_lock_decorators._diagnosis.client_settings import ClientSettings, settings_of
 from redis_lock_decorators._diagnosis.clocks import ClockSample
-from redis_lock_decorators._diagnosis.finding import Finding, Severity, merged
+from redis_lock_decorators._diagnosis.finding import Finding, Severity, at, merged
 from redis_lock_decorators._diagnosis.nodes import parsed_info
 from redis_lock_decorators._diagnosis.notifications import Delivery
 from redis_lock_decorators._diagnosis.rights import Denial, Rights
@@ -231,7 +231,7 @@ def test_long_round_trip_is_found() -> None:
 def test_findings_of_several_servers_are_joined_worst_first() -> None:
     hint, worst = Finding(Severity.HINT, "h", "m"), Finding(EXCLUSION, "e", "m")
 
-    found = merged([hint.at("a"), worst.at("b"), hint.at("b"), hint.at("a")])
+    found = merged([at("a", hint), at("b", worst), at("b", hint), at("a", hint)])
 
     assert [(one.title, one.servers) for one in found] == [("e", ("b",)), ("h", ("a", "b"))]
     assert [one.is_breaking for one in found] == [True, False]
