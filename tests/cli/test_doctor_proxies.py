@@ -10,6 +10,8 @@ from support.proxy import Command, FaultProxy
 
 from redis_lock_decorators.diagnosis import Severity, diagnose
 
+ANY = "any"  # of a user without a password
+
 
 def found(client: Any, **options: Any) -> list[tuple[Severity, str]]:
     """The severity and title of each finding, without hints."""
@@ -75,6 +77,42 @@ def test_long_round_trips_are_compared_with_the_lease(proxy: FaultProxy) -> None
     titles = [title for _, title in found(proxy.client(socket_timeout=1), expire=0.15)]
 
     assert any(title.startswith("A round trip takes ") for title in titles)
+
+
+UNKNOWN = (Severity.UNCHECKED, "The server and its user")
+
+
+class Wrapper:
+    """A client of which only these two methods are known."""
+
+    def __init__(self, client: Any) -> None:
+        self.execute_command = client.execute_command
+        self.pipeline = client.pipeline
+
+
+def test_lock_of_a_wrapped_client_is_tried(proxy: FaultProxy) -> None:
+    client: Any = Wrapper(proxy.client())
+    proxy.rewrite = lambda command, reply: b"-ERR no\r\n" if command[:1] == [b"EVAL"] else reply
+
+    assert found(client) == [(Severity.FAILURE, "A lock cannot be used"), UNKNOWN]
+
+
+@pytest.mark.slow
+def test_client_whose_waiters_poll_is_found(server: Any) -> None:
+    joined = (Severity.WAITING, "A waiter did not join the queue")
+
+    assert found(Wrapper(server.client())) == [joined, UNKNOWN]
+
+
+def test_client_of_valkey_is_known(server: Any, direct: Any) -> None:
+    valkey = pytest.importorskip("valkey")
+    client = valkey.Valkey(host=server.host, port=server.port)
+    assert found(client) == []
+
+    direct.execute_command("ACL", "SETUSER", "v", "on", "nopass", "~*", "&*", "+@all", "-zpopmin")
+    client = valkey.Valkey(host=server.host, port=server.port, username="v", password=ANY)
+    assert found(client) == [(Severity.WAITING, "The user must not run ZPOPMIN")]
+    direct.execute_command("ACL", "DELUSER", "v")
 
 
 @pytest.mark.parametrize("decoded", [True, False])
