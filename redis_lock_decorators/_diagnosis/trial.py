@@ -122,4 +122,4 @@ def remove(client: Any, prefix: str, name: str) -> None:
     key = key_of(prefix, name)
     with suppress(Exception):
         for one in (key, *(companion(key, kind) for kind in COMPANIONS)):
-            client.delete(one)
+            client.execute_command("DEL", one)
