@@ -92,8 +92,11 @@ class Wrapper:
 
 def test_lock_of_a_wrapped_client_is_tried(proxy: FaultProxy) -> None:
     client: Any = Wrapper(proxy.client())
-    proxy.rewrite = lambda command, reply: b"-ERR no\r\n" if command[:1] == [b"EVAL"] else reply
 
+    def refuse(command: Command, reply: bytes) -> bytes:
+        return b"-ERR no\r\n" if command[:1] in ([b"EVAL"], [b"EVALSHA"]) else reply
+
+    proxy.rewrite = refuse
     assert found(client) == [(Severity.FAILURE, "A lock cannot be used"), UNKNOWN]
 
 
