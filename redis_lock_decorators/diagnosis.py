@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from redis_lock_decorators._diagnosis import (
@@ -36,6 +37,7 @@ from redis_lock_decorators._rules.permissions import commands
 __all__ = ["Finding", "Severity", "diagnose"]
 
 ROUND_TRIPS = 3
+FENCING = "fencing"
 Check = Callable[[], Iterator[Finding]]
 
 
@@ -66,73 +68,109 @@ def diagnose(
     needed = [rights.WAITING, *([rights.CLUSTER] if is_cluster(client) else []), *uses]
     commands(needed)  # refuses unknown ones
     nodes = nodes_of(client)
-    return merged(_findings(client, nodes, expire, prefix, needed))
+    return merged(_Diagnosis(client, prefix, expire, needed).findings(nodes))
 
 
-def _findings(
-    client: Any, nodes: list[Node], expire: float, prefix: str, uses: list[str]
-) -> Iterator[Finding]:
-    if not nodes:
-        yield from _unknown_client(client, prefix)
-        return
-    samples: list[ClockSample] = []
-    names = trial_names(client, prefix, nodes)
-    settings = client_settings.settings_of(client, nodes[0].parameters)
-    yield from client_settings.findings(settings, expire)
-    yield from coverage.findings(client)
-    for node in nodes:
-        name = names.get(node.address)
-        for finding in _of_node(client, node, name, expire, prefix, uses, samples):
-            yield at(node.address, finding)
-    yield from clocks.findings(samples)
+@dataclass
+class _Diagnosis:
+    """One diagnosis.
 
+    Attributes:
+        client: the client.
+        prefix: of the keys.
+        expire: seconds of a lease.
+        uses: the features that are needed.
+        samples: the clocks of the servers that were asked.
+    """
 
-def _unknown_client(client: Any, prefix: str) -> Iterator[Finding]:
-    """Try a lock of a client whose connections are not known, such as a wrapper."""
-    kind = type(client).__name__
-    yield unchecked("The server and its user", f"the connections of a {kind} are not known")
-    name = random_name()
-    yield from _tried(client, prefix, name, [])
+    client: Any
+    prefix: str
+    expire: float
+    uses: Sequence[str]
+    samples: list[ClockSample] = field(default_factory=list)
 
+    def findings(self, nodes: Sequence[Node]) -> Iterator[Finding]:
+        """Check the client, each server, and what they have in common."""
+        if not nodes:
+            yield from self._of_unknown_client()
+            return
+        names = trial_names(self.client, self.prefix, nodes)
+        settings = client_settings.settings_of(self.client, nodes[0].parameters)
+        yield from client_settings.findings(settings, self.expire)
+        yield from coverage.findings(self.client)
+        for node in nodes:
+            for finding in self._of_node(node, names.get(node.address)):
+                yield at(node.address, finding)
+        yield from clocks.findings(self.samples)
 
-def _of_node(
-    client: Any,
-    node: Node,
-    name: str | None,
-    expire: float,
-    prefix: str,
-    uses: list[str],
-    samples: list[ClockSample],
-) -> Iterator[Finding]:
-    found: list[Finding] = []
-    try:
-        with connected(node) as asker:
-            found += _asked(node, asker, expire, samples)
-            if node.is_primary and name is not None:
-                found += _rights(asker, prefix, name, uses, found)
-    except Exception as error:
-        refuse_other(error)
-        yield coverage.unreachable(node, error)
-        return
-    yield from found
-    if node.is_primary and name is not None:
-        yield from _locks(client, node, name, prefix, found)
+    def _of_unknown_client(self) -> Iterator[Finding]:
+        """Try a lock of a client whose connections are not known, such as a wrapper."""
+        kind = type(self.client).__name__
+        yield unchecked("The server and its user", f"the connections of a {kind} are not known")
+        yield from self._tried(random_name(), [])
 
+    def _of_node(self, node: Node, name: str | None) -> Iterator[Finding]:
+        """Check one server; ``name`` is that of a lock there, None for a replica."""
+        found: list[Finding] = []
+        try:
+            with connected(node) as asker:
+                found += self._state(node, asker)
+                if name is not None:
+                    found += self._rights(asker, name, found)
+        except Exception as error:
+            refuse_other(error)
+            yield coverage.unreachable(node, error)
+            return
+        yield from found
+        if name is not None:
+            yield from self._locks(node, name, {finding.severity for finding in found})
 
-def _asked(
-    node: Node, asker: Asker, expire: float, samples: list[ClockSample]
-) -> Iterator[Finding]:
-    yield from client_settings.far(_round_trip(asker), expire)
-    sample = clocks.sampled(node.address, asker)
-    if sample is None:
-        yield Finding(Severity.UNCHECKED, "The clock of the server", "TIME is refused")
-    else:
-        samples.append(sample)
-    reply = asker.ask("INFO")
-    if isinstance(reply, Exception):
-        yield unchecked("Eviction, memory, version, role, persistence and replicas", reply)
-    elif node.is_primary:
-        yield from server_state.findings(parsed_info(reply))
+    def _state(self, node: Node, asker: Asker) -> Iterator[Finding]:
+        yield from client_settings.far(_round_trip(asker), self.expire)
+        sample = clocks.sampled(node.address, asker)
+        if sample is None:
+            yield unchecked("The clock of the server", "TIME is refused")
+        else:
+            self.samples.append(sample)
+        reply = asker.ask("INFO")
+        if isinstance(reply, Exception):
+            yield unchecked("Eviction, memory, version, role, persistence and replicas", reply)
+        elif node.is_primary:
+            yield from server_state.findings(parsed_info(reply))
+
+    def _rights(self, asker: Asker, name: str, found: Sequence[Finding]) -> Iterator[Finding]:
+        tried = rights.tried(asker, self.prefix, name)
+        if not any(finding.severity is Severity.FAILURE for finding in found):
+            yield from rights.refused(tried)
+        yield from rights.findings(tried, self.prefix, self.uses)
+
+    def _locks(self, node: Node, name: str, known: set[Severity]) -> Iterator[Finding]:
+        """Try messages and a lock, unless it is known already why they fail."""
+        if Severity.FAILURE in known:
+            return
+        if Severity.WAITING in known:
+            yield from self._tried(name, [], is_awaited=False)
+        else:
+            yield from self._tried(name, [lambda: _messages(node, key_of(self.prefix, name))])
+
+    def _tried(
+        self, name: str, messages: Sequence[Check], is_awaited: bool = True
+    ) -> Iterator[Finding]:
+        """Use a lock; yield the findings of the first check that has any.
+
+        The others would fail for the same reason.
+        """
+        place = (self.client, self.prefix, name)
+        checks: list[Check] = [lambda: trial.used(*place)]
+        if FENCING in self.uses:
+            checks.append(lambda: trial.fenced(*place))
+        checks += messages
+        if is_awaited:
+            checks.append(lambda: trial.handed_over(*place))
+        try:
+            yield from next(filter(None, (list(check()) for check in checks)), [])
+        finally:
+            trial.remove(*place)
 
 
 def _round_trip(asker: Asker) -> float:
@@ -144,43 +182,6 @@ def _round_trip(asker: Asker) -> float:
         return time.monotonic() - began
 
     return min(seconds() for _ in range(ROUND_TRIPS))
-
-
-def _rights(
-    asker: Asker, prefix: str, name: str, uses: list[str], found: Sequence[Finding]
-) -> list[Finding]:
-    tried = rights.tried(asker, prefix, name)
-    is_explained = any(finding.severity is Severity.FAILURE for finding in found)
-    refused = [] if is_explained else rights.refused(tried)
-    return [*refused, *rights.findings(tried, prefix, uses)]
-
-
-def _locks(
-    client: Any, node: Node, name: str, prefix: str, found: Sequence[Finding]
-) -> Iterator[Finding]:
-    """Try messages and a lock, unless it is known already why they fail."""
-    known = {finding.severity for finding in found}
-    if Severity.FAILURE in known:
-        return
-    is_notified = Severity.WAITING not in known
-    messages = [lambda: _messages(node, key_of(prefix, name))] if is_notified else []
-    yield from _tried(client, prefix, name, messages, is_notified)
-
-
-def _tried(
-    client: Any, prefix: str, name: str, messages: list[Check], is_notified: bool = True
-) -> Iterator[Finding]:
-    """Use a lock; yield the findings of the first check that has any.
-
-    The others would fail for the same reason.
-    """
-    checks: list[Check] = [lambda: trial.used(client, prefix, name), *messages]
-    if is_notified:
-        checks.append(lambda: trial.handed_over(client, prefix, name))
-    try:
-        yield from next(filter(None, (list(check()) for check in checks)), [])
-    finally:
-        trial.remove(client, prefix, name)
 
 
 def _messages(node: Node, key: bytes) -> Iterator[Finding]:

@@ -139,7 +139,6 @@ def _probes(key: bytes) -> dict[str, tuple[Any, ...]]:
         "DEL": ("DEL", key),
         # From here on each changes what the connection may do next.
         "WATCH": ("WATCH", key),
-        "UNWATCH": ("UNWATCH",),
         "MULTI": ("MULTI",),
         "EXEC": ("EXEC",),
     }

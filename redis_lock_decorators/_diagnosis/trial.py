@@ -42,6 +42,22 @@ def used(client: Any, prefix: str, name: str) -> Iterator[Finding]:
         yield _failed("A lock cannot be used", f"{type(error).__name__}: {error}")
 
 
+def fenced(client: Any, prefix: str, name: str) -> Iterator[Finding]:
+    """Acquire a lock twice; yield a finding if its fence does not grow."""
+    lock = _lock(client, prefix, name, fencing=True)
+    try:
+        with lock as first:
+            pass
+        with lock as second:
+            pass
+    except Exception as error:
+        refuse_other(error)
+        yield _failed("A lock cannot be fenced", f"{type(error).__name__}: {error}")
+        return
+    if first.fence is None or second.fence is None or first.fence >= second.fence:
+        yield _failed(f"The fence does not grow: {first.fence}, then {second.fence}")
+
+
 def _failed(title: str, meaning: str = "The server or a proxy answers wrongly.") -> Finding:
     return Finding(
         Severity.FAILURE, title, meaning, "See what the server refuses, and the other findings."
@@ -111,9 +127,14 @@ def _has_joined(client: Any, prefix: str, name: str) -> bool:
     return False
 
 
-def _lock(client: Any, prefix: str, name: str) -> RedisLock:
+def _lock(client: Any, prefix: str, name: str, fencing: bool = False) -> RedisLock:
     return RedisLock(
-        name, client=client, prefix=prefix, expire=EXPIRE, acquire_time=JOINING + PATIENCE
+        name,
+        client=client,
+        prefix=prefix,
+        expire=EXPIRE,
+        acquire_time=JOINING + PATIENCE,
+        fencing=fencing,
     )
 
 

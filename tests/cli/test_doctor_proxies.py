@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -70,6 +71,19 @@ def test_scripts_that_are_refused_in_part_are_found(proxy: FaultProxy) -> None:
 
     proxy.rewrite = lambda command, reply: refuse(command, reply) if command else reply
     assert found(proxy.client()) == [(Severity.FAILURE, "A lock cannot be used")]
+
+
+def test_fences_that_do_not_grow_are_found(proxy: FaultProxy) -> None:
+    def same(command: Command, reply: bytes) -> bytes:
+        return re.sub(rb":\d{16}\r", b":1700000000000000\r", reply)
+
+    proxy.rewrite = same
+    client = proxy.client()
+
+    title = "The fence does not grow: 1700000000000000, then 1700000000000000"
+    assert found(client, uses=["fencing"]) == [(Severity.FAILURE, title)]
+    proxy.rewrite = None
+    assert found(client, uses=["fencing"]) == []
 
 
 def test_long_round_trips_are_compared_with_the_lease(proxy: FaultProxy) -> None:
