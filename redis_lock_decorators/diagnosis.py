@@ -11,6 +11,7 @@ from redis_lock_decorators._diagnosis import (
     client_settings,
     clocks,
     coverage,
+    missing_rights,
     notifications,
     rights,
     server_state,
@@ -141,8 +142,8 @@ class _Diagnosis:
     def _rights(self, asker: Asker, name: str, found: Sequence[Finding]) -> Iterator[Finding]:
         tried = rights.tried(asker, self.prefix, name)
         if not any(finding.severity is Severity.FAILURE for finding in found):
-            yield from rights.refused(tried)
-        yield from rights.findings(tried, self.prefix, self.uses)
+            yield from missing_rights.refused(tried)
+        yield from missing_rights.findings(tried, self.prefix, self.uses)
 
     def _locks(self, node: Node, name: str, known: set[Severity]) -> Iterator[Finding]:
         """Try messages and a lock, unless it is known already why they fail."""

@@ -11,7 +11,13 @@ from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
 from redis_lock_decorators import ConfigurationError
-from redis_lock_decorators._diagnosis import client_settings, clocks, notifications, rights
+from redis_lock_decorators._diagnosis import (
+    client_settings,
+    clocks,
+    missing_rights,
+    notifications,
+    rights,
+)
 from redis_lock_decorators._diagnosis.client_settings import ClientSettings, settings_of
 from redis_lock_decorators._diagnosis.clocks import ClockSample
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, at, merged
@@ -155,7 +161,7 @@ def test_each_command_is_tried(command: str) -> None:
 def test_missing_command_is_as_bad_as_its_use(
     command: str, severity: Severity, denial: Denial
 ) -> None:
-    found = list(rights.findings(Rights({command: denial}), "p:", [rights.WAITING]))
+    found = list(missing_rights.findings(Rights({command: denial}), "p:", [rights.WAITING]))
 
     assert found[0].severity is severity
     assert command in found[0].title + found[0].meaning
@@ -165,10 +171,10 @@ def test_native_release_needs_one_of_two_commands() -> None:
     unknown = Denial.UNKNOWN
     uses = [rights.WAITING, 'release_method="native"']
 
-    assert list(rights.findings(Rights({"DELEX": unknown}), "p:", uses)) == []
+    assert list(missing_rights.findings(Rights({"DELEX": unknown}), "p:", uses)) == []
     both = Rights({"DELEX": unknown, "DELIFEQ": unknown})
-    assert severities(rights.findings(both, "p:", uses)) == [FAILURE]
-    assert severities(rights.findings(both, "p:", uses[:1])) == [Severity.HINT]
+    assert severities(missing_rights.findings(both, "p:", uses)) == [FAILURE]
+    assert severities(missing_rights.findings(both, "p:", uses[:1])) == [Severity.HINT]
 
 
 @pytest.mark.parametrize(
