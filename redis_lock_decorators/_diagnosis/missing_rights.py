@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
-from redis_lock_decorators._diagnosis.rights import CLUSTER, WAITING, Denial, Denials, Rights
+from redis_lock_decorators._diagnosis.rights import WAITING, Denial, Denials, Rights
 from redis_lock_decorators._rules.permissions import CHANNEL, RIGHTS, commands, key_pattern
 
 #: Of these the lack is tolerated: they record releases, or skip crashed waiters and save requests.
@@ -15,8 +15,12 @@ SAVINGS = frozenset(("INFO", "PUBSUB|NUMSUB", "HSET", "HEXISTS"))
 HAND_OVERS = frozenset(("EXISTS", "ZSCORE"))
 #: Without them other commands are used.
 REPLACED = frozenset(("PEXPIRETIME",))
-#: The commands that a server knows under one of these names only.
-NATIVE = frozenset(("DELIFEQ", "DELEX"))
+#: A server knows one of its two commands at most, and is used only if it does.
+NATIVE = 'release_method="native"'
+#: Without their commands locks are released by other ones, or only not shown.
+OPTIONAL = ('release_method="transaction"', NATIVE, "redis-lock ls and show")
+#: Features that fail without any of their commands.
+ESSENTIAL = ("fencing", "min_hold", "replicas", "locks in place of redis-py's")
 
 
 def refused(rights: Rights) -> Iterator[Finding]:
@@ -33,9 +37,10 @@ def refused(rights: Rights) -> Iterator[Finding]:
 def findings(rights: Rights, prefix: str, uses: Sequence[str]) -> Iterator[Finding]:
     """Yield what the denials mean to locks that are used so; hints for the other uses."""
     denials, chosen = rights.denials, set(commands(uses))
+    core = set(commands([use for use in uses if use not in OPTIONAL]))
     yield from _places(denials, prefix, chosen)
-    yield from _commands(denials, chosen)
-    yield from _unused(denials, uses, chosen)
+    yield from _commands(denials, core, uses)
+    yield from _features(denials, core, uses)
 
 
 def _places(denials: Denials, prefix: str, chosen: set[str]) -> Iterator[Finding]:
@@ -57,16 +62,18 @@ def _places(denials: Denials, prefix: str, chosen: set[str]) -> Iterator[Finding
         )
 
 
-def _commands(denials: Denials, chosen: set[str]) -> Iterator[Finding]:
+def _commands(denials: Denials, core: set[str], uses: Sequence[str]) -> Iterator[Finding]:
     for denial in (Denial.COMMAND, Denial.UNKNOWN):
-        refused = [one for one, found in denials.items() if found is denial and one in chosen]
-        refused = [one for one in refused if one not in NATIVE | REPLACED]
+        refused = [one for one, found in denials.items() if found is denial]
+        refused = [one for one in refused if one in core and one not in REPLACED]
         for severity in Severity:
-            if found := [one for one in refused if _severity(one) is severity]:
+            if found := [one for one in refused if _severity(one, uses) is severity]:
                 yield _of_commands(severity, found, denial)
 
 
-def _severity(command: str) -> Severity:
+def _severity(command: str, uses: Sequence[str]) -> Severity:
+    if any(command in RIGHTS[use] for use in ESSENTIAL if use in uses):
+        return Severity.FAILURE
     if command in RECORDS:
         return Severity.RISK
     if command in SAVINGS:
@@ -106,24 +113,33 @@ def _of_commands(severity: Severity, refused: list[str], denial: Denial) -> Find
     )
 
 
-def _unused(denials: Denials, uses: Sequence[str], chosen: set[str]) -> Iterator[Finding]:
-    """Hints about uses that were not asked for, and about the native release."""
-    for use, needed in RIGHTS.items():
-        if use == CLUSTER and use not in uses:
-            continue
-        if use == 'release_method="native"':
-            missing = list(needed) if denials.keys() >= set(needed) else []
-        else:
-            missing = [one for one in needed if one in denials and one not in chosen]
-            missing = [one for one in missing if one not in REPLACED]
-        if missing:
+def _features(denials: Denials, core: set[str], uses: Sequence[str]) -> Iterator[Finding]:
+    """Yield the optional features that do not work, and as hints those that are not used."""
+    for use in (*OPTIONAL, *ESSENTIAL):
+        if missing := _missing(use, denials, core, uses):
             reasons = dict.fromkeys(denials[one].value for one in missing)
             yield Finding(
-                Severity.FAILURE if use in uses else Severity.HINT,
+                _severity_of_feature(use, uses),
                 f"Not available here: {use}",
                 f"{_listed(missing)}: {', '.join(reasons)}.",
-                "Nothing, unless you use it." if use not in uses else "Use another method.",
+                "Do without it, or see to these commands." if use in uses else "",
             )
+
+
+def _missing(use: str, denials: Denials, core: set[str], uses: Sequence[str]) -> list[str]:
+    """The commands that a feature lacks, without those that are findings of their own."""
+    needed = [one for one in RIGHTS[use] if one in denials and one not in REPLACED]
+    if use == NATIVE:
+        return needed if len(needed) == len(RIGHTS[use]) else []
+    if use in OPTIONAL:
+        return [one for one in needed if one not in core]
+    return [] if use in uses else needed
+
+
+def _severity_of_feature(use: str, uses: Sequence[str]) -> Severity:
+    if use not in uses:
+        return Severity.HINT
+    return Severity.FAILURE if use == NATIVE else Severity.RISK
 
 
 def _listed(names: Sequence[str]) -> str:

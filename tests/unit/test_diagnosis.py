@@ -167,6 +167,26 @@ def test_missing_command_is_as_bad_as_its_use(
     assert command in found[0].title + found[0].meaning
 
 
+@pytest.mark.parametrize(
+    ("use", "command", "severity"),
+    [
+        ("fencing", "TIME", FAILURE),
+        ("replicas", "WAIT", FAILURE),
+        ("redis-lock ls and show", "SCAN", RISK),
+        ('release_method="transaction"', "WATCH", RISK),
+    ],
+)
+def test_feature_counts_if_it_is_used(use: str, command: str, severity: Severity) -> None:
+    denied = Rights({command: Denial.COMMAND})
+
+    used, *_ = missing_rights.findings(denied, "p:", [rights.WAITING, use])
+    found = missing_rights.findings(denied, "p:", [rights.WAITING])
+    hints = [one.title for one in found if one.severity is Severity.HINT]
+
+    assert used.severity is severity
+    assert f"Not available here: {use}" in hints
+
+
 def test_native_release_needs_one_of_two_commands() -> None:
     unknown = Denial.UNKNOWN
     uses = [rights.WAITING, 'release_method="native"']
