@@ -154,6 +154,11 @@ class ClientSource(Generic[T]):
             made = f"the factory {shown_value(factory)} returned {shown_value(client)}"
             raise ConfigurationError(f"{made}: {error}") from None
 
+    def known_state(self, client: Any) -> ClientState[T] | None:
+        """The state of a client that is in use; None for others, and for a proxy of a client."""
+        known: PerClient[ClientState[T]] = self._lease_loop.clients
+        return known.get(client)
+
     def client_state(self, client: Any) -> ClientState[T]:
         """The state of a client.
 

@@ -127,8 +127,11 @@ class Settings:
             )
         if client is None:
             client = connections.client(factory or self._factory())
-        client = unproxied(client)
-        return BlockingPort(client, connections.client_state(client))
+        client_state = connections.known_state(client)
+        if client_state is None:
+            client = unproxied(client)
+            client_state = connections.client_state(client)
+        return BlockingPort(client, client_state)
 
     def _of_hub(self) -> ClientSource[PrivatePool]:
         """Return the clients of the running greenlet's hub, as a socket belongs to one hub."""
