@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Any
 
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import FLOW, Claim
@@ -197,23 +198,26 @@ def release_group(
         part = tuple([key for key in part if key not in claim.released_keys])
         if not part:
             return _nothing()  # they are released already
-    note = partial(setattr, claim, "release_sent", (part, port.now()))  # as ``sent_releases`` does
-    send = partial(send or port.send, sending=note)
+    send = send or port.send
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send)
-    left = claim.min_hold_left(port.now()) if claim.held_until > -math.inf else 0
+    now = port.now()
+    note = partial(setattr, claim, "release_sent", (part, now))  # as ``sent_releases`` does
+    left = claim.min_hold_left(now) if claim.held_until > -math.inf else 0
     # No coroutine yet: one that is dropped by an exception from outside would cause a warning.
     work: Callable[[], Awaitable[Refusal | None]]
     match method:
         case _ if claim.queue_entry is not None:
-            work = partial(cancel, port, claim, claim.queue_entry, until, send)
+            work = partial(
+                cancel, port, claim, claim.queue_entry, until, partial(send, sending=note)
+            )
         case "script":
             verb, details = "release", record_arguments(port, claim)
             if left:
                 verb, details = "min_hold", (left, *details)
             keys, read = with_notes(part), partial(unanswered_releases.unexplained, claim, part)
-            request = partial(ask, port, verb, claim, keys, *details)
-            work = partial(request, until=until, read=read, send=send)
+            rest: dict[str, Any] = {"until": until, "read": read, "send": send, "sending": note}
+            work = partial(ask, port, verb, claim, keys, *details, **rest)
         case "transaction":
             work = partial(transaction, port, claim, part[0], until)
             work = partial(unanswered_releases.unless_explained, claim, part[0], work)

@@ -11,7 +11,7 @@ import six
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.torn_slots import TornSlot
 from redis_lock_decorators._rules import keys as keys_rules
 from redis_lock_decorators.errors import LockError, LockNameError, shown
@@ -101,10 +101,12 @@ async def ask(
     until: float,
     read: Callable[..., Refusal | None] = refusal_of,
     send: Send | None = None,
+    sending: Sending | None = None,
 ) -> Refusal | None:
     """Run one script for a claim. None: it was done.
 
-    ``read`` is called with the rest of a longer reply; ``send`` replaces the port's.
+    ``read`` is called with the rest of a longer reply; ``send`` replaces the port's, and gets
+    ``sending`` if that is given.
     """
     has_slot = port.slotted and len(keys) > 1
     if has_slot and port.torn_slots:
@@ -114,14 +116,15 @@ async def ask(
     script = _lua.script(verb)
     # Built before the request is sent: a cohort may hand off the claim's identifier meanwhile.
     mark = f"{claim.identifier}:{serial}"
+    options = {"until": until} if sending is None else {"until": until, "sending": sending}
     command = ("EVALSHA", script.sha, len(keys), *keys, claim.identifier, serial, *details)
     try:
         try:
-            reply = await send(*command, until=until)
+            reply = await send(*command, **options)
         except Exception as error:
             if port.lacks(error) != "script":
                 raise
-            reply = await send("EVAL", script.text, *command[2:], until=until)
+            reply = await send("EVAL", script.text, *command[2:], **options)
     except Exception as error:
         if has_slot and is_torn(port, error):
             port.torn_slots.note(keys[0], port.now())

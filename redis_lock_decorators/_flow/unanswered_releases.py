@@ -8,7 +8,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import REST
-from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._flow.requests import (
     Refusal,
     Send,
@@ -47,7 +47,13 @@ def record_usual(port: Port, claim: Claim, method: ReleaseMethod, error: Excepti
 
 
 async def send_checked(
-    port: Port, claim: Claim, part: tuple[bytes, ...], send: Send, *command: Any, until: float
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    send: Send,
+    *command: Any,
+    until: float,
+    sending: Sending,
 ) -> Any:
     """Repeat a request, and check that the server may have run it before.
 
@@ -57,7 +63,7 @@ async def send_checked(
     may not have received the lock. So it is reported as one.
     """
     try:
-        return await send(*command, until=until)
+        return await send(*command, until=until, sending=sending)
     except Exception as error:
         if port.lacks(error) == "script":
             claim.maybe_released = tuple([key for key in claim.maybe_released if key not in part])
