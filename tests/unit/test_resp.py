@@ -106,3 +106,23 @@ def test_invalid_reply_is_refused(garbage: bytes) -> None:
 
 def test_error_reply_with_invalid_utf8_is_decoded() -> None:
     assert parsed(b"-ERR \xff\r\n") == [Failed("ERR \ufffd")]
+
+
+@pytest.mark.parametrize("text", [b"", b"abc", b"\r\n", b"x" * 1000])
+def test_bytes_of_one_string_are_its_reply(text: bytes) -> None:
+    replies = ReplyParser(Failed)
+
+    assert replies.only_string(b"$%d\r\n%b\r\n" % (len(text), text)) == text
+    assert not replies.has_rest
+
+
+@given(st.sampled_from([ALL, b"$3\r\nabc\r\n", b"$-1\r\n", b"$-1\r\nx", b"+OK\r\n"]), st.data())
+def test_bytes_of_other_replies_are_fed(data: bytes, cuts: st.DataObject) -> None:
+    if data == b"$3\r\nabc\r\n":
+        data = data[: cuts.draw(st.integers(1, len(data) - 1))]
+    replies, fed = ReplyParser(Failed), ReplyParser(Failed)
+    fed.feed(data)
+
+    assert replies.only_string(data) is INCOMPLETE
+    assert replies.has_rest
+    assert replies.next_reply() == fed.next_reply()

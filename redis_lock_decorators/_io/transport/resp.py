@@ -12,6 +12,8 @@ MAX_LINE = 65536
 MAX_DEPTH = 8
 #: No reply to our requests has more items. An incomplete array is parsed again from its start.
 MAX_ITEMS = 10_000
+#: The bytes that are searched for the size of a string that is a whole reply.
+LONGEST_SIZE = 8
 
 _TEXT, _ERROR, _NUMBER, _STRING, _ARRAY = b"+-:$*"
 
@@ -47,6 +49,20 @@ class ReplyParser:
             self._data, self._at = rest, 0
         else:
             self._data, self._at, self.has_rest = data, 0, bool(data)
+
+    def only_string(self, data: bytes) -> Any:
+        """The reply if these bytes are one string; else feed them and return ``INCOMPLETE``.
+
+        Most replies are one string. ``feed`` and ``next_reply`` would take two calls more. There
+        must be no rest.
+        """
+        stop = data.find(b"\r\n", 1, LONGEST_SIZE)
+        if stop > 1 and data[0] == _STRING:
+            size = data[1:stop]
+            if size.isdigit() and stop + 4 + int(size) == len(data):
+                return data[stop + 2 : -2]
+        self.feed(data)
+        return INCOMPLETE
 
     def next_reply(self) -> Any:
         """The next reply, or ``INCOMPLETE``.

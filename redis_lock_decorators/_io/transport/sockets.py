@@ -81,6 +81,10 @@ class BlockingSocket:
             raise self._send_failure(error, sent) from error
         try:
             parser = self._replies
+            if count == 1 and not parser.has_rest:
+                reply = parser.only_string(self._received(until))
+                if reply is not INCOMPLETE:
+                    return [reply]
             replies: list[Any] = []
             while len(replies) < count:
                 if parser.has_rest and (reply := parser.next_reply()) is not INCOMPLETE:
