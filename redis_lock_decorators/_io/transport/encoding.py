@@ -43,15 +43,21 @@ def packed(command: tuple[Any, ...]) -> bytes:
 
     redis-py's connections can do this too, in four times the time.
     """
+    count = len(command)
     if command[0] != "EVALSHA" or command[2] > FEW_KEYS:
-        return b"*%d\r\n%b" % (len(command), _encoded_words(command))
+        return _joined([b"*%d" % count], command)
     args = 3 + command[2]
-    head = _cached_words(command[:args])
-    return b"*%d\r\n%b%b" % (len(command), head, _encoded_words(command[args:]))
+    return _joined([_head(count, command[:args])], command[args:])
 
 
-def _encoded_words(words: Iterable[Any]) -> bytes:
-    lines = []
+@lru_cache(maxsize=MAX_CACHED)
+def _head(count: int, words: tuple[Any, ...]) -> bytes:
+    """The lines of a command of so many words, up to the end of the given ones."""
+    return _joined([b"*%d" % count], words)[:-2]
+
+
+def _joined(lines: list[bytes], words: Iterable[Any]) -> bytes:
+    """These lines and those of the words."""
     for word in words:
         data = word if type(word) is bytes else str(word).encode()
         length = len(data)
@@ -59,9 +65,6 @@ def _encoded_words(words: Iterable[Any]) -> bytes:
         lines.append(data)
     lines.append(b"")
     return b"\r\n".join(lines)
-
-
-_cached_words = lru_cache(maxsize=MAX_CACHED)(_encoded_words)
 
 
 def words_of(data: bytes) -> list[bytes]:
