@@ -113,7 +113,7 @@ class Claim(Term):
         self.process: Final = fork.number
         self.fencing = False
         self.replicas = 0
-        self.grant_ms = min(expire_ms, MOST_GRANTED)
+        self.grant_ms = expire_ms if expire_ms < MOST_GRANTED else MOST_GRANTED
         self.is_around: Callable[[Claim], bool] | None = None
 
         # To read random bytes lets other threads run. A claim that is handed a lock needs none.
@@ -130,7 +130,7 @@ class Claim(Term):
         self.deadline, self.duration = -math.inf, 0.0
         self.renews = False
         self.unrenewed = None
-        self.ends = LeaseEnds()
+        self.known_ends: dict[str, LeaseEnds] = {}
 
         self.releaser = self.identifier if self.unique else ""
         self.fence: int | None = None

@@ -9,6 +9,9 @@ from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
 
+#: The key in ``Term.known_ends``.
+ENDS = "ends"
+
 
 class Unrenewed(NamedTuple):
     """Renewals of a lease that failed since the last one that succeeded.
@@ -41,17 +44,24 @@ class Term:
             infinity if it has no end or an unknown one.
         duration: how many seconds the last successful request gave it.
         unrenewed: the renewals that failed since one succeeded; None if there are none.
-        ends: all that is known of its end, once it was prolonged or moved.
+        known_ends: what ``ends`` returns; empty before its first use, as in most leases.
     """
 
-    __slots__ = ("deadline", "duration", "ends", "entered", "since", "unrenewed")
+    __slots__ = ("deadline", "duration", "entered", "known_ends", "since", "unrenewed")
 
     since: float
     entered: float
     deadline: float
     duration: float
     unrenewed: Unrenewed | None
-    ends: LeaseEnds
+    known_ends: dict[str, LeaseEnds]
+
+    @property
+    def ends(self) -> LeaseEnds:
+        """All that is known of its end, once it was prolonged or moved."""
+        known = self.known_ends.get(ENDS)
+        # One operation of a dict: threads that come at the same time get the same object.
+        return known if known is not None else self.known_ends.setdefault(ENDS, LeaseEnds())
 
     def set_term(self, sent: float, seconds: float) -> None:
         """Last for ``seconds`` from ``sent``, when the request for that was sent."""
