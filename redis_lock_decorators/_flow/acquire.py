@@ -157,8 +157,8 @@ async def _compete(
 ) -> Refusal | None:
     if not claim.identifier:
         claim.replace_identifier()
-    attempt = partial(try_once, port, claim, stop=stop)
     if not queues:
+        attempt = partial(try_once, port, claim, stop=stop)
         refusal = await persist(port, attempt, stop)
         return refusal and await _poll(
             port, claim, attempt, refusal, stop, _pauses(port, strategy, delta)
@@ -173,11 +173,16 @@ async def _compete(
             except Exception as error:
                 if not is_to_repeat(port, error, started):
                     raise
+                attempt = partial(try_once, port, claim, stop=stop)
                 refusal = await repeat(port, attempt, until, stop, error)
+            if refusal is None:
+                return None
             if refusal is LATE:  # the key may still be ours; in the queue, others would be first
+                attempt = partial(try_once, port, claim, stop=stop)
                 refusal = await persist(port, attempt, stop)
         if refusal is None:
             return None
+        attempt = partial(try_once, port, claim, stop=stop)
         pauses = delays.growing(delta, port.random)
         return await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
