@@ -236,9 +236,11 @@ def _no_lease() -> None:
 def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> Claim:
     """Return the claim of a thread or task, before its acquisition."""
     prefix, expire, expire_ms = options.prefix, options.lease_seconds, options.expire_ms
-    late = options.wait_strategy == "cohort"  # a member mostly gets the identifier of another
-    claim = Claim(lock_names, prefix, expire, expire_ms, owner=owner, identifies_late=late)
-    claim.grant_ms, claim.renews = options.grant_ms, options.auto_renew
+    if options.wait_strategy == "cohort":  # a member mostly gets the identifier of another
+        claim = Claim(lock_names, prefix, expire, expire_ms, identifies_late=True)
+    else:  # without keywords, which each acquisition would pack into a dict
+        claim = Claim(lock_names, prefix, expire, expire_ms)
+    claim.owner, claim.grant_ms, claim.renews = owner, options.grant_ms, options.auto_renew
     claim.fencing, claim.replicas = options.fencing, options.replicas
     claim.is_around = is_around
     return claim

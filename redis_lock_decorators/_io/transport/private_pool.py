@@ -78,7 +78,12 @@ class PrivatePool:
                 socket.close()
                 self.drop()
                 return replies
-        self.keep(socket)
+        if len(self._idle) < MAX_IDLE:  # like ``keep``, in the same call
+            self._idle.append(socket)
+            if self._is_closed:
+                self.drop()
+        else:
+            socket.close()
         return replies
 
     def take(self, pool: Any, until: float) -> BlockingSocket:
