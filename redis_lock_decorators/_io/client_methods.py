@@ -10,6 +10,7 @@ from typing import Any
 from redis_lock_decorators._io.client_errors import part_of
 from redis_lock_decorators._io.client_nodes import pools_of
 from redis_lock_decorators._io.transport.encoding import encoded, words_of
+from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import ConfigurationError
 
 
@@ -87,13 +88,26 @@ def refuse_without_pipelines(client: Any) -> None:
 def pipelined(client: Any, commands: Sequence[tuple[Any, ...]]) -> Any:
     """A pipeline of commands; in a cluster, WAIT is sent to the node of the first command."""
     pipeline, options = client.pipeline(transaction=False), undecoded(client)
-    for command in map(encoded, commands):
-        if command[0] == "WAIT" and hasattr(client, "nodes_manager"):
-            node = client.get_node_from_key(commands[0][3])
-            pipeline.execute_command(*command, target_nodes=node, **options)
-        else:
-            pipeline.execute_command(*command, **options)
+    for command in commands:
+        target = _target(client, command, commands[0])
+        pipeline.execute_command(*encoded(command), **options, **target)
     return pipeline
+
+
+def _target(client: Any, command: tuple[Any, ...], first: tuple[Any, ...]) -> dict[str, Any]:
+    """The option that names the cluster node of a command in a pipeline.
+
+    Without it a blocking client asks its default node for the keys of each script, so no script is
+    run anywhere while that node does not reply. After a MOVED it follows the redirection.
+    """
+    if not hasattr(client, "nodes_manager"):
+        return {}
+    if command[0] == "WAIT":
+        return {"target_nodes": client.get_node_from_key(first[3])}
+    if command[0] not in ("EVALSHA", "EVAL"):
+        return {}
+    nodes = client.nodes_manager.slots_cache.get(slot_of(command[3]))
+    return {"target_nodes": nodes[0]} if nodes else {}
 
 
 def disconnect(client: Any, command: tuple[Any, ...] | None = None) -> None:
