@@ -9,9 +9,16 @@ from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release_methods import CANNOT_WATCH, by_script, native, transaction
+from redis_lock_decorators._flow.release_methods import (
+    CANNOT_WATCH,
+    by_script,
+    grant_next,
+    native,
+    transaction,
+)
 from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock, worst
 from redis_lock_decorators._flow.sent_releases import noting
+from redis_lock_decorators._flow.torn_slots import TornSlot
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
@@ -51,7 +58,11 @@ async def with_fallbacks(
         if is_torn(port, error):
             claim.release_sent = None
             left = claim.min_hold_left(port.now())
-            return await _one_by_one(partial(_unlock, milliseconds=left), port, claim, part, until)
+            unlock_key = partial(_unlock, milliseconds=left)
+            refusal = await _one_by_one(unlock_key, port, claim, part, until)
+            if isinstance(error, TornSlot):
+                await _grant_if_whole(port, claim, part)
+            return refusal
         if not _is_barred(port, error):
             unanswered_releases.forget_unsent(port, claim, error)
             unanswered_releases.record_usual(port, claim, method, error)
@@ -76,6 +87,17 @@ async def with_fallbacks(
         )
         return refusal
     raise barred
+
+
+async def _grant_if_whole(port: Port, claim: Claim, part: tuple[bytes, ...]) -> None:
+    """Grant keys that were released one by one, unless their slot is found torn once more.
+
+    The move may have ended since it was last seen, and other processes may queue again: without a
+    message they would not recheck for seconds.
+    """
+    port.torn_slots.forget(part[0])
+    for key in part:
+        await grant_next(port, claim, key)
 
 
 def _is_barred(port: Port, error: Exception) -> bool:

@@ -7,8 +7,9 @@ from redis_lock_decorators.errors import LockError
 
 #: Seconds between two requests over several keys of a slot that is being moved.
 PAUSE = 2.0
-#: Scripts that are always sent: several scripts, one for each key, cannot replace them.
-NO_SUBSTITUTE = ("acquire", "acquire_fenced")
+#: Scripts that are always sent. Several scripts, one for each key, cannot acquire; and if the move
+#: has ended, they would leave a queue entry, or waiters that receive no message.
+NO_SUBSTITUTE = ("acquire", "acquire_fenced", "cancel", "force")
 
 
 class TornSlot(LockError):

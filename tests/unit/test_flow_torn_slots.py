@@ -334,7 +334,7 @@ def test_second_release_in_a_moving_slot_is_sent_key_by_key_immediately(port: An
     for claim in claims:
         run(release(port, claim, "script"))
 
-    assert port.verbs == ["release", "extend", "unlock", "extend", "unlock"]
+    assert port.verbs == ["release", "extend", "unlock", "extend", "unlock", "recheck"]
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
@@ -349,3 +349,45 @@ def test_request_over_several_keys_is_tried_after_a_pause(port: Any) -> None:
         run(release(port, claim, "script"))
 
     assert port.verbs == ["release", "extend", "unlock", "release", "release"]
+
+
+@pytest.mark.parametrize("min_hold", [0, 1])
+def test_waiter_is_notified_by_a_process_that_last_saw_the_slot_moving(min_hold: int) -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    held, former = acquired(other, "{a}", expire=60), acquired(other, "{a}b")
+    server.is_torn = True
+    run(release(other, former, "script"))
+    server.is_torn = False
+    attempt = process.acquire("{a}", wait=20, expire=10)
+    server.clock.advance(0.1)
+    held.held_until = other.now() + min_hold
+
+    run(release(other, held, "script"))
+    server.clock.advance(0.05 + min_hold)
+
+    assert attempt.held
+
+
+def test_waiter_leaves_its_queue_though_the_slot_was_last_seen_moving(port: Any) -> None:
+    claim, entry = acquired(port, "{a}"), "channel|waiter|2500"
+    Commands(port.server).zadd(with_queue(claim.keys)[1], 1, entry)
+    port.torn_slots.note(claim.keys[0], port.now())
+
+    run(cancel(port, new_claim("{a}"), entry, port.now() + 1))
+
+    assert not port.server.value(with_queue(claim.keys)[1])
+
+
+def test_waiter_is_notified_of_a_forced_release_after_a_move() -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    claim = acquired(other, "{a}", expire=60)
+    attempt = process.acquire("{a}", wait=20, expire=10)
+    server.clock.advance(0.1)
+    other.torn_slots.note(claim.keys[0], other.now())
+
+    run(force(other, claim.keys, claim.identifier))
+    server.clock.advance(0.05)
+
+    assert attempt.held
