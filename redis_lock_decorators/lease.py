@@ -180,6 +180,7 @@ class Lease(LeaseBase):
             tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             self._tracked, self._ownership = tracked, tracked.ownership
             if self._on_lost_call is not None:
+                tracked.options = options.of_renewal
                 tracked.substitute = self._substitution(self._on_lost_call)
             port.renewer.add(tracked)
         return None
@@ -220,7 +221,7 @@ def _run_alone(work: Coroutine[Any, Any, None]) -> None:
 
 def _report_loss(lease: Lease) -> None:
     """Call ``on_lost`` on another thread: the renewer's thread has other leases to renew."""
-    if lease._options.on_lost is not None:
+    if lease._on_lost_call is not None:
         losses.call(lease._notify_lost)
 
 

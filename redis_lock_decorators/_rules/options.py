@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
@@ -37,6 +38,8 @@ class Options:
         grant_ms: the time to live of a grant, which the waiter extends when it enters.
         wait_strategy: ``wait``, except that "cohort" needs ``auto_renew``: without renewal each
             member would get only the remainder of the lease.
+        of_renewal: the same without ``on_lost``, if there is one: what the renewer refers to must
+            not refer to the lease. It is not set otherwise.
     """
 
     acquire_time: float | None = 10
@@ -59,6 +62,7 @@ class Options:
     first_check: float = field(init=False)
     grant_ms: int = field(init=False)
     wait_strategy: Wait = field(init=False)
+    of_renewal: Options = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         longest = durations.checked_hold("max_hold", self.max_hold)
@@ -88,6 +92,10 @@ class Options:
                 "min_hold does not work with release_method='native', which can only delete the "
                 "key: use 'script' or 'transaction'"
             )
+        if self.on_lost is not None:
+            unreported = copy(self)
+            object.__setattr__(unreported, "on_lost", None)
+            object.__setattr__(self, "of_renewal", unreported)
 
 
 def checked_prefix(prefix: object) -> str:

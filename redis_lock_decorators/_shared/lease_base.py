@@ -165,13 +165,21 @@ class LeaseBase:
         return all(holder == self._claim.identifier for holder in found)
 
     @classmethod
-    def _substitution(cls, on_lost_call: OnLostCall) -> Callable[[TrackedLease], LeaseBase]:
-        """Return a function that returns an object for a lease without weak references."""
+    def _substitution(cls, on_lost_call: OnLostCall) -> Callable[[TrackedLease], LeaseBase | None]:
+        """Return a function that returns an object for a lease without weak references.
 
-        def substitute(tracked: TrackedLease) -> LeaseBase:
+        The function must not refer to anything that may refer to the lease, such as its context:
+        the renewer has it, and would keep the lease alive.
+        """
+        detached = on_lost_call.detached()
+
+        def substitute(tracked: TrackedLease) -> LeaseBase | None:
+            call = detached()
+            if call is None:
+                return None
             make: Any = cls
             lease: LeaseBase = make(tracked.claim, tracked.port, tracked.options)
-            lease._tracked, lease._on_lost_call = tracked, on_lost_call
+            lease._tracked, lease._on_lost_call = tracked, call
             return lease
 
         return substitute

@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakMethod, ref
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._shared.reached import is_from_within, is_of_signal_handler
@@ -22,6 +24,23 @@ Answer = defaultdict[str, object]
 ANSWER = "answer"
 #: The key of the caller.
 CALLER = "caller"
+OnLost = Callable[[Any, str], object]
+
+
+class Made:
+    """What is known of the call that was made, by the calls of one lease.
+
+    Attributes:
+        answers: what the thread that calls stores the answer in, which identifies the call.
+        task: awaits the awaitable on the lease's event loop; None if there is no such task.
+    """
+
+    __slots__ = ("answers", "task")
+
+    def __init__(self) -> None:
+        #: any thread
+        self.answers: dict[str, Answer] = {}
+        self.task: Future[Any] | None = None
 
 
 class OnLostCall:
@@ -34,21 +53,40 @@ class OnLostCall:
         on_lost: called with the lease and the reason of the loss.
         lock_name: for log messages.
         follow: runs what awaits the awaitable that ``on_lost`` may return.
-
-    Attributes:
-        task: awaits the awaitable on the lease's event loop; None if there is no such task.
     """
 
-    __slots__ = ("_answers", "_context", "_follow", "_lock_name", "_on_lost", "task")
+    __slots__ = ("_context", "_follow", "_lock_name", "_made", "_on_lost")
 
-    def __init__(self, on_lost: Callable[[Any, str], object], lock_name: str, follow: Follow):
+    def __init__(self, on_lost: OnLost, lock_name: str, follow: Follow) -> None:
         self._on_lost = on_lost
         self._lock_name = lock_name
         self._follow = follow
         self._context = copy_context()
-        self.task: Future[Any] | None = None
-        #: any thread: what the thread that calls stores the answer in, which identifies the call
-        self._answers: dict[str, Answer] = {}
+        self._made = Made()
+
+    @property
+    def task(self) -> Future[Any] | None:
+        """The task that awaits the awaitable on the lease's event loop, if there is one."""
+        return self._made.task
+
+    def detached(self) -> Callable[[], OnLostCall | None]:
+        """Return a function that returns the same call in an empty context.
+
+        The function keeps nothing alive that may refer to the lease: neither the context nor what
+        ``on_lost`` refers to. It returns None if ``on_lost`` was deleted, or is being collected.
+        """
+        found, lock_name, follow = weakly(self._on_lost), self._lock_name, self._follow
+        made = self._made
+
+        def call() -> OnLostCall | None:
+            on_lost = found()
+            if on_lost is None:
+                return None
+            other = Context().run(OnLostCall, on_lost, lock_name, follow)
+            other._made = made
+            return other
+
+        return call
 
     def make(self, lease: object, why: str) -> None:
         """Call ``on_lost``, unless another call has begun; log its exception."""
@@ -61,12 +99,12 @@ class OnLostCall:
             raise
 
     def _make(self, answer: Answer) -> None:
-        if self._answers.setdefault(CALLER, answer) is answer:
+        if self._made.answers.setdefault(CALLER, answer) is answer:
             self._context.run(self._call, answer)
             if inspect.isawaitable(awaitable := answer[ANSWER]):
-                self.task = self._follow(self._context, self._await(awaitable))
-                if self.task is not None:
-                    self.task.add_done_callback(self._warn_if_cancelled, context=Context())
+                task = self._made.task = self._follow(self._context, self._await(awaitable))
+                if task is not None:
+                    task.add_done_callback(self._warn_if_cancelled, context=Context())
 
     def _call(self, answer: Answer) -> None:
         try:
@@ -89,3 +127,27 @@ class OnLostCall:
     def _warn_if_cancelled(self, task: Future[Any]) -> None:
         if task.cancelled():
             log.warning("on_lost of lock %s was cancelled before its end", shown(self._lock_name))
+
+
+def weakly(on_lost: OnLost) -> Callable[[], OnLost | None]:
+    """Return a function that returns ``on_lost``, or None if it is deleted or being collected.
+
+    It keeps nothing alive but a function that refers to nothing except its module.
+    """
+    try:
+        if isinstance(on_lost, MethodType):
+            return WeakMethod(on_lost)
+        if isinstance(on_lost, FunctionType) and not _refers_to_objects(on_lost):
+            return lambda: on_lost
+        return ref(on_lost)
+    except TypeError:  # there are no weak references to it
+        return _nothing
+
+
+def _refers_to_objects(function: FunctionType) -> bool:
+    parts = function.__closure__, function.__defaults__, function.__kwdefaults__, vars(function)
+    return any(parts)
+
+
+def _nothing() -> None:
+    """What is returned for an ``on_lost`` without weak references."""

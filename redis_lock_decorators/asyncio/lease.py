@@ -177,6 +177,7 @@ class Lease(LeaseBase):
             tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             self._tracked, self._ownership = tracked, tracked.ownership
             if self._on_lost_call is not None:
+                tracked.options = options.of_renewal
                 tracked.substitute = self._substitution(self._on_lost_call)
             port.renewer.add(tracked)
         return None

@@ -7,10 +7,13 @@ Their own clean-up may last longer than the lease.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextvars import ContextVar, copy_context
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 import redis
@@ -365,3 +368,79 @@ def test_lease_of_methods_called_repeatedly_is_renewed(scene: Scene) -> None:
     assert has_owner(second._tracked)
     second.release()
     assert not scene.is_held()
+
+
+# What a loss is reported with
+
+
+class Request:
+    """An object of the program that holds its lease, or the generator that does."""
+
+    held: object = None
+
+    def on_lost(self, lease: Any, why: str) -> None:
+        raise AssertionError
+
+    def lock(self, scene: Scene, reports: str) -> Any:
+        """Return a lock whose ``on_lost`` refers to this object, except if it is ``ignore``."""
+        if reports == "method":
+            return scene.lock(on_lost=self.on_lost)
+        if reports == "closure":
+            return scene.lock(on_lost=lambda lease, why: self.on_lost(lease, why))
+        if reports == "default":
+            return scene.lock(on_lost=lambda lease, why, own=self: own.on_lost(lease, why))
+        if reports == "partial":
+            return scene.lock(on_lost=functools.partial(Request.on_lost, self))
+        return scene.lock(on_lost=ignore)
+
+    def acquire(self, scene: Scene, reports: str) -> None:
+        self.held = self.lock(scene, reports).acquire()
+
+    def enter(self, scene: Scene, reports: str) -> None:
+        self.held, _ = begun(FORMS[0](self.lock(scene, reports), list))
+
+
+def ignore(lease: Any, why: str) -> None:
+    pass
+
+
+REQUEST: ContextVar[Request] = ContextVar("request")
+
+
+def handle_request(scene: Scene, hold: Any, reports: str) -> Any:
+    """Acquire a lock in a context that refers to the request; return a weak reference to that."""
+    request = Request()
+    REQUEST.set(request)
+    hold(request, scene, reports)
+    return ref(request)
+
+
+@pytest.mark.parametrize("reports", ["context", "method", "closure", "default", "partial"])
+@pytest.mark.parametrize("hold", [Request.acquire, Request.enter])
+def test_lease_whose_on_lost_refers_to_it_is_not_kept(
+    scene: Scene, hold: Any, reports: str
+) -> None:
+    request = copy_context().run(handle_request, scene, hold, reports)
+
+    with no_unraisable():
+        gc.collect()
+    scene.port.clock.advance(15)
+
+    assert request() is None
+    assert not scene.is_held()
+    assert len(scene.lease_loop.renewer) == 0
+
+
+def test_released_lease_keeps_nothing_of_its_request(scene: Scene) -> None:
+    def handle() -> Any:
+        request = Request()
+        REQUEST.set(request)
+        lease = scene.lock().acquire()
+        scene.port.clock.advance(4)  # the renewer has scheduled it
+        lease.release()
+        return ref(request)
+
+    request = copy_context().run(handle)
+    gc.collect()
+
+    assert request() is None

@@ -101,3 +101,46 @@ def test_time_limit_of_a_signal_handler_is_raised_out_of_on_lost() -> None:
             OnLostCall(on_lost, "a", lambda context, work: None).make(None, "it expired")
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# The call from the renewer
+
+
+class Slots:
+    """A callable without weak references."""
+
+    __slots__ = ()
+
+    def __call__(self, lease: object, why: str) -> None:
+        raise AssertionError
+
+
+def detached(on_lost: Any) -> Any:
+    return OnLostCall(on_lost, "a", lambda context, work: None).detached()
+
+
+def test_detached_call_is_the_same_call() -> None:
+    calls: list[str] = []
+
+    def on_lost(lease: object, why: str) -> None:
+        calls.append(why)
+
+    call = OnLostCall(on_lost, "a", lambda context, work: None)
+    other = call.detached()()
+    assert other is not None
+
+    other.make(None, "it expired")
+    call.make(None, "it expired")
+
+    assert calls == ["it expired"]
+
+
+def test_detached_call_keeps_a_function_without_references() -> None:
+    assert detached(lambda lease, why: None)() is not None
+
+
+def test_detached_call_does_not_keep_what_on_lost_refers_to() -> None:
+    calls: list[str] = []
+    calls_of = [detached(lambda lease, why: calls.append(why)), detached(Slots())]
+
+    assert [call() for call in calls_of] == [None, None]

@@ -85,6 +85,7 @@ class LeaseSchedule:
     def remove(self, tracked: TrackedLease) -> None:
         """Stop renewing a lease that is about to be released; from any thread."""
         tracked.is_tracked = False
+        tracked.substitute = None  # the caller reports a loss itself
         self._new.discard(tracked)
         if tracked.due > -math.inf:  # it is on the wheel, which only the event loop changes
             self._gone.add(tracked)

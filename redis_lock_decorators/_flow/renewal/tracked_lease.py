@@ -27,7 +27,8 @@ EARLY = 0.01
 class TrackedLease:
     """A lease that is renewed until it is released or lost, or no code can release it.
 
-    Only a weak reference to it is held: a lease that no code can release must expire.
+    Only a weak reference to it is held: a lease that no code can release must expire. Nothing else
+    here may refer to it either, such as the context of its acquisition, or its ``on_lost``.
 
     Attributes:
         ownership: the mark that the owner of the lease has (``ownership.py``): the lease itself, or
@@ -148,9 +149,8 @@ class TrackedLease:
     def found(self) -> object:
         """The lease to notify; None if there is none."""
         lease = self.lease()
-        if lease is None and self.substitute is not None:
-            return self.substitute(self)
-        return lease
+        substitute = self.substitute  # another thread may clear the attribute
+        return substitute(self) if lease is None and substitute is not None else lease
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis gave no reason."""
