@@ -140,6 +140,8 @@ async def _one_by_one(
 ) -> Refusal | None:
     """Release keys by one request each; the refusals that no earlier request explains remain.
 
+    An earlier copy of the release script, which the client has repeated, may have released some.
+
     The claim notes what is released, as a repetition must not take that for a loss.
     """
     found = []
@@ -157,7 +159,11 @@ async def _one_by_one(
             raise
         if refusal is not None:
             claim.release_sent = None
-        if refusal is None or unanswered_releases.explains(claim, key, refusal):
+        if (
+            refusal is None
+            or unanswered_releases.explains(claim, key, refusal)
+            or await unanswered_releases.is_recorded(port, claim, key, until)
+        ):
             claim.released_keys += (key,)
         else:
             found.append(refusal)

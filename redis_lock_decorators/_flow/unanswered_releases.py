@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.requests import (
     refusal_of,
     worst,
 )
+from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 
 
@@ -104,6 +105,24 @@ async def _is_held(port: Port, claim: Claim, key: bytes, until: float) -> bool:
         if not is_forbidden(port, error):
             raise
         return True
+
+
+async def is_recorded(port: Port, claim: Claim, key: bytes, until: float) -> bool:
+    """Whether the server recorded that the release script released a key for this claim.
+
+    If the client sends a copy of the script on its own, and the server refuses that, the record is
+    all that is known of the first copy. It is one key, so it can be read while its slot is moving.
+    """
+    if not (port.may_resend and claim.releaser):
+        return False
+    *_, records = with_notes((key,))
+    try:
+        score = await port.send("ZSCORE", records, claim.releaser, until=until)
+    except Exception as error:
+        if not port.lacks(error):
+            raise
+        return False
+    return score is not None
 
 
 def unexplained(claim: Claim, part: tuple[bytes, ...], *refused: Any) -> Refusal | None:

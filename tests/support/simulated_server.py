@@ -92,6 +92,7 @@ class SimulatedServer:
             "EXISTS": lambda key: int(self._any(key) is not None),
             "HDEL": self._hdel,
             "PEXPIRE": self._pexpire,
+            "ZSCORE": self._zscore,
             "PUBLISH": lambda channel, message: self.publish(channel.decode(), message),
             "PUBSUB": lambda _, channel: [channel, self.numsub(channel.decode())],
             "WATCH": self._watch,
@@ -187,6 +188,10 @@ class SimulatedServer:
         if had and not found:
             self.drop(key)
         return len(had)
+
+    def _zscore(self, key: bytes, member: str) -> bytes | None:
+        found = self._hget(key, member)
+        return None if found is None else _bytes(str(found))
 
     def _pttl(self, key: bytes) -> int:
         """As in Redis: -1 is no expiry, -2 is no key."""

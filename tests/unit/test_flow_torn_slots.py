@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis.exceptions import ReadOnlyError
-from support.faults import delivered, reply_lost, resent, slow
+from redis.exceptions import ReadOnlyError, ResponseError
+from support.faults import delivered, raising, reply_lost, resent, slow
 from support.simulated_commands import Commands
 from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
@@ -122,6 +122,42 @@ def test_release_that_the_client_sends_twice_is_no_loss(port: Any) -> None:
     run(release(port, claim, "script"))
 
     assert [port.server.value(key) for key in KEYS] == [None, None]
+
+
+@pytest.mark.parametrize("names", [["{a}"], ["{a}", "{a}b"]])
+@pytest.mark.parametrize("min_hold", [0, 5])
+@pytest.mark.parametrize("next_holder", [None, "another"])
+def test_slot_begins_to_move_before_the_client_repeats_a_release(
+    port: Any, names: list[str], min_hold: float, next_holder: str | None
+) -> None:
+    def torn_before_the_copy(request: Any) -> Any:
+        request.execute()
+        if next_holder is not None:
+            port.server.put(KEYS[0], next_holder, 60)
+        port.server.is_torn = True
+        return delivered(request)
+
+    claim = acquired(port, *names)
+    claim.held_until = port.now() + min_hold
+    port.faults = [torn_before_the_copy]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEYS[0]) != claim.identifier
+
+
+@pytest.mark.parametrize("error", ["NOPERM no permissions", "WRONGTYPE other data"])
+def test_loss_is_reported_without_a_record_that_can_be_read(port: Any, error: str) -> None:
+    claim = acquired(port, "{a}")
+    port.server.drop(KEYS[0])
+    port.server.is_torn = True
+    unreadable = raising(ResponseError(error))
+    port.faults = [None, None, None, unreadable]
+
+    with pytest.raises(LockLostError):
+        run(release(port, claim, "script"))
+
+    assert port.verbs == ["release", "extend", "unlock", "ZSCORE"]
 
 
 def test_lock_acquired_after_leaving_its_queue_is_released_and_can_be_lost(port: Any) -> None:
