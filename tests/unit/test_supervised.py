@@ -201,7 +201,7 @@ def test_resumed_task_keeps_its_context(losing: Any) -> None:
 
     def begin(seen: list[str]) -> None:
         variable.set("set by the caller")
-        supervised.start(reading(seen))
+        supervised.start_in_context(reading(seen))
 
     for at in range(1, 10):
         loop, seen = losing(at), list[str]()

@@ -163,13 +163,20 @@ def background_tasks() -> BackgroundTasks:
 def start(
     work: Awaitable[object], ended: Callable[[], object] | None = None
 ) -> asyncio.Future[object]:
-    """Run work in the background, independently of the caller.
+    """Run work in the background, independently of the caller, and of what its context refers to.
 
     ``ended`` is called afterwards, even if the work never made a step.
     """
+    return Context().run(start_in_context, work, ended)
+
+
+def start_in_context(
+    work: Awaitable[object], ended: Callable[[], object] | None = None
+) -> asyncio.Future[object]:
+    """Run work in the background, in the context of the caller."""
     task = asyncio.ensure_future(work)
     background_tasks().add(task, ended)
-    task.add_done_callback(_log_failure)
+    task.add_done_callback(_log_failure, context=Context())
     return task
 
 

@@ -82,7 +82,7 @@ async def wait(ready: asyncio.Future[None], seconds: float) -> None:
     """
     after = asyncio.get_running_loop().call_later
     ends = (seconds, seconds + AGAIN) if seconds < UNLIMITED else ()
-    timers = [after(end, finish, ready) for end in ends]
+    timers = [after(end, finish, ready, context=Context()) for end in ends]
     try:
         await ready
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
@@ -41,7 +42,7 @@ class LoopSocket:
         if self._failure is not None:
             on_failure(self._failure)
         elif self.is_open:
-            self._loop.add_reader(self._sock, self._receive)
+            Context().run(self._loop.add_reader, self._sock, self._receive)
 
     def send(self, data: bytes) -> None:
         """Send bytes; those that the socket does not accept now are sent when it does."""

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import finalize
 
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.timeouts import timeout
@@ -81,7 +82,7 @@ async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     connection = private_connection.made(kind, parameters)
     try:
         async with timeout(until - monotonic()):
-            await connection.connect()
+            await in_empty_context(connection.connect())
     except asyncio.TimeoutError:
         close(connection)
         raise client_errors.no_reply(connection) from None
