@@ -119,8 +119,7 @@ class AsyncioPort(BasePort):
         if sending is not None:
             sending()
         if isinstance(self._transport, PoolTransport):
-            pool, idle = self.client.connection_pool, self._batcher.idle
-            return await send_separately(pool, idle, commands, until)
+            return await send_separately(self.client, self._batcher.idle, commands, until)
         refuse_without_pipelines(self.client)
         await self.locate(commands[0][3], until)
         node = self._client_state.node(self.client, commands[0])
@@ -208,8 +207,8 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
 def pool_transport(batcher: RequestBatcher, client: Any) -> PoolTransport:
     """The transport of a batcher that uses the client's pool and not its methods."""
     transport: PoolTransport | None = batcher.transport
-    if transport is None or transport.pool is not client.connection_pool:
-        transport = batcher.transport = PoolTransport(batcher, client.connection_pool)
+    if transport is None:
+        transport = batcher.transport = PoolTransport(batcher, client)
     return transport
 
 

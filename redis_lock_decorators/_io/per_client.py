@@ -38,14 +38,15 @@ class PerClient(Generic[T]):
             if entry is not None and entry[0] is gone:
                 known.pop(number, None)  # the number is not reused before this function returns
 
-        new = (_weak(client, forget), value)
+        new = (weak(client, forget), value)
         entry = known.setdefault(number, new)
         if entry[0]() is not client:  # it belongs to another client, which is being collected
             known[number] = entry = new
         return entry[1]
 
 
-def _weak(client: Any, forget: Callable[[object], None]) -> Callable[[], Any]:
+def weak(client: Any, forget: Callable[[object], None] | None = None) -> Callable[[], Any]:
+    """A weak reference to a client; a strong one if its class allows no weak references."""
     try:
         return ref(client, forget)
     except TypeError:

@@ -1,6 +1,6 @@
 """Locks follow a client whose address leads to another server while the old one is still up."""
 
-import contextlib
+from contextlib import closing
 
 import pytest
 from support.fronts import do
@@ -32,6 +32,28 @@ async def disconnect(client):
     await do(client.connection_pool.disconnect())
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["up", "stopped"])
+async def test_lease_goes_where_a_client_with_another_pool_goes(
+    front, frail, other, name, is_stopped
+):
+    client, key = front.client(frail), f"sys:lock:{name}"
+    async with front.held(front.package.RedisLock(name, client=client, expire=1.5)) as lease:
+        with (
+            closing(frail.client()) as direct,
+            closing(other.client()) as new,
+        ):
+            new.restore(key, direct.pttl(key), direct.dump(key))
+            client.connection_pool = front.client(other).connection_pool
+            if is_stopped:
+                frail.stop()
+            await front.sleep(2.5)
+            assert not lease.lost
+            assert new.exists(key)
+            assert is_stopped or not direct.exists(key)
+    with closing(other.client()) as new:
+        assert not new.exists(key)
+
+
 @pytest.mark.parametrize("drop", [close, disconnect], ids=["close", "disconnect"])
 async def test_locks_and_renewals_follow_a_client_that_reconnects(
     front, address, other, name, drop
@@ -45,7 +67,7 @@ async def test_locks_and_renewals_follow_a_client_that_reconnects(
     await drop(client)
     await do(client.ping())
 
-    with contextlib.closing(other.client()) as direct:
+    with closing(other.client()) as direct:
         async with front.held(front.package.RedisLock(name, client=client, expire=1)):
             assert direct.exists(f"sys:lock:{name}")
             await front.sleep(1.5)
@@ -72,7 +94,7 @@ async def test_lease_held_during_the_move_is_reported_as_lost(front, address, ot
 async def test_waiter_continues_at_the_new_server(front, frail, address, other, name):
     client, found = front.client(address), []
     key = f"sys:lock:{name}"
-    with contextlib.closing(frail.client()) as old, contextlib.closing(other.client()) as new:
+    with closing(frail.client()) as old, closing(other.client()) as new:
         old.set(key, "another client", px=600_000)
 
         async def wait():

@@ -18,11 +18,12 @@ GET = ("GET", b"key")
 
 
 class Client:
-    """A batcher with its transport over a pool."""
+    """A client with its batcher and the transport over its pool."""
 
     def __init__(self, pool: Pool) -> None:
         self.batcher = RequestBatcher()
-        self.transport = PoolTransport(self.batcher, pool)
+        self.connection_pool = pool
+        self.transport = PoolTransport(self.batcher, self)
 
     async def get(self) -> Any:
         return await self.batcher.exchange(self.transport, GET, batch.monotonic() + 5)

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import Iterator
+from weakref import ref
 
 import pytest
 from redis.exceptions import ConnectionError as Disconnected
@@ -123,7 +124,7 @@ def test_idle_connections_are_limited_and_closed_when_unused(loop: VirtualLoop, 
         client = Client(pool)
         idle = client.batcher.idle
         await asyncio.gather(
-            *[send_separately(pool, idle, [GET], loop.now + 5) for _ in range(MAX_IDLE + 5)]
+            *[send_separately(client, idle, [GET], loop.now + 5) for _ in range(MAX_IDLE + 5)]
         )
         assert len(pool.all) == MAX_IDLE + 5
         assert len(pool.open) == MAX_IDLE
@@ -171,6 +172,30 @@ def test_renewal_does_not_wait_for_a_hanging_connection(loop: VirtualLoop, other
 
     assert loop.run_until_complete(ask(60)) == pytest.approx(0.5, abs=0.05)
     assert loop.run_until_complete(ask(0.4)) == pytest.approx(0.3 if others else 0.4, abs=0.05)
+
+
+def test_exchanges_follow_a_client_that_is_given_another_pool(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        client, other = Client(pool), Pool()
+        await client.get()
+        client.connection_pool = other
+        await client.get()
+        assert (len(pool.open), len(other.open)) == (0, 1)
+
+    loop.run_until_complete(ask())
+
+
+def test_transport_does_not_keep_its_client_alive(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        transport, batcher, find = client.transport, client.batcher, ref(client)
+        del client
+        assert find() is None
+        assert await batcher.exchange(transport, GET, loop.now + 5) == b"OK"
+
+    loop.run_until_complete(ask())
 
 
 def test_connection_to_a_demoted_master_is_replaced(loop: VirtualLoop, pool: Pool) -> None:

@@ -89,14 +89,14 @@ class ClientTransport:
 
 
 async def send_separately(
-    pool: Any, idle: IdleConnections, commands: Sequence[tuple[Any, ...]], until: float
+    client: Any, idle: IdleConnections, commands: Sequence[tuple[Any, ...]], until: float
 ) -> list[Any]:
     """Send commands together over a connection that others do not wait for.
 
     One of them may block the connection for a while.
     """
     batcher = RequestBatcher(idle)
-    return await batcher.exchange_together(PoolTransport(batcher, pool), commands, until)
+    return await batcher.exchange_together(PoolTransport(batcher, client), commands, until)
 
 
 def _remains_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:

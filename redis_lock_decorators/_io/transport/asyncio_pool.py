@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import Exchange, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
@@ -26,23 +28,34 @@ from redis_lock_decorators._io.transport.task_connection import TaskConnection, 
 class PoolTransport:
     """Private connections like those of a client's pool, one for each exchange of a batcher.
 
+    Each exchange uses the pool that the client has then: a program may replace it. The client is
+    referred to weakly, as its state refers to its transports; those that send keep it alive.
     Timeouts are measured by the batcher: one timer for all requests instead of two per command.
     """
 
-    __slots__ = ("_batcher", "pool")
+    __slots__ = ("_batcher", "_client", "_pool")
 
     may_resend = False
 
-    def __init__(self, batcher: RequestBatcher, pool: Any) -> None:
+    def __init__(self, batcher: RequestBatcher, client: Any) -> None:
         self._batcher = batcher
-        self.pool = pool
+        self._client = weak(client)
+        self._pool = client.connection_pool
+
+    @property
+    def pool(self) -> Any:
+        """The client's pool; the last one known after the client was garbage-collected."""
+        client = self._client()
+        if client is not None:
+            self._pool = client.connection_pool
+        return self._pool
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        idle = self._batcher.idle
+        idle, pool = self._batcher.idle, self.pool
         try:
             if idle.is_closed:
                 idle.is_closed = not any(map(starts_acquisition, commands))
-            found = idle.usable(self.pool) or await self._opened(until)
+            found = idle.usable(pool) or await self._opened(pool, until)
         except BaseException as error:
             client_errors.mark_unsent(error)
             raise
@@ -58,7 +71,7 @@ class PoolTransport:
             if not isinstance(error, Exception):
                 raise
             idle.drop()
-            failure = client_errors.meant(self.pool, error)
+            failure = client_errors.meant(pool, error)
             if under_way.is_ended:
                 failure = client_errors.caused(self.no_reply(), error)
             if not replies:
@@ -87,12 +100,14 @@ class PoolTransport:
 
     def _second(self, batcher: RequestBatcher) -> PoolTransport:
         """A transport for a batcher that does not wait for the connection that is being opened."""
-        return PoolTransport(batcher, self.pool)
+        second = copy(self)
+        second._batcher = batcher
+        return second
 
-    async def _opened(self, until: float) -> TaskConnection:
+    async def _opened(self, pool: Any, until: float) -> TaskConnection:
         self._batcher.opening = self._second
         try:
-            return await added(self._batcher.idle, self.pool, until)
+            return await added(self._batcher.idle, pool, until)
         finally:
             self._batcher.opening = None
 

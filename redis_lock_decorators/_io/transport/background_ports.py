@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
-from weakref import ref
 
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.transport.background_client import (
     ConnectionTransport,
     ThreadTransport,
@@ -70,11 +70,7 @@ class BackgroundPort(AsyncioPort):
 
     @client.setter
     def client(self, client: Any) -> None:
-        self._client: Callable[[], Any]
-        try:
-            self._client = ref(client)
-        except TypeError:  # its class allows no weak references
-            self._client = lambda: client
+        self._client = weak(client)
 
 
 class BackgroundPorts:
