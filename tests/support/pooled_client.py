@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from redis_lock_decorators._io.asyncio_port import pool_transport
 from redis_lock_decorators._io.transport import batch, idle_connections, task_connection
-from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from support.asyncio_pools import Pool
 from support.batching import use_clock
@@ -23,7 +23,7 @@ class Client:
     def __init__(self, pool: Pool) -> None:
         self.batcher = RequestBatcher()
         self.connection_pool = pool
-        self.transport = PoolTransport(self.batcher, self)
+        self.transport = pool_transport(self.batcher, self)
 
     async def get(self) -> Any:
         return await self.batcher.exchange(self.transport, GET, batch.monotonic() + 5)

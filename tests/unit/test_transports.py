@@ -187,13 +187,80 @@ def test_exchanges_follow_a_client_that_is_given_another_pool(
     loop.run_until_complete(ask())
 
 
-def test_transport_does_not_keep_its_client_alive(loop: VirtualLoop, pool: Pool) -> None:
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_connections_of_a_deleted_client_are_closed_without_the_collector(
+    loop: VirtualLoop, pool: Pool, is_shared: bool
+) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        if is_shared:  # its connections are not those of another client
+            other = Client(pool)
+            await other.get()
+        await client.get()
+        assert len(pool.open) == 1 + is_shared
+        del client
+        assert len(pool.open) == is_shared
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_deleted_client_leaves_nothing_to_the_collector(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        await client.many(3)
+        batcher, idle = ref(client.batcher), ref(client.batcher.idle)
+        del client
+        await asyncio.sleep(1)  # until the batcher's timer has run
+        assert (batcher(), idle()) == (None, None)
+
+    loop.run_until_complete(ask())
+
+
+def test_exchange_after_its_client_was_deleted_keeps_no_connection(
+    loop: VirtualLoop, pool: Pool
+) -> None:
     async def ask() -> None:
         client = Client(pool)
         transport, batcher, find = client.transport, client.batcher, ref(client)
         del client
         assert find() is None
         assert await batcher.exchange(transport, GET, loop.now + 5) == b"OK"
+        assert not pool.open
+
+    loop.run_until_complete(ask())
+
+
+def test_connections_may_be_closed_by_another_thread_at_any_step(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    class Taken(list):  # type: ignore[type-arg]
+        """Connections that another thread takes after each check for them."""
+
+        def __bool__(self) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            return 2
+
+    async def ask() -> None:
+        client = Client(pool)
+        idle = client.batcher.idle
+        idle._idle = Taken()
+        idle.drop()
+        await client.get()
+        idle.drop()
+        idle._close_unused(loop.now)
+        assert not pool.open
 
     loop.run_until_complete(ask())
 

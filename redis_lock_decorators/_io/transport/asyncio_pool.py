@@ -8,9 +8,10 @@ may use all of them, and no setting of them is changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
+from weakref import ref
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
@@ -28,18 +29,21 @@ from redis_lock_decorators._io.transport.task_connection import TaskConnection, 
 class PoolTransport:
     """Private connections like those of a client's pool, one for each exchange of a batcher.
 
-    Each exchange uses the pool that the client has then: a program may replace it. The client is
-    referred to weakly, as its state refers to its transports; those that send keep it alive.
+    Each exchange uses the pool that the client has then: a program may replace it. The idle
+    connections are closed when the client is deleted, without the garbage collector: a program may
+    make a client for each of its requests. So client and batcher, which refer to the transport, are
+    referred to weakly; what sends keeps both alive.
     Timeouts are measured by the batcher: one timer for all requests instead of two per command.
     """
 
-    __slots__ = ("_batcher", "_client", "_pool")
+    __slots__ = ("_batcher", "_client", "_idle", "_pool")
 
     may_resend = False
 
     def __init__(self, batcher: RequestBatcher, client: Any) -> None:
-        self._batcher = batcher
-        self._client = weak(client)
+        self._batcher: Callable[[], Any] = ref(batcher)  # alive during its exchanges
+        self._idle = batcher.idle
+        self._client = weak(client, self._idle.close_with_client)
         self._pool = client.connection_pool
 
     @property
@@ -51,7 +55,7 @@ class PoolTransport:
         return self._pool
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
-        idle, pool = self._batcher.idle, self.pool
+        idle, pool, batcher = self._idle, self.pool, self._batcher()
         try:
             if idle.is_closed:
                 idle.is_closed = not any(map(starts_acquisition, commands))
@@ -59,7 +63,7 @@ class PoolTransport:
         except BaseException as error:
             client_errors.mark_unsent(error)
             raise
-        under_way = self._batcher.under_way = Exchange(found.connection, until, found.patience)
+        under_way = batcher.under_way = Exchange(found.connection, until, found.patience)
         replies: list[Any] = []
         try:
             data = b"".join([packed(command) for command in commands])
@@ -78,7 +82,7 @@ class PoolTransport:
                 raise failure from failure.__cause__
             return replies + [client_errors.own_copy(failure) for _ in commands[len(replies) :]]
         finally:
-            self._batcher.under_way = None
+            batcher.under_way = None
         if client_errors.are_elsewhere(replies):
             found.close()
             idle.drop()
@@ -88,28 +92,30 @@ class PoolTransport:
 
     def close(self) -> None:
         """Close the idle connections."""
-        self._batcher.idle.drop()
+        self._idle.drop()
 
     def no_reply(self) -> Exception:
         return client_errors.no_reply(self.pool)
 
     async def drop_idle_connections(self) -> None:
-        if self._batcher.under_way is not None:
-            self._batcher.under_way.end()
-        self._batcher.idle.drop()
+        batcher = self._batcher()
+        if batcher is not None and batcher.under_way is not None:
+            batcher.under_way.end()
+        self._idle.drop()
 
     def _second(self, batcher: RequestBatcher) -> PoolTransport:
         """A transport for a batcher that does not wait for the connection that is being opened."""
         second = copy(self)
-        second._batcher = batcher
+        second._batcher = ref(batcher)
         return second
 
     async def _opened(self, pool: Any, until: float) -> TaskConnection:
-        self._batcher.opening = self._second
+        batcher = self._batcher()
+        batcher.opening = self._second
         try:
-            return await added(self._batcher.idle, pool, until)
+            return await added(self._idle, pool, until)
         finally:
-            self._batcher.opening = None
+            batcher.opening = None
 
 
 class TaskExclusive:

@@ -39,7 +39,7 @@ class RequestBatcher(WatchedSender):
             opens another one.
     """
 
-    __slots__ = ("_batchers", "idle", "opening", "transport")
+    __slots__ = ("__weakref__", "_batchers", "idle", "opening", "transport")
 
     def __init__(self, idle: IdleConnections | None = None) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from redis_lock_decorators._io.clock import monotonic
@@ -17,7 +18,8 @@ class IdleConnections:
     """Private connections that no exchange uses; all batchers of a client share them.
 
     They are closed with the client. A release after that opens one only for its own exchange; the
-    next acquisition keeps one again. Used by one event loop.
+    next acquisition keeps one again. Used by one event loop, except that the pool may be closed and
+    the client be deleted on any thread.
 
     Attributes:
         is_closed: the client was closed, and not used again.
@@ -26,13 +28,13 @@ class IdleConnections:
     __slots__ = ("__weakref__", "_idle", "is_closed")
 
     def __init__(self) -> None:
+        #: any thread
         self._idle: list[TaskConnection] = []  # the one that was used last is last
         self.is_closed = False
 
     def usable(self, pool: Any) -> TaskConnection | None:
         """Remove and return a connection that is in order and leads where the pool does now."""
-        while self._idle:
-            found = self._idle.pop()
+        while (found := self._last()) is not None:
             if found.serves(pool):
                 return found
             found.close()
@@ -45,10 +47,11 @@ class IdleConnections:
             connection.close()
             return
         idle.append(connection)
-        if len(idle) > 1:
+        if self.is_closed:  # by another thread in the meantime
+            self.drop()
+        elif len(idle) > 1:
             connection.last_used = monotonic()
-            if idle[0].last_used < connection.last_used - UNUSED:
-                idle.pop(0).close()
+            self._close_unused(connection.last_used - UNUSED)
 
     async def keep_unused(self, connection: TaskConnection) -> None:
         """Keep a connection whose task was cancelled while it was opened."""
@@ -56,10 +59,27 @@ class IdleConnections:
 
     def drop(self) -> None:
         """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        while (found := self._last()) is not None:
+            found.close()
 
     def close_with_pool(self) -> None:
         """Close the idle connections, and keep none until the next acquisition."""
         self.is_closed = True
         self.drop()
+
+    def close_with_client(self, gone: object = None) -> None:
+        """Close the idle connections of a client that was deleted, on any thread."""
+        self.close_with_pool()
+
+    def _close_unused(self, since: float) -> None:
+        """Close the first connection if it was not used since then."""
+        with suppress(IndexError):  # another thread took it
+            if self._idle[0].last_used < since:
+                self._idle.pop(0).close()
+
+    def _last(self) -> TaskConnection | None:
+        """Remove and return the last connection, if there is one."""
+        try:
+            return self._idle.pop()
+        except IndexError:  # also if another thread took it
+            return None
