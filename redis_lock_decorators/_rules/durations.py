@@ -83,7 +83,7 @@ def milliseconds(seconds: float) -> int:
 def _number(option: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         tries_once = value is False and option == "acquire_time"
-        cure = "; for one try without waiting give acquire_time=0" if tries_once else ""
+        cure = ", 0 for one try, or acquire(blocking=False)" if tries_once else ""
         raise ConfigurationError(
             f"{option}={shown_value(value)} is of type {type(value).__name__}: give a number of "
             f"seconds{cure}"
