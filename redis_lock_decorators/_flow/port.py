@@ -64,6 +64,9 @@ class Port(Protocol):
     def place(self) -> str:
         """The server's address for error messages, without a password."""
 
+    def node(self, key: bytes) -> object:
+        """The identity of the cluster node of a key; None if it is not known, or no cluster."""
+
     def random(self) -> float:
         """A number from 0 to 1."""
 

@@ -54,6 +54,9 @@ class BasePort:
     def place(self) -> str:
         return place_of(self.client)
 
+    def node(self, key: bytes) -> object:
+        return self._client_state.node(self.client, ("", key))
+
     def subscriber(self, key: bytes) -> Subscriber:
         port: Any = self
         return self._client_state.subscriber(port, key)

@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules.keys import slot_of
 from support.faults import Fate, Request, delivered, is_before_sending
 from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
@@ -101,6 +102,10 @@ class SimulatedPort:
 
     def place(self) -> str:
         return "a simulated server"
+
+    def node(self, key: bytes) -> int:
+        """The number of the node: there are two, each with half of the slots."""
+        return slot_of(key) // 8192
 
     def is_subscribed(self, key: bytes) -> bool:
         return False

@@ -56,16 +56,16 @@ class Renewer(LeaseSchedule):
                 self._check(due[-1], now)
                 due.pop()
             while batches:
-                client, batch = next(iter(batches.items()))
+                batch_key, batch = next(iter(batches.items()))
                 self._send(batch)
-                if batches.get(client) is batch:  # a task that starts eagerly may run the loop
-                    del batches[client]
+                if batches.get(batch_key) is batch:  # a task that starts eagerly may run the loop
+                    del batches[batch_key]
         finally:
             self._set_wake_up()
         self._notify_holders()
 
     def _check(self, tracked: TrackedLease, now: float) -> None:
-        """Do what is due for a lease, or add it to the batch of its client."""
+        """Do what is due for a lease, or add it to the batch of its client and its nodes."""
         end = tracked.claim.deadline
         with Isolated(tracked, self._schedule_soon):
             if tracked.is_over():
@@ -77,14 +77,14 @@ class Renewer(LeaseSchedule):
                 self._lose(tracked, tracked.why_over())
             elif tracked.is_due(now):
                 self._schedule(tracked, end, EARLY)  # to report a loss even if the renewal hangs
-                batch = self._batches.setdefault(id(tracked.port.client), [])
+                batch = self._batches.setdefault(tracked.batch_key(), [])
                 batch.append(tracked)
                 tracked.batch = batch
             else:
                 self._schedule(tracked, *tracked.next_check())
 
     def _send(self, batch: list[TrackedLease]) -> None:
-        """Renew leases of one client in the background."""
+        """Renew leases of one client, whose keys are at the same nodes, in the background."""
         work = self._renew(batch)
         try:
             self._lease_loop.start(work, lambda: self._batch_ended(batch))

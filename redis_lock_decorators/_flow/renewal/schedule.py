@@ -8,7 +8,13 @@ from functools import partial
 from typing import Protocol
 
 from redis_lock_decorators._flow.background import Loop
-from redis_lock_decorators._flow.renewal.tracked_lease import EARLY, Isolated, TrackedLease, popped
+from redis_lock_decorators._flow.renewal.tracked_lease import (
+    EARLY,
+    BatchKey,
+    Isolated,
+    TrackedLease,
+    popped,
+)
 from redis_lock_decorators._rules import delays, lease_times
 from redis_lock_decorators._rules.timer_wheel import TimerWheel
 
@@ -60,7 +66,7 @@ class LeaseSchedule:
         self._wakes_at = math.inf  #: written by the loop, read by any thread
         #: loop only
         self._due: list[TrackedLease] = []
-        self._batches: dict[int, list[TrackedLease]] = {}
+        self._batches: dict[BatchKey, list[TrackedLease]] = {}
         self._wheel: TimerWheel[TrackedLease] = TimerWheel(lease_loop.phase)
 
     def __len__(self) -> int:

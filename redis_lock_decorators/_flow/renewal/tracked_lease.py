@@ -18,6 +18,9 @@ from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators.errors import AT_MOST, shown
 
+#: The ``id`` of a client, and the cluster nodes of some keys.
+BatchKey = tuple[int, frozenset[object]]
+
 #: Seconds after its entry at which a holder renews a grant for the first time.
 FIRST_RENEWAL = 0.1
 #: A loss is reported at most so many seconds early, so that many deadlines need few wake-ups.
@@ -127,6 +130,16 @@ class TrackedLease:
         """Whether it is time to send a renewal."""
         when, grain = self.next_check()
         return self.batch is None and when < self.claim.deadline and now >= when - grain
+
+    def batch_key(self) -> BatchKey:
+        """Which leases are renewed together with it: those of its client at the same nodes.
+
+        A batch ends with the last reply. A node that does not reply must not delay the renewals at
+        other nodes, which have no time limit if the client has none.
+        """
+        port = self.port
+        nodes = map(port.node, self.claim.keys) if port.slotted else ()
+        return id(port.client), frozenset(nodes)
 
     def is_far(self, now: float) -> bool:
         """Whether the round trip is so long that connecting may cost a renewal its time."""
