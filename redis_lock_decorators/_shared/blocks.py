@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._rules.awaited import known_as_async
-from redis_lock_decorators._shared.exits import BlockRef, owning
+from redis_lock_decorators._shared.exits import BOUND, BlockRef, UnboundExit, owning
 
 L = TypeVar("L")
 
@@ -144,7 +144,7 @@ class ExitMethod(_Method):
             interrupted; none for tasks.
     """
 
-    __slots__ = ("_enter", "_interrupted")
+    __slots__ = ("_enter", "_interrupted", "_kind")
 
     def __init__(
         self,
@@ -153,6 +153,7 @@ class ExitMethod(_Method):
     ) -> None:
         super().__init__(function)
         self._interrupted = interrupted
+        self._kind = None if interrupted is None else UnboundExit.kind(self._leave_again)
 
     def __set_name__(self, kind: type, name: str) -> None:
         super().__set_name__(kind, name)
@@ -171,31 +172,38 @@ class ExitMethod(_Method):
             return self._unbound(block)
         if self._is_async:  # the coroutine outlives the bound method
             return partial(self._function, lock, block)
-        return owning(self._function, lock, block)
+        return owning(self._function, block, lock)
 
     def _unbound(self, block: Block[Any]) -> Callable[..., Any]:
-        """Return the unbound exit of a block, which an exit stack keeps and calls with the lock.
-
-        The frame of the stack keeps it, and so the block, as long as an exception that it raises.
-        Therefore the exit itself releases what is held if an exception comes before the first line
-        of the function: all its own lines are in one ``try``.
-        """
-        function, interrupted = self._function, self._interrupted
-        if self._is_async or interrupted is None:
+        """Return the unbound exit of a block, which an exit stack keeps and calls with the lock."""
+        if self._kind is None:
+            function = self._function
             return self._of_class(
                 lambda lock, *failure: function(lock, _left(lock, block), *failure)
             )
+        unbound: Any = self._kind({BOUND: owning(self._leave, block)})
+        return self._of_class(unbound)
 
-        def leave(lock: Any, *failure: object) -> object:
-            try:
-                own = _left(lock, block)
-                return function(lock, BlockRef(own), *failure)
-            except BaseException:
-                if block.held is not None:
-                    interrupted(lock, block)
-                raise
+    def _leave(self, of: BlockRef[Block[Any]], lock: Any, *failure: object) -> object:
+        """Leave a block by its unbound exit.
 
-        return self._of_class(leave)
+        The exit itself releases what is held if an exception comes before the first line of the
+        function: all its own lines are in one ``try``. If one comes before that, the block is
+        collected.
+        """
+        try:
+            own = _left(lock, owned(of))
+            return self._function(lock, of if of() is own else BlockRef(own), *failure)
+        except BaseException:
+            block = owned(of)
+            if block.held is not None and self._interrupted is not None:
+                self._interrupted(lock, block)
+            raise
+
+    def _leave_again(self, lock: Any, *failure: object) -> object:
+        """Leave a block by an unbound exit that was called before."""
+        block: Block[Any] = Block(lock, EXIT)
+        return self._leave(BlockRef(block), lock, *failure)
 
     def _may_be_first(self, lock: Any, kind: type) -> bool:
         """Whether a ``with`` statement may look up the exit first."""

@@ -13,12 +13,17 @@ holds.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
+from types import MethodType
 from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 B = TypeVar("B", bound="Owned")
+#: The key of the bound exit of an unbound one.
+BOUND = "bound"
 
 
 class Owned(Protocol):
@@ -43,14 +48,39 @@ class BlockRef(ref[B]):
     held: Any
 
 
-def owning(function: Callable[..., Any], lock: object, block: Owned) -> Callable[..., Any]:
-    """Return a bound exit that owns its block and calls ``function(lock, BlockRef, …)``."""
+def owning(function: Callable[..., Any], block: Owned, *first: object) -> Callable[..., Any]:
+    """Return an exit that owns its block and calls ``function(*first, BlockRef, …)``."""
     of = BlockRef(block)
     of.held = None
     block.call = ref(of)
-    bound = partial(function, lock, of)
+    bound = partial(function, *first, of)
     bound.__dict__["block"] = block  # a partial drops its arguments before its __dict__
     return bound
+
+
+class UnboundExit(dict[str, Callable[..., Any]]):
+    """An unbound exit, which an exit stack keeps and calls with the lock.
+
+    The frame of the stack keeps it, in the traceback of an exception. So the first call removes the
+    bound exit, which owns the block, in C code: no signal handler can raise before that. The block
+    is collected at the end of the call, even if the exception is kept.
+    """
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    @staticmethod
+    def kind(again: Callable[..., Any]) -> type[UnboundExit]:
+        """Return a class of unbound exits whose later calls call ``again``."""
+        call = property(methodcaller("pop", BOUND, again))
+        parts = {"__slots__": (), "__call__": call, "__signature__": inspect.signature(again)}
+        return type("UnboundExit", (UnboundExit,), parts)
+
+    def __get__(self, lock: object, kind: type | None = None) -> Callable[..., Any]:
+        """Become a method of another class, as functions do."""
+        made: Any = self
+        return made if lock is None else MethodType(made, lock)
 
 
 def has_begun(call: ref[BlockRef[Any]] | None) -> bool:
@@ -85,7 +115,7 @@ class LeaseExit:
         if lease is None:
             return self._of_class
         guard = LeaseGuard()
-        bound = owning(self._function, lease, guard)
+        bound = owning(self._function, guard, lease)
         if lease._block is None:
             lease._leaving = guard.call
             lease._block = ref(guard, lease._on_exit_gone)

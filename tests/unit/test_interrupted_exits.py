@@ -24,6 +24,7 @@ from redis_lock_decorators._shared.lease_base import claim_for
 KEY = b"sys:lock:a"
 #: Before Python 3.11 a signal handler runs after the first line of a function.
 early = pytest.mark.skipif(sys.version_info < (3, 11), reason="handlers run within the first try")
+STACK_EXIT = contextlib.ExitStack.__exit__.__code__
 USAGES = ["block", "lease", "call", "drop-in", "endless drop-in"]
 
 
@@ -88,6 +89,26 @@ def interrupted(name: str) -> Iterator[None]:
         if event == "call" and is_ours and frame.f_code.co_name == name:
             sys.settrace(None)
             raise Interrupted
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@contextlib.contextmanager
+def interrupted_anywhere() -> Iterator[None]:
+    """Raise before the first line of the first function that an exit stack calls at its end."""
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        caller = frame.f_back
+        if event == "call" and caller is not None and caller.f_code is STACK_EXIT:
+            is_ours = "redis_lock_decorators" in frame.f_code.co_filename
+            if is_ours:
+                sys.settrace(None)
+                raise Interrupted
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -243,6 +264,43 @@ def test_exit_stack_releases_though_the_exit_is_interrupted_at_once(
     scene.run_delegated_releases()
 
     assert not scene.is_held()
+
+
+@early
+@pytest.mark.parametrize("usage", ["block", "drop-in", "endless drop-in"])
+def test_exit_stack_releases_though_its_first_function_is_interrupted_at_once(
+    scene: Scene, usage: str
+) -> None:
+    stack = contextlib.ExitStack()
+    lock = scene._block(usage)
+    with pytest.raises(Interrupted) as kept, interrupted_anywhere(), stack:
+        stack.enter_context(lock)
+    scene.run_delegated_releases()
+
+    assert not scene.is_held()
+    assert kept.tb is not None  # the exception with its frames, and so the exit, is still alive
+
+
+def test_unbound_exit_can_be_called_repeatedly(scene: Scene) -> None:
+    lock: Any = scene.lock
+    enter, leave = type(lock).__enter__, type(lock).__exit__
+
+    for _ in range(3):
+        enter(lock)
+        assert scene.is_held()
+        leave(lock, None, None, None)
+        assert not scene.is_held()
+
+
+def test_unbound_exit_can_be_a_method_of_another_class(scene: Scene) -> None:
+    class Other(redislock.RedisLock):
+        __exit__ = redislock.RedisLock.__exit__  # type: ignore[assignment]
+
+    lock = Other("a", client=redis.Redis(), auto_renew=False)
+    for _ in range(2):
+        with lock:
+            assert scene.is_held()
+        assert not scene.is_held()
 
 
 # Leases that are deleted without a release
