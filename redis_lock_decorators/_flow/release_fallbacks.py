@@ -93,11 +93,18 @@ async def _grant_if_whole(port: Port, claim: Claim, part: tuple[bytes, ...]) -> 
     """Grant keys that were released one by one, unless their slot is found torn once more.
 
     The move may have ended since it was last seen, and other processes may queue again: without a
-    message they would not recheck for seconds.
+    message they would not recheck for seconds. In a slot that is still torn each request takes
+    long, so one release at a time sends them, also for the keys that others release meanwhile.
     """
-    port.torn_slots.forget(part[0])
-    for key in part:
-        await grant_next(port, claim, key)
+    slots, keys = port.torn_slots, list(part)
+    try:
+        while slots.add_released(part[0], keys) and keys:
+            slots.allow_one(part[0])
+            await grant_next(port, claim, keys.pop())
+            if slots.has_torn(part[0]):
+                return
+    finally:
+        slots.drop_released(part[0], keys)
 
 
 def _is_barred(port: Port, error: Exception) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import LockError
 
@@ -27,7 +29,9 @@ class TornSlots:
     """
 
     def __init__(self) -> None:
-        self._next: dict[int, float] = {}  #: any thread
+        #: any thread
+        self._next: dict[int, float] = {}
+        self._released: dict[int, list[bytes]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._next)
@@ -49,6 +53,30 @@ class TornSlots:
         if now < following:
             raise TornSlot("the slot of its keys is being moved")
         self._next[slot] = now + PAUSE
+
+    def allow_one(self, key: bytes) -> None:
+        """Let the next request over several keys of the slot be sent."""
+        if self.has_torn(key):
+            self._next[slot_of(key)] = -math.inf
+
+    def has_torn(self, key: bytes) -> bool:
+        """Whether the slot of a key is torn, as far as is known."""
+        return slot_of(key) in self._next
+
+    def add_released(self, key: bytes, keys: list[bytes]) -> bool:
+        """Add keys of one slot that were released without a message to their waiters.
+
+        False if another release notifies these waiters too; else it adds its keys to this list.
+        """
+        found = self._released.setdefault(slot_of(key), keys)
+        if found is not keys:
+            found.extend(keys)
+        return found is keys
+
+    def drop_released(self, key: bytes, keys: list[bytes]) -> None:
+        """Drop a list of released keys, unless it was only added to another one."""
+        if self._released.get(slot_of(key)) is keys:
+            self._released.pop(slot_of(key), None)
 
     def forget(self, key: bytes) -> None:
         """Note that the keys of a request were on one node."""

@@ -427,3 +427,26 @@ def test_waiter_is_notified_of_a_forced_release_after_a_move() -> None:
     server.clock.advance(0.05)
 
     assert attempt.held
+
+
+def test_one_release_at_a_time_notifies_waiters_after_a_move() -> None:
+    server = SimulatedServer(Clock(), cluster=True)
+    other, process = SimulatedPort(server), SimulatedProcess(server)
+    names = "{a}", "{a}b"
+    first, second = [acquired(other, name, expire=60) for name in names]
+    attempts = [process.acquire(name, wait=20, expire=10) for name in names]
+    server.clock.advance(0.1)
+    other.torn_slots.note(first.keys[0], other.now())
+
+    def during_the_recheck(request: Any) -> Any:
+        other.torn_slots.note(first.keys[0], other.now())
+        run(release(other, second, "script"))
+        assert other.verbs == ["unlock", "recheck", "unlock"]
+        return delivered(request)
+
+    other.faults = [None, during_the_recheck]
+    run(release(other, first, "script"))
+    server.clock.advance(0.05)
+
+    assert other.verbs == ["unlock", "recheck", "unlock", "recheck"]
+    assert all(attempt.held for attempt in attempts)
