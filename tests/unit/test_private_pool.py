@@ -244,6 +244,23 @@ def test_closed_client_keeps_no_connection_after_a_release() -> None:
         assert not is_closed(pool.ends[2])
 
 
+def test_pool_that_was_replaced_may_be_closed() -> None:
+    with Peers(b"+1\r\n") as pool, Peers(b"+2\r\n") as other:
+        private_pool, release, until = PrivatePool(), ("DEL", "lock"), time.monotonic() + 60
+        ask(private_pool, pool)
+        pool.disconnect()  # before the other pool is used
+
+        assert private_pool.exchange(other, release, until) == b"2"
+        pool.disconnect()
+        assert not is_closed(other.ends[0])
+
+        other.disconnect()
+        assert is_closed(other.ends[0])
+        other.script = [b"+3\r\n"]
+        assert private_pool.exchange(other, release, until) == b"3"
+        assert is_closed(other.ends[1])
+
+
 def test_pool_does_not_keep_closed_clients_alive() -> None:
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()

@@ -187,6 +187,25 @@ def test_exchanges_follow_a_client_that_is_given_another_pool(
     loop.run_until_complete(ask())
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_pool_that_was_replaced_may_be_closed(loop: VirtualLoop, pool: Pool, is_late: bool) -> None:
+    async def ask() -> None:
+        client, other = Client(pool), Pool()
+        await client.get()
+        client.connection_pool = other
+        if is_late:
+            await client.get()
+        await pool.disconnect()
+        for _ in range(3):
+            await client.get()
+            assert len(other.open) == other.connects == 1
+        await other.disconnect()
+        await client.get()
+        assert not other.open
+
+    loop.run_until_complete(ask())
+
+
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     gc.collect()
@@ -231,6 +250,7 @@ def test_exchange_after_its_client_was_deleted_keeps_no_connection(
 ) -> None:
     async def ask() -> None:
         client = Client(pool)
+        await client.get()
         transport, batcher, find = client.transport, client.batcher, ref(client)
         del client
         assert find() is None

@@ -22,7 +22,7 @@ from redis_lock_decorators._io.transport.batch import Exchange, starts_acquisiti
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
-from redis_lock_decorators._io.transport.origins import follow, origin
+from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
 
 
@@ -57,8 +57,8 @@ class PoolTransport:
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         idle, pool, batcher = self._idle, self.pool, self._batcher()
         try:
-            if idle.is_closed:
-                idle.is_closed = not any(map(starts_acquisition, commands))
+            if idle.is_closed and any(map(starts_acquisition, commands)):
+                idle.reopen()
             found = idle.usable(pool) or await self._opened(pool, until)
         except BaseException as error:
             client_errors.mark_unsent(error)
@@ -156,7 +156,7 @@ class TaskExclusive:
 
 async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
     """A new connection, which is closed with the pool once it is idle."""
-    follow(pool, idle)  # before: the client may be closed while the connection is opened
+    idle.follow(pool)  # before: the client may be closed while the connection is opened
     return await cancellable(connected(pool, until), idle.keep_unused)
 
 

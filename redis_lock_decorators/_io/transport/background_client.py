@@ -85,7 +85,7 @@ class ConnectionTransport:
         self._is_closed = True
         self._drop(self._connection)
 
-    def close_with_pool(self) -> None:
+    def close_with_pool(self, watch: object) -> None:
         """Close the connection once no caller waits for a reply. Called on any thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._usable)

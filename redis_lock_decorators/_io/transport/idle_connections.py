@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.origins import IdleFollower
 from redis_lock_decorators._io.transport.task_connection import TaskConnection
 
 #: The most idle connections. More than these are open only while that many exchanges are under way.
@@ -14,23 +15,20 @@ MAX_IDLE = 16
 UNUSED = 60.0
 
 
-class IdleConnections:
+class IdleConnections(IdleFollower):
     """Private connections that no exchange uses; all batchers of a client share them.
 
     They are closed with the client. A release after that opens one only for its own exchange; the
     next acquisition keeps one again. Used by one event loop, except that the pool may be closed and
     the client be deleted on any thread.
-
-    Attributes:
-        is_closed: the client was closed, and not used again.
     """
 
-    __slots__ = ("__weakref__", "_idle", "is_closed")
+    __slots__ = ("_idle",)
 
     def __init__(self) -> None:
+        super().__init__()
         #: any thread
         self._idle: list[TaskConnection] = []  # the one that was used last is last
-        self.is_closed = False
 
     def usable(self, pool: Any) -> TaskConnection | None:
         """Remove and return a connection that is in order and leads where the pool does now."""
@@ -43,7 +41,7 @@ class IdleConnections:
     def keep(self, connection: TaskConnection) -> None:
         """Keep a connection for other exchanges, unless the client was closed."""
         idle = self._idle
-        if self.is_closed or len(idle) >= MAX_IDLE:
+        if self._closed is self._followed or len(idle) >= MAX_IDLE:
             connection.close()
             return
         idle.append(connection)
@@ -62,14 +60,10 @@ class IdleConnections:
         while (found := self._last()) is not None:
             found.close()
 
-    def close_with_pool(self) -> None:
-        """Close the idle connections, and keep none until the next acquisition."""
-        self.is_closed = True
-        self.drop()
-
     def close_with_client(self, gone: object = None) -> None:
         """Close the idle connections of a client that was deleted, on any thread."""
-        self.close_with_pool()
+        self._closed = self._followed
+        self.drop()
 
     def _close_unused(self, since: float) -> None:
         """Close the first connection if it was not used since then."""

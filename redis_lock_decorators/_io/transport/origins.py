@@ -15,6 +15,8 @@ from weakref import ref
 
 from redis_lock_decorators._flow import fork
 
+#: Stands for no pool; the record of a pool's calls is None if it cannot be recorded.
+NO_POOL = object()
 #: The pool's era (see ``_Watch``), and the address to which it connects.
 Origin = tuple[object, ...]
 
@@ -22,8 +24,49 @@ Origin = tuple[object, ...]
 class Follower(Protocol):
     """Private connections made like those of a pool."""
 
-    def close_with_pool(self) -> None:
-        """Close the idle connections: the pool has dropped its own. Called on any thread."""
+    def close_with_pool(self, watch: object) -> None:
+        """Close the idle connections: the pool has dropped its own. Called on any thread.
+
+        ``watch`` is what ``follow`` returned for that pool.
+        """
+
+
+class IdleFollower:
+    """Idle connections that are closed with the pool that they were opened for last.
+
+    After that none is kept until the next acquisition, or until one is opened for another pool. Any
+    thread may close the pool.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_followed")
+
+    def __init__(self) -> None:
+        #: any thread
+        self._followed: object = None  # the record of the pool's calls
+        self._closed: object = NO_POOL  # the same of the pool that was closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pool was closed, and no acquisition has followed."""
+        return self._closed is self._followed
+
+    def follow(self, pool: Any) -> None:
+        """Close the idle connections with this pool from now on, and no longer with another."""
+        self._followed = follow(pool, self)
+
+    def reopen(self) -> None:
+        """Keep connections again: the client is used again."""
+        self._closed = NO_POOL
+
+    def close_with_pool(self, watch: object) -> None:
+        """Close the idle connections, and keep none until the next acquisition."""
+        if watch is self._followed:  # the client may have another pool since
+            self._closed = watch
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the idle connections."""
+        raise NotImplementedError
 
 
 class _Watch:
@@ -54,7 +97,7 @@ class _Watch:
         for process, find in list(self._followers.values()):
             follower = find()
             if follower is not None and process == fork.number:
-                follower.close_with_pool()
+                follower.close_with_pool(self)
 
 
 def origin(pool: Any) -> Origin:
@@ -65,12 +108,16 @@ def origin(pool: Any) -> Origin:
     return era, get("host"), get("port"), get("db"), get("path")
 
 
-def follow(pool: Any, follower: Follower) -> None:
-    """Have the follower, which is referred to weakly, close its connections with the pool's."""
+def follow(pool: Any, follower: Follower) -> object:
+    """Have the follower, which is referred to weakly, close its connections with the pool's.
+
+    Returns the record of the pool's calls, which identifies the pool; None if there is none.
+    """
     origin(pool)  # records its calls from now on
     watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
     if watch is not None:
         watch.add(follower)
+    return watch
 
 
 def is_elsewhere(connection: Any, pool: Any) -> bool:

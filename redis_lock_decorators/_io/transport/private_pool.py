@@ -16,25 +16,25 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.batch import starts_acquisition
 from redis_lock_decorators._io.transport.encoding import packed
-from redis_lock_decorators._io.transport.origins import follow, is_elsewhere, origin
+from redis_lock_decorators._io.transport.origins import IdleFollower, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
 #: The most idle connections. More than these are open only while that many requests are under way.
 MAX_IDLE = 16
 
 
-class PrivatePool:
+class PrivatePool(IdleFollower):
     """Connections made like those of a client's pool, each used by one request at a time.
 
     They are closed with the client. A release after that opens one only for itself; the next
     acquisition keeps one again.
     """
 
-    __slots__ = ("__weakref__", "_idle", "_is_closed")
+    __slots__ = ("_idle",)
 
     def __init__(self) -> None:
+        super().__init__()
         self._idle: list[BlockingSocket] = []  #: any thread: append and pop are atomic
-        self._is_closed = False  #: any thread: the client was closed, and not used again
 
     def exchange(
         self, pool: Any, command: tuple[Any, ...], until: float, sending: Sending | None = None
@@ -43,8 +43,8 @@ class PrivatePool:
 
         ``sending`` is called before its first byte is sent.
         """
-        if self._is_closed:
-            self._is_closed = not starts_acquisition(command)
+        if self._closed is self._followed and starts_acquisition(command):
+            self.reopen()
         reply = self._send_batch(pool, packed(command), 1, until, sending)[0]
         if isinstance(reply, Exception):
             raise reply
@@ -58,8 +58,8 @@ class PrivatePool:
         sending: Sending | None = None,
     ) -> list[Any]:
         """The same for several commands, sent together; an error reply is an item."""
-        if self._is_closed:
-            self._is_closed = not any(map(starts_acquisition, commands))
+        if self._closed is self._followed and any(map(starts_acquisition, commands)):
+            self.reopen()
         data = b"".join(map(packed, commands))
         return self._send_batch(pool, data, len(commands), until, sending)
 
@@ -80,7 +80,7 @@ class PrivatePool:
                 return replies
         if len(self._idle) < MAX_IDLE:  # like ``keep``, in the same call
             self._idle.append(socket)
-            if self._is_closed:
+            if self._closed is self._followed:
                 self.drop()
         else:
             socket.close()
@@ -94,15 +94,10 @@ class PrivatePool:
         """Keep a connection for other requests."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(socket)
-            if self._is_closed:  # perhaps by another thread during the exchange
+            if self._closed is self._followed:  # perhaps by another thread during the exchange
                 self.drop()
         else:
             socket.close()
-
-    def close_with_pool(self) -> None:
-        """Close the idle connections, and keep none until the next acquisition."""
-        self._is_closed = True
-        self.drop()
 
     def drop(self) -> None:
         """Close the idle connections."""
@@ -134,7 +129,7 @@ class PrivatePool:
             socket.close()
 
     def _opened(self, pool: Any, until: float) -> BlockingSocket:
-        follow(pool, self)  # before: the client may be closed while the connection is opened
+        self.follow(pool)  # before: the client may be closed while the connection is opened
         return connected(pool, until)
 
 
