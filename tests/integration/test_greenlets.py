@@ -82,12 +82,13 @@ def test_native_threads_and_greenlets_work_without_each_others_hubs(frail, libra
 
 
 @pytest.mark.timeout(SECONDS + 90)
+@pytest.mark.parametrize("patched", ["all", "nothread"])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_lock_released_while_greenlets_switch_is_free(frail, library):
+def test_lock_released_while_greenlets_switch_is_free(frail, library, patched):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 
-    found = result_of("support.hub_works", library, str(frail.port))
+    found = result_of("support.hub_works", library, str(frail.port), patched)
 
     assert found == {"left": [], "errors": [], "ends": True}
 

@@ -25,19 +25,25 @@ KINDS = (
 
 
 def patch(library: str, what: str) -> None:
-    """Patch threads to be greenlets, and unless ``what`` is "threads" all blocking calls."""
+    """Patch "all", or all but "select" or threads, or only "threads".
+
+    Args:
+        library: gevent or eventlet.
+        what: "all", "noselect", "nothread" or "threads".
+    """
     if library == "gevent":
         from gevent import monkey
 
         if what == "threads":
             monkey.patch_thread()
         else:
-            monkey.patch_all(select=what != "noselect")
+            monkey.patch_all(select=what != "noselect", thread=what != "nothread")
     else:
         import eventlet
 
         names = {"thread": True, "os": False, "select": False, "socket": False, "time": False}
-        eventlet.monkey_patch(**names if what == "threads" else {})
+        given = {"threads": names, "nothread": {"thread": False}}.get(what, {})
+        eventlet.monkey_patch(**given)
 
 
 class Program:

@@ -1,6 +1,6 @@
 """A program whose greenlets leave a lock to the garbage collector, which runs in the hub.
 
-Run by tests as a separate program: ``python -m support.hub_works LIBRARY PORT``.
+Run by tests as a separate program: ``python -m support.hub_works LIBRARY PORT WHAT``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def in_hub(library: str, function: Callable[[], object]) -> None:
         eventlet.hubs.get_hub().schedule_call_global(0, function)
 
 
-def main(library: str, port: int) -> None:
-    patch(library, "all")
+def main(library: str, port: int, what: str) -> None:
+    patch(library, what)
     import redis
 
     from redis_lock_decorators import RedisLock, redis_lock
@@ -65,4 +65,4 @@ def main(library: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

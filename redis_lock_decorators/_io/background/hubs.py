@@ -47,14 +47,22 @@ def hub() -> object:
 
 
 def is_in_hub() -> bool:
-    """Whether this code runs in the hub itself, which must not wait."""
-    if not are_threads_green():
-        return False
-    library = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
+    """Whether this code runs in the hub itself, which must not wait.
+
+    With ``thread=False`` too: then sockets are green, and native threads have hubs of their own.
+    """
+    green: Any = _thread.start_new_thread
+    if isinstance(green, BuiltinFunctionType):  # no further call: each release checks this
+        if isinstance(time.sleep, BuiltinFunctionType):
+            return False
+        green = socket.socket
+    library = str(getattr(green, "__module__", "")).partition(".")[0]
+    # No hub is created: a native thread may have none.
     if library == "gevent":
-        return sys.modules["gevent"].get_hub() is _current()
+        return isinstance(_current(), sys.modules["gevent.hub"].Hub)
     if library == "eventlet":
-        return sys.modules["eventlet.hubs"].get_hub().greenlet is _current()
+        hub = getattr(sys.modules["eventlet.hubs"]._threadlocal, "hub", None)
+        return hub is not None and hub.greenlet is _current()
     return False
 
 

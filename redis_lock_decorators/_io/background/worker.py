@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
-from redis_lock_decorators._io.background.hubs import are_threads_green, is_in_hub
+from redis_lock_decorators._io.background.hubs import is_in_hub
 from redis_lock_decorators.errors import ConfigurationError
 
 #: The name of the thread.
@@ -221,7 +221,7 @@ def is_waiting_refused() -> bool:
 
     True in finalizers and client hooks that run in the background or in a hub of greenlets.
     """
-    return running_worker() is not None or (are_threads_green() and is_in_hub())
+    return running_worker() is not None or is_in_hub()
 
 
 def is_running_worker_unfit() -> bool:
