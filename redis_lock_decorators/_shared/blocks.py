@@ -177,25 +177,29 @@ class ExitMethod(_Method):
     def _unbound(self, block: Block[Any]) -> Callable[..., Any]:
         """Return the unbound exit of a block, which an exit stack keeps and calls with the lock."""
         if self._kind is None:
-            function = self._function
             return self._of_class(
-                lambda lock, *failure: function(lock, _left(lock, block), *failure)
+                lambda lock, *rest: self._function(lock, _left(lock, block), *rest)
             )
         unbound: Any = self._kind({BOUND: owning(self._leave, block)})
         return self._of_class(unbound)
 
-    def _leave(self, of: BlockRef[Block[Any]], lock: Any, *failure: object) -> object:
+    def _leave(
+        self,
+        of: BlockRef[Block[Any]],
+        lock: Any,
+        *failure: object,
+        own: Block[Any] | None = None,
+    ) -> object:
         """Leave a block by its unbound exit.
 
-        The exit itself releases what is held if an exception comes before the first line of the
-        function: all its own lines are in one ``try``. If one comes before that, the block is
-        collected.
+        All its own lines are in one ``try``, as an exception may come before that of the function.
+        ``own`` is never passed: as a parameter it is set before any interruption.
         """
         try:
             own = _left(lock, owned(of))
             return self._function(lock, of if of() is own else BlockRef(own), *failure)
         except BaseException:
-            block = owned(of)
+            block = own or owned(of)
             if block.held is not None and self._interrupted is not None:
                 self._interrupted(lock, block)
             raise
@@ -249,6 +253,8 @@ def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
 def _left(lock: object, block: Block[Any]) -> Block[Any]:
     """Return the block of an unbound ``__exit__`` that is called with the lock.
 
-    Since the look-up, a subclass may have entered another lock of the class with the block.
+    Since the look-up, a subclass may have entered another lock of the class with the block. The
+    lock of a block that was garbage-collected is not known.
     """
-    return block if block._of is lock or isinstance(block._of, type) else Block(lock, EXIT)
+    of = block._of
+    return block if of is lock or of is None or isinstance(of, type) else Block(lock, EXIT)
