@@ -16,7 +16,9 @@ from redis_lock_decorators.inspection import lock_status
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="run needs fork")
 
-TRAP = 'trap "echo got {0}" {0}; echo inside; until read line; do :; done; exit 5'
+#: It ends after half a minute, also if nothing stops it.
+WAIT = "n=0; until read line || [ $n -gt 300 ]; do n=$((n+1)); sleep .1; done"
+TRAP = 'trap "echo got {0}" {0}; echo inside; ' + WAIT + "; exit 5"
 
 
 def is_held(client: Any, name: str) -> bool:

@@ -51,7 +51,8 @@ def test_command_is_in_the_foreground_from_its_start(server: Any, name: str) -> 
 
 
 def test_interrupt_key_reaches_the_command_once(server: Any, direct: Any, name: str) -> None:
-    code = 'trap "echo got one" INT; echo inside; until read line; do :; done; echo end; exit 4'
+    wait = "n=0; until read line || [ $n -gt 300 ]; do n=$((n+1)); sleep .1; done"
+    code = f'trap "echo got one" INT; echo inside; {wait}; echo end; exit 4'
     command = ["sh", "-c", code]
     with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
         program.until("inside")
