@@ -114,6 +114,9 @@ async def test_holder_that_is_closed_releases_its_lock_once(
     await asyncio.gather(task, return_exceptions=True)
 
 
+# The loop is closed over open connections, as a program may do.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_waiters_of_a_closed_loop_start_no_work_in_another(server, name, monkeypatch):
     ignored, started = [], []
     monkeypatch.setattr(sys, "unraisablehook", lambda failure: ignored.append(failure.exc_value))
