@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
     failed = sorted(json.loads(FAILED.read_text())) if code == 1 and FAILED.exists() else []
     if not failed or len(failed) > MOST or not all(test.startswith(REAL_TIME) for test in failed):
         return code
-    again = run([*failed, "-p", "no:cacheprovider"])
+    again = run(failed)
     for test in failed:
         print(f"UNSTABLE: failed beside others, {'passed' if not again else 'run'} alone: {test}")
     return again
