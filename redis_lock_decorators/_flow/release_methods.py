@@ -70,6 +70,8 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
             command = _release_command(port, claim, key)
             noted = sending(port, claim, (key,))
             done = await watched.execute(command, *others, sending=noted)
+            if not isinstance(done, (list, tuple, type(None))):
+                raise ReplyMismatch("the reply of EXEC is that of another command", claim.lock_name)
     if holder != claim.identifier:
         return await _judge(port, claim, key, holder, until)
     if done is None:
