@@ -5,7 +5,6 @@ No message contains a URL, which may hold a password.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +15,8 @@ import click
 import redis
 import six
 
-DEFAULT_URL = "redis://localhost:6379/0"
+from redis_lock_decorators._io.client_sources import DEFAULT_URL, from_environment
+
 #: Seconds for each reply; a URL may set another: ``redis://localhost?socket_timeout=20``.
 TIMEOUT = 5.0
 FORMS = (
@@ -35,25 +35,15 @@ def connected(url: str | None, timeout: float = TIMEOUT) -> Any:
 
     Raises:
         click.UsageError: the URL has no known form.
+        ConfigurationError: the function cannot be found, or returns no blocking client.
         redis.RedisError: the server does not answer or refuses the user.
     """
-    named = os.environ.get("REDIS_LOCK_CONNECTION")
-    if url is None and named:
-        return _from_factory(named)
+    if url is None and os.environ.get("REDIS_LOCK_CONNECTION"):
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # a project that is not installed
+        return from_environment()
     timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     return _from_url(url or os.environ.get("REDIS_URL") or DEFAULT_URL, timeouts)
-
-
-def _from_factory(named: str) -> Any:
-    module_name, _, attribute = named.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a project that is not installed
-    try:
-        return getattr(importlib.import_module(module_name), attribute)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise click.UsageError(
-            f"REDIS_LOCK_CONNECTION={named!r}: {error}; write it as package.module:function"
-        ) from error
 
 
 def _from_url(url: str, timeouts: dict[str, float]) -> Any:

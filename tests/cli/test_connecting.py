@@ -182,3 +182,11 @@ def test_client_comes_from_a_function(server: Any, direct: Any, name: str, tmp_p
     assert is_listed(found, name)
     assert missing.code == 2
     assert "package.module:function" in missing.err
+
+
+def test_address_in_the_variable_of_a_function_is_not_shown() -> None:
+    found = ran("ls", REDIS_LOCK_CONNECTION="redis://:geheim@localhost")
+
+    assert found.code == 2
+    assert "REDIS_URL" in found.err
+    assert "geheim" not in found.err
