@@ -81,12 +81,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 @contextlib.contextmanager
-def interrupted(name: str) -> Iterator[None]:
-    """Raise before the first line of the next function of the package with this name."""
+def interrupted_at(is_due: Callable[[FrameType], bool]) -> Iterator[None]:
+    """Raise before the first line of the next function of the package that is due."""
 
     def trace(frame: FrameType, event: str, argument: object) -> None:
         is_ours = "redis_lock_decorators" in frame.f_code.co_filename
-        if event == "call" and is_ours and frame.f_code.co_name == name:
+        if event == "call" and is_ours and is_due(frame):
             sys.settrace(None)
             raise Interrupted
 
@@ -98,24 +98,16 @@ def interrupted(name: str) -> Iterator[None]:
         sys.settrace(before)
 
 
-@contextlib.contextmanager
-def interrupted_anywhere() -> Iterator[None]:
+def interrupted(name: str) -> contextlib.AbstractContextManager[None]:
+    """Raise before the first line of the next function of the package with this name."""
+    return interrupted_at(lambda frame: frame.f_code.co_name == name)
+
+
+def interrupted_anywhere() -> contextlib.AbstractContextManager[None]:
     """Raise before the first line of the first function that an exit stack calls at its end."""
-
-    def trace(frame: FrameType, event: str, argument: object) -> None:
-        caller = frame.f_back
-        if event == "call" and caller is not None and caller.f_code is STACK_EXIT:
-            is_ours = "redis_lock_decorators" in frame.f_code.co_filename
-            if is_ours:
-                sys.settrace(None)
-                raise Interrupted
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+    return interrupted_at(
+        lambda frame: frame.f_back is not None and frame.f_back.f_code is STACK_EXIT
+    )
 
 
 @early
