@@ -1,31 +1,29 @@
 """What a contended lock costs, next to other packages' locks in the same run.
 
     pip install python-redis-lock pottery
-    python benchmarks/contended.py [--quick] [--write docs]
+    python benchmarks/contended.py [--quick] [--write docs/reference]
 
 Workers in several processes acquire one lock in a loop, on one server. The locks are measured in
 alternating short rounds whose order is shuffled; the tables give the median round of each.
 Then ten thousand tasks of one process acquire one lock once each. A package that is not installed
-is skipped. The columns are explained in docs/benchmarks.rst, which ``--write docs`` updates
-together with its picture.
+is skipped. The columns are explained in docs/reference/benchmarks.rst, which ``--write`` updates
+together with its pictures.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import pathlib
 import random
 import statistics
 import time
 from collections.abc import Iterator
 
-import redis
-from contention import report
+from contention import pictures, report
+from contention.conditions import conditions
 from contention.distance import distant
-from contention.peers import BLPOP, COHORT, OURS, PEERS, REDIS_PY, Peer
-from contention.picture import bars
+from contention.peers import BLPOP, OURS, PEERS, REDIS_PY, Peer
 from contention.workload import Workload, crowd, measured, processes
 
 from redis_lock_decorators.testing import LocalServer
@@ -41,8 +39,6 @@ WORKLOADS = (
     Workload("threads", 2, 4, round_trip=FAR),
     Workload("tasks", 2, 10, round_trip=FAR),
 )
-#: What the picture shows.
-SHOWN = (WORKLOADS[1], WORKLOADS[5], WORKLOADS[7])
 WAITERS = 10_000
 
 
@@ -104,30 +100,21 @@ def base(found: dict[str, report.Found]) -> str:
     return BLPOP.title if BLPOP.title in found else REDIS_PY.title
 
 
-def conditions(server: redis.Redis, seconds: float, rounds: int) -> str:
-    """Versions, machine and rounds that the figures depend on."""
-    info = server.info("server")
-    version = info.get("valkey_version") or info["redis_version"]
-    name = f"{info.get('server_name', 'redis').capitalize()} {version}"
-    number = "round" if rounds == 1 else "rounds"
-    return (
-        f"{name}, redis-py {redis.__version__}, Python {os.sys.version.split()[0]}, "
-        f"{os.cpu_count()} cores, loopback; {rounds} {number} of {seconds:g} s each"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--write", type=pathlib.Path, metavar="docs", help="update its page")
+    parser.add_argument(
+        "--write", type=pathlib.Path, metavar="docs/reference", help="update its page"
+    )
     options = parser.parse_args()
     rounds, seconds = (1, 0.5) if options.quick else (3, 1.5)
     peers = [peer for peer in PEERS if peer.is_installed()]
     started = time.monotonic()
     with running(seconds) as run:
-        setting = conditions(run.client, seconds, rounds)
+        number = "round" if rounds == 1 else "rounds"
+        setting = conditions(run.client, f"{rounds} {number} of {seconds:g} s each")
         print(setting)
         for peer in PEERS:
             if peer not in peers:
@@ -151,17 +138,12 @@ def main() -> None:
         print(f"{peer.title}, {workload.title}: {failure}")
     print(f"{time.monotonic() - started:.0f} s")
     if options.write:
-        report.put(options.write / "benchmarks.rst", "\n".join([f"{setting}.\n", *tables, many]))
-        groups = {
-            workload.title: {
-                title: one["changes"]
-                for title, one in run.medians(workload).items()
-                if title != COHORT.title
-            }
-            for workload in SHOWN
-        }
-        picture = bars(groups, OURS.title, "hand-overs per second")
-        (options.write / "contended.svg").write_text(picture, encoding="utf-8")
+        page = options.write / "benchmarks.rst"
+        report.put(page, "\n".join([f"{setting}.\n", *tables, many]))
+        text = page.read_text(encoding="utf-8")
+        for picture in ("contended.svg", "waiting.svg"):
+            drawn = pictures.PICTURES[picture](text)
+            (options.write / picture).write_text(drawn, encoding="utf-8")
 
 
 if __name__ == "__main__":

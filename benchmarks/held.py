@@ -25,6 +25,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -75,7 +76,7 @@ def hold_blocking(acquire_all: AcquireAll, names: list[str], usage: Usage, secon
     held = acquire_all(names)
     usage.begin()
     time.sleep(seconds)
-    usage.end(len(held))
+    usage.end(held)
 
 
 async def hold_asyncio(port: int, names: list[str], usage: Usage, seconds: float) -> None:
@@ -91,7 +92,7 @@ async def hold_asyncio(port: int, names: list[str], usage: Usage, seconds: float
     held = [await acquire(name) for name in names]
     usage.begin()
     await asyncio.sleep(seconds)
-    usage.end(len(held))
+    usage.end(held)
     await client.aclose()
 
 
@@ -112,8 +113,9 @@ class Usage:
         self._calls = self._commands()
         self._cpu, self._time = time.process_time(), time.perf_counter()
 
-    def end(self, locks: int) -> None:
-        """Stop measuring, with so many locks held."""
+    def end(self, held: list[Any]) -> None:
+        """Stop measuring, and keep the locks that are held until the process ends."""
+        self._held = held
         cpu, seconds = time.process_time() - self._cpu, time.perf_counter() - self._time
         calls = {name: n - self._calls.get(name, 0) for name, n in self._commands().items()}
         renewed = calls.get("get", 0)
@@ -125,7 +127,7 @@ class Usage:
             "renewals/s": renewed / seconds,
             "CPU": cpu / seconds,
             "per CPU s": renewed / cpu,
-            "memory": (resident() - self._memory) / locks,
+            "memory": (resident() - self._memory) / len(held),
         }
 
     def _commands(self) -> dict[str, int]:
@@ -148,7 +150,8 @@ def hold(way: str, port: int, locks: int, seconds: float) -> None:
     else:
         acquire_all = {"blocking": blocking, "python-redis-lock": python_redis_lock}[way](port)
         hold_blocking(acquire_all, names, usage, seconds)
-    print(json.dumps(usage.found))
+    print(json.dumps(usage.found), flush=True)
+    os._exit(0)  # The locks are not released one by one.
 
 
 def measured(way: str, locks: int, seconds: float) -> dict[str, float]:

@@ -28,6 +28,12 @@ from redis_lock_decorators.testing import LocalServer
 
 #: What the others are compared with.
 PEER = "redis-py: with client.lock(…)"
+#: The same lock without hooks and with one.
+REUSED, OBSERVED = "with a reused RedisLock", "with a reused RedisLock, a hook"
+
+
+def ignored(event: object) -> None:
+    """A hook that does nothing: what remains is the cost of the events."""
 
 
 class Traced(redis.Redis):
@@ -43,6 +49,8 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
     # Such a client may send a request twice, so its releases are noted in the server for a while,
     # and other releases of that lock note theirs too.
     shared_traced = RedisLock("benchmark of a wrapped client", client=traced)
+
+    observed = RedisLock("benchmark", client=client, hooks=[ignored])
 
     @redis_lock("benchmark:{n}", client=client)
     def decorated(n):
@@ -64,6 +72,10 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
         with shared_traced:
             pass
 
+    def observed_block():
+        with observed:
+            pass
+
     def functions():
         release_lock(client, "benchmark", acquire_lock(client, "benchmark"), method="script")
 
@@ -79,7 +91,8 @@ def ways(client: redis.Redis, traced: redis.Redis) -> dict[str, Callable[[], Non
         "two bare round trips": round_trips,
         PEER: redis_py,
         "with RedisLock(…)": each_time,
-        "with a reused RedisLock": reused,
+        REUSED: reused,
+        OBSERVED: observed_block,
         "@redis_lock": lambda: decorated(1),
         "acquire_lock, release_lock": functions,
         "with RedisLock, wrapped client": wrapped,
@@ -118,8 +131,9 @@ def main() -> None:
     print(f"redis-py {redis.__version__}, one thread, loopback, {cores}, µs per cycle (median)")
     for name, microseconds in medians.items():
         print(f"{name:32} {microseconds:8.1f}   {microseconds / base:5.2f}")
-    extra = medians["@redis_lock"] - medians["with a reused RedisLock"]
+    extra = medians["@redis_lock"] - medians[REUSED]
     print(f"the decorator adds {extra:.1f} µs to a reused lock")
+    print(f"hooks make a reused lock cost {medians[OBSERVED] / medians[REUSED]:.2f} times as much")
 
 
 if __name__ == "__main__":

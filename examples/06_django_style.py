@@ -54,7 +54,7 @@ def busy_is_409(view):
         try:
             return view(request, article_id)
         except LockTimeoutError as error:
-            wait = math.ceil(error.free_in or 1)
+            wait = math.ceil(min(error.free_in or 1, 60))
             text = f"article {article_id} is being edited"
             return HttpResponse(text, status=409, headers={"Retry-After": wait})
 

@@ -41,7 +41,7 @@ def add_routes(app):
 
 
 def busy(error):
-    wait = math.ceil(error.free_in or 1)
+    wait = math.ceil(min(error.free_in or 1, 60))
     return f"{error.lock_name} is busy", 503, {"Retry-After": str(wait)}
 
 

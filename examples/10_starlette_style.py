@@ -41,7 +41,7 @@ async def pay(request):
 
 
 async def busy(request, error):
-    wait = {"Retry-After": str(math.ceil(error.free_in or 1))}
+    wait = {"Retry-After": str(math.ceil(min(error.free_in or 1, 60)))}
     return PlainTextResponse(f"{error.lock_name} is busy", 409, wait)
 
 

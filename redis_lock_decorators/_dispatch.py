@@ -92,6 +92,7 @@ def _decorated(
                 f"function with the parameters of {full_name(function)}"
             )
     namer = naming.namer(function, lock_name, get_lock_name)
+    config = config.of_function(naming.label_of(function, lock_name), function)
     wrapper: Any = six.wraps(function)(wrap(function, config, namer, busy))
     wrapper.lock_for = _lock_for(function, config, namer, lock)
     return cast(F, wrapper)
@@ -144,7 +145,7 @@ def _lock_for(
 ) -> Callable[..., D]:
     def lock_for(*args: Any, **kwargs: Any) -> D:
         """Return the lock of a call with these arguments; for a method, pass ``self`` first."""
-        _refuse_unfit(function, args, kwargs)
+        _refuse_unfit_arguments(function, args, kwargs)
         if args:
             refuse_unbound(function, args[0])
         return described(kind, config, namer(args, kwargs))
@@ -152,7 +153,7 @@ def _lock_for(
     return lock_for
 
 
-def _refuse_unfit(
+def _refuse_unfit_arguments(
     function: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Refuse arguments that do not fit the function's signature."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators._dispatch import OnBusy, checked_busy, decorated
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Never, Unpack
 
-    from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.options import Hook, OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.owner_info import OwnerInfoOption
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
     Client: TypeAlias = BlockingClient | AsyncClient
@@ -148,6 +149,8 @@ class RedisLockDecorator:
         fencing: bool = ...,
         replicas: int = ...,
         wait: Wait = ...,
+        hooks: Sequence[Hook] = ...,
+        owner_info: OwnerInfoOption = ...,
     ) -> Raising: ...
 
     @overload
@@ -198,7 +201,8 @@ class RedisLockDecorator:
             get_redis_connection: returns the client; by default the project's function.
             options: as for ``RedisLock``, durations in seconds: acquire_time, expire, prefix,
                 delta, release_method, auto_renew, max_hold, min_hold, on_lost, cancel_on_lost,
-                fencing, replicas, wait.
+                fencing, replicas, wait, hooks,
+                owner_info.
 
         Raises:
             LockNameError: the template is invalid, or uses a parameter that the function lacks.

@@ -30,9 +30,9 @@ from redis_lock_decorators._diagnosis.nodes import (
     refuse_other,
     trial_names,
 )
-from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.client_checks import refuse_unfit_client
 from redis_lock_decorators._io.client_types import BlockingClient
-from redis_lock_decorators._rules.keys import key_of
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX, key_of
 from redis_lock_decorators._rules.permissions import commands
 
 __all__ = ["Finding", "Severity", "diagnose"]
@@ -46,7 +46,7 @@ def diagnose(
     client: BlockingClient,
     *,
     expire: float = 10,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
     uses: Sequence[str] = (),
 ) -> list[Finding]:
     """Find what would break locks that are used through a client, worst first.
@@ -65,7 +65,7 @@ def diagnose(
     Raises:
         ConfigurationError: the client is one of asyncio, or a use is unknown.
     """
-    refuse_unfit(client, awaited=False)
+    refuse_unfit_client(client, awaited=False)
     needed = [rights.WAITING, *([rights.CLUSTER] if is_cluster(client) else []), *uses]
     commands(needed)  # refuses unknown ones
     nodes = nodes_of(client)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import redis.exceptions
@@ -39,6 +42,10 @@ _CURES = {
 _BEGINNINGS = ("lock '", 'lock "', "the lease of lock ")
 
 
+#: The fields of the information about a holder that ``described`` does not show by their name.
+_PLACE = ("host", "pid", "since", "fence")
+
+
 class LockError(redis.exceptions.LockError):
     """The base class of this package's errors.
 
@@ -51,8 +58,15 @@ class LockError(redis.exceptions.LockError):
         self.args = (sentence,)  # redis-py 5 would keep the arguments of the subclass
         self.lock_name = lock_name
 
+    def __str__(self) -> str:
+        sentence = super().__str__()
+        page = _page()
+        if not page or not sentence or page in sentence:  # it may be recreated from its message
+            return sentence
+        return f"{sentence}; see {page}#{_anchor(type(self))}"
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self)!r})"
+        return f"{type(self).__name__}({super().__str__()!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -66,6 +80,7 @@ class LockTimeoutError(LockError, TimeoutError):
         holder: the identifier of the holder at the last try, shortened; None if unknown.
         free_in: the seconds until that lease expires unless it is renewed; infinity for a key
             without a time to live, None if unknown.
+        owner: the information about the holder, if both locks have ``owner_info``; else None.
     """
 
     def __init__(
@@ -76,7 +91,10 @@ class LockTimeoutError(LockError, TimeoutError):
         holder: str | None = None,
         free_in: float | None = None,
         why: str = "",
+        owner: Mapping[str, Any] | None = None,
+        held_for: float | None = None,
     ) -> None:
+        self.owner = owner
         if waited is None:  # recreated from its message
             self.waited, self.holder, self.free_in = 0.0, None, None
             super().__init__(lock_name)
@@ -84,19 +102,21 @@ class LockTimeoutError(LockError, TimeoutError):
         self.waited = waited
         self.holder = shortened(holder)
         self.free_in = free_in
-        super().__init__(self._message(lock_name, why), lock_name)
+        super().__init__(self._message(lock_name, why, held_for), lock_name)
 
-    def _message(self, lock_name: str, why: str) -> str:
-        tried = f"within {self.waited:.3g} s" if self.waited >= 0.01 else "at the only try"
+    def _message(self, lock_name: str, why: str, held_for: float | None) -> str:
+        tried = f"within {in_seconds(self.waited)}" if self.waited >= 0.01 else "at the only try"
         held = why or (f"held by {self.holder}" if self.holder else "held by another client")
+        if self.owner and not why:
+            held += f" ({described(self.owner, held_for)})"
         cure = "wait longer (acquire_time=…), or in @redis_lock handle it by on_busy=…"
         if self.free_in == math.inf:
             held += " without an expiry"
             cure = "if its holder has crashed, delete the key"
         elif self.free_in is not None and held.startswith(KEPT):
-            held += f" for another {self.free_in:.3g} s"
+            held += f" for another {in_seconds(self.free_in)}"
         elif self.free_in is not None:
-            held += f" for at most {self.free_in:.3g} s unless renewed"
+            held += f" for at most {in_seconds(self.free_in)} unless renewed"
         return f"lock {shown(lock_name)} was not free {tried}: {held}; {cure}"
 
 
@@ -174,6 +194,53 @@ def shortened(identifier: str | None) -> str | None:
     if not identifier:
         return None
     return repr(identifier[: min(8, len(identifier) // 2)])[1:-1] + "…"
+
+
+def in_seconds(seconds: float) -> str:
+    """Return a duration for messages: three digits, or all before the point; no exponent."""
+    if abs(seconds) >= 999.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.6f} s" if 0 < abs(seconds) < 0.0001 else f"{seconds:.3g} s"
+
+
+def described(owner: Mapping[str, Any], held_for: float | None = None) -> str:
+    """Return the information about a holder for messages; control characters are escaped."""
+    others = {name: value for name, value in owner.items() if name not in _PLACE}
+    place = ":".join([_plain(owner[name]) for name in ("host", "pid") if name in owner])
+    parts = [place] if place else []
+    parts += [f"{_plain(name)} {_plain(value)}" for name, value in others.items()]
+    if held_for is not None:
+        parts.append(f"for {in_seconds(held_for)}")
+    text = ", ".join(parts)
+    return text if len(text) <= 400 else f"{text[:399]}…"
+
+
+def _plain(value: object) -> str:
+    text = repr(str(value))[1:-1]
+    return text if len(text) <= 80 else f"{text[:60]}…{text[-15:]}"
+
+
+@cache
+def _page() -> str:
+    """Return the address of the page about errors; "" if the installed package names no site.
+
+    Called when a message is shown, not when an error is raised: to read the metadata takes long.
+    """
+    try:
+        from importlib.metadata import metadata
+
+        lines = metadata("redis_lock_decorators").get_all("Project-URL") or []
+    except Exception:  # as in a copy that is not installed, or when the interpreter shuts down
+        return ""
+    urls = dict(line.partition(",")[::2] for line in lines)
+    site = urls.get("Documentation", "").strip().rstrip("/")
+    return f"{site}/reference/errors.html" if site else ""
+
+
+def _anchor(kind: type[LockError]) -> str:
+    """Return the place of an error on that page, such as "lock-timeout"; of ours, not of users."""
+    ours = next(one for one in kind.__mro__ if one.__module__ == __name__)
+    return re.sub("(?<!^)(?=[A-Z])", "-", ours.__name__.removesuffix("Error")).lower()
 
 
 def _rebuild(

@@ -8,6 +8,7 @@ from redis_lock_decorators._flow import functions
 from redis_lock_decorators._flow.acquire import undo
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
 from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_no_client
 from redis_lock_decorators._shared.settings import DEFAULT
@@ -22,7 +23,7 @@ def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str: ...
 
 
@@ -35,7 +36,7 @@ def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str | Literal[False]: ...
 
 
@@ -47,7 +48,7 @@ def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str | Literal[False]:
     """Acquire a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
 
@@ -88,7 +89,7 @@ def release_lock(
     identifier: str,
     *,
     method: ReleaseMethod | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> bool:
     """Release a lock if it has this identifier.
 
@@ -119,7 +120,7 @@ def extend_lock(
     identifier: str,
     expire: float,
     *,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> bool:
     """Extend a lock with this identifier to at least ``expire`` seconds from now.
 

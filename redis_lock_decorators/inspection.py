@@ -6,21 +6,26 @@ before they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis_lock_decorators._flow.identifiers import is_resting, released_by
-from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.client_checks import refuse_unfit_client
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._io.lock_states import GONE, OTHER, as_text, pages, scored, together
-from redis_lock_decorators._rules.keys import checked_name, companion, is_companion, key_of
+from redis_lock_decorators._rules.keys import (
+    DEFAULT_PREFIX,
+    checked_name,
+    companion,
+    is_companion,
+    key_of,
+)
+from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed
 from redis_lock_decorators._rules.permissions import key_pattern
 from redis_lock_decorators.errors import LockNameError
 
 __all__ = ["LockStatus", "Waiter", "find_locks", "hand_over_times", "lock_status", "waiters"]
-
-DEFAULT_PREFIX = "sys:lock:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class LockStatus:
         waiting: how many queue entries wait for it. A cohort has one entry for a whole process;
             waiters that poll have none.
         head: the ticket of the first entry of the queue; it grows with each hand-over.
+        owner: the information about the holder, as ``RedisLock.owner_info()`` returns it; None
+            if there is none.
     """
 
     lock_name: str
@@ -49,6 +56,7 @@ class LockStatus:
     fence: int | None
     waiting: int
     head: int | None
+    owner: Mapping[str, Any] | None = field(default=None, hash=False)
 
     @property
     def is_held(self) -> bool:
@@ -95,8 +103,8 @@ def find_locks(
         ConfigurationError: the client is one of asyncio.
         redis.exceptions.RedisError: the server does not answer or refuses a command.
     """
-    refuse_unfit(client, awaited=False)
-    match = key_pattern(prefix)[:-1] + pattern
+    refuse_unfit_client(client, awaited=False)
+    match = (key_pattern(prefix)[:-1] + pattern).encode(errors="surrogateescape")
     for page in pages(client, match):
         keys = [key for key in page if not is_companion(key)]
         states = _statuses(client, keys, prefix)
@@ -174,7 +182,7 @@ def hand_over_times(
 
 
 def _checked(client: Any, lock_name: str) -> str:
-    refuse_unfit(client, awaited=False)
+    refuse_unfit_client(client, awaited=False)
     if not isinstance(lock_name, (str, bytes)):
         raise LockNameError(f"give the name of one lock, not {lock_name!r:.80}")
     return checked_name(lock_name)
@@ -195,7 +203,7 @@ def _statuses(client: Any, keys: list[bytes], prefix: str) -> Iterator[LockStatu
     commands = [command for key in keys for command in _commands(key)]
     replies = together(client, commands)
     for key in keys:
-        holder, left, *others = (next(replies) for _ in range(5))
+        holder, left, *others = (next(replies) for _ in range(6))
         if holder is not OTHER:
             # The key may have expired between the two commands.
             yield _status(key, prefix, None if left == GONE else holder, left, *others)
@@ -209,11 +217,12 @@ def _commands(key: bytes) -> list[tuple[Any, ...]]:
         ("ZCARD", queue),
         ("ZRANGE", queue, 0, 0, "WITHSCORES"),
         ("HGET", companion(key, b"fence"), "fence"),
+        ("GET", companion(key, KIND)),
     ]
 
 
 def _status(
-    key: bytes, prefix: str, holder: Any, left: Any, waiting: Any, head: Any, fence: Any
+    key: bytes, prefix: str, holder: Any, left: Any, waiting: Any, head: Any, fence: Any, info: Any
 ) -> LockStatus:
     key_text = as_text(key)
     found = None if holder is None else as_text(holder)
@@ -226,6 +235,7 @@ def _status(
         fence=None if fence is OTHER or fence is None else int(fence),
         waiting=0 if waiting is OTHER else waiting,
         head=None if head is OTHER else _first_ticket(head),
+        owner=(parsed(info) or None) if found is not None and is_of(info, found) else None,
     )
 
 

@@ -19,18 +19,23 @@ from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
+from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED
-from redis_lock_decorators._io.background.helper_threads import losses, releases
+from redis_lock_decorators._io.background.helper_threads import loss_threads, releases
+from redis_lock_decorators._io.background.thread_checks import refuse_half_patched
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._io.owner_info import owner_info
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._shared.current_leases import current, enter, forget
 from redis_lock_decorators._shared.exits import LeaseExit, has_begun
-from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
+from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
 from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.observing import observe
+from redis_lock_decorators._shared.wrong_with import LEASE_NOT_ASYNC
 from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError
 
 
@@ -90,6 +95,9 @@ class Lease(LeaseBase):
         try:
             with self._exclusive():
                 run(release(self._port, self._claim, self._options.release_method))
+        except Exception as error:
+            self._observe_failure(error)
+            raise
         finally:
             self._notify_lost()
 
@@ -136,7 +144,7 @@ class Lease(LeaseBase):
             abandon(self)
             raise
 
-    def _leave(self, of: object, kind: object, error: object, trace: object) -> None:
+    def _leave(self, block: object, kind: object, error: object, trace: object) -> None:
         try:
             self._block = None
             self._begin_exit()
@@ -147,7 +155,14 @@ class Lease(LeaseBase):
             if is_waiting_refused():  # a generator that is garbage-collected
                 return releases.call(self._release_and_log)
             with self._exclusive():
-                run(leave(self._port, self._claim, self._options.release_method, kind is not None))
+                flow = leave(
+                    self._port, self._claim, self._options.release_method, kind is not None
+                )
+                try:
+                    run(flow)
+                except BaseException:
+                    flow.close()  # without a warning, if ``run`` was interrupted at its entry
+                    raise
         except BaseException:
             abandon(self)
             raise
@@ -162,15 +177,18 @@ class Lease(LeaseBase):
 
     else:
         __exit__ = LeaseExit(_leave, lambda lease: abandon(lease))
+        __aenter__ = LEASE_NOT_ASYNC
 
     def _acquire(self, wait: float) -> LockTimeoutError | None:
         """Acquire within ``wait`` seconds; return the error if the lock was not free in time."""
         port, options = self._port, self._options
-        watches = options.auto_renew or options.on_lost is not None
+        watches = options.auto_renew or options.on_lost is not None or options.hooks
         if watches:
-            port.lease_loop.check()
+            port.lease_loop.check(self._claim)
+        elif wait > 0 and options.wait_strategy != "poll" and len(self._claim.keys) == 1:
+            refuse_half_patched(self._claim)
         if options.release_method != "script":
-            refuse_unfit(port, options.release_method)
+            refuse_unfit_method(port, options.release_method)
         self._claim.in_transition = True
         started = port.now()
         refusal = run(acquire(port, self._claim, wait, options.delta, options.wait_strategy))
@@ -179,8 +197,9 @@ class Lease(LeaseBase):
         if watches:
             tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             self._tracked, self._ownership = tracked, tracked.ownership
-            if self._on_lost_call is not None:
+            if self._on_lost_call is not None or options.hooks:
                 tracked.options = options.of_renewal
+            if self._on_lost_call is not None:
                 tracked.substitute = self._substitution(self._on_lost_call)
             port.renewer.add(tracked)
         return None
@@ -189,7 +208,7 @@ class Lease(LeaseBase):
         """Return the mutex that allows one request of this lease at a time."""
         # The flow refuses a forked child. Its copy of the mutex may be locked indefinitely, by a
         # thread that exists only in the parent.
-        return self._mutex if self._claim.process == fork.number else nullcontext()
+        return self._mutex if self._claim.process == fork.process_id else nullcontext()
 
     def _enter(self) -> None:
         """Become the current lease, owned by this thread."""
@@ -208,7 +227,9 @@ class Lease(LeaseBase):
 
     @staticmethod
     def _follow(context: Context, work: Coroutine[Any, Any, None]) -> None:
-        losses.call(partial(context.run, _run_alone, work))  # an event loop may run on this thread
+        loss_threads.call(
+            partial(context.run, _run_alone, work)
+        )  # an event loop may run on this thread
 
 
 def _run_alone(work: Coroutine[Any, Any, None]) -> None:
@@ -222,7 +243,7 @@ def _run_alone(work: Coroutine[Any, Any, None]) -> None:
 def _report_loss(lease: Lease) -> None:
     """Call ``on_lost`` on another thread: the renewer's thread has other leases to renew."""
     if lease._on_lost_call is not None:
-        losses.call(lease._notify_lost)
+        loss_threads.call(lease._notify_lost)
 
 
 class Attempt:
@@ -280,7 +301,13 @@ def abandon(lease: Lease | None) -> None:
 def unheld(config: LockConfig, lock_names: tuple[str, ...]) -> Lease:
     """Return a lease of this thread, before its acquisition."""
     options = config.options
-    return Lease(claim_for(lock_names, options, running()), config.port(), options)
+    claim = claim_for(lock_names, options, running())
+    if options.owner_info is not False:
+        claim.owner_info = owner_info(options.owner_info, claim.lock_name, config.function, False)
+    lease = Lease(claim, config.port(), options)
+    if options.hooks:
+        observe(lease, config.label)
+    return lease
 
 
 def running() -> ref[threading.Thread]:

@@ -16,6 +16,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.redispy_lock import AcquireRequest
 from redis_lock_decorators._flow.requests import EXHAUSTED
 from redis_lock_decorators._io.background.helper_threads import releases
+from redis_lock_decorators._io.background.thread_checks import refuse_half_patched
 from redis_lock_decorators._io.background.worker import is_waiting_refused
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_errors import is_outcome
@@ -55,7 +56,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
 
     def _leave(
         self,
-        of: BlockRef[Block[TokenHold]],
+        reference: BlockRef[Block[TokenHold]],
         kind: object,
         error: object,
         trace: object,
@@ -63,7 +64,7 @@ class Lock(RedisPyLockBase[BlockingClient]):
     ) -> None:
         # ``hold`` is never passed: as a parameter it is set before any interruption.
         try:
-            block = owned(of)
+            block = owned(reference)
             block.begin()
             hold = self._hold_of(block)
             if self._has_own("release") and self._would_release(block, hold):
@@ -72,12 +73,12 @@ class Lock(RedisPyLockBase[BlockingClient]):
                 self._release(hold)
         except BaseException as failure:
             if isinstance(failure, EXHAUSTED) or not is_outcome(failure):
-                self._abandon(hold or self._hold_of(owned(of)))
+                self._abandon(hold or self._hold_of(owned(reference)))
                 raise
             if not self._is_suppressed(failure, kind is not None):
                 raise
         finally:
-            self._close(owned(of), hold)
+            self._close(owned(reference), hold)
 
     def _abandon_block(self, block: Block[TokenHold]) -> None:
         """Release what a block holds whose exit was interrupted."""
@@ -121,11 +122,15 @@ class Lock(RedisPyLockBase[BlockingClient]):
         return self._acquire(TokenHold(request.claim, _running()), request)
 
     def _acquire(self, hold: TokenHold, request: AcquireRequest) -> bool:
-        token_slot = self.local._slot()
+        token_slot, port = self.local._slot(), self._port()
+        if self.auto_renew:
+            port.lease_loop.check(request.claim)
+        elif request.wait > 0:
+            refuse_half_patched(request.claim)
         try:
-            taken = run(flow.acquire(self._port(), request))
+            taken = run(flow.acquire(port, request))
             if taken:
-                token_slot.put(self._start_renewal(hold, self._port()))
+                token_slot.put(self._start_renewal(hold, port))
             return taken
         except BaseException:
             self._abandon(hold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from redis_lock_decorators._io.client_types import (
@@ -19,7 +20,8 @@ from redis_lock_decorators.redislock import RedisLock
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.options import Hook, OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.owner_info import OwnerInfoOption
     from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
 
@@ -57,6 +59,8 @@ class Locks(RedisLockDecorator):
         fencing: bool = ...,
         replicas: int = ...,
         wait: Wait = ...,
+        hooks: Sequence[Hook] = ...,
+        owner_info: OwnerInfoOption = ...,
     ) -> None: ...
 
     @overload
@@ -100,6 +104,8 @@ class Locks(RedisLockDecorator):
         fencing: bool = ...,
         replicas: int = ...,
         wait: Wait = ...,
+        hooks: Sequence[Hook] = ...,
+        owner_info: OwnerInfoOption = ...,
     ) -> None: ...
 
     @overload

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._io.client_types import BlockingClient
 from redis_lock_decorators._rules.callables import Kind, refuse_later, refuse_unrun
 from redis_lock_decorators._rules.misnamed import refuse_unknown
 from redis_lock_decorators._shared.blocks import Block, EnterMethod, ExitMethod, owned
+from redis_lock_decorators._shared.current_leases import enter
 from redis_lock_decorators._shared.exits import BlockRef
-from redis_lock_decorators._shared.lease_base import enter
 from redis_lock_decorators._shared.lock_base import ACQUIRE_ARGUMENTS, CONFIGURED, LockBase
 from redis_lock_decorators._shared.manual_blocks import left, refuse_ambiguous
 from redis_lock_decorators._shared.wrong_with import NOT_ASYNC
@@ -53,7 +53,7 @@ class RedisLock(LockBase[BlockingClient]):
 
     def _leave(
         self,
-        of: BlockRef[Block[Lease]],
+        reference: BlockRef[Block[Lease]],
         kind: object,
         error: object,
         trace: object,
@@ -61,15 +61,15 @@ class RedisLock(LockBase[BlockingClient]):
     ) -> None:
         # ``lease`` is never passed: as a parameter it is set before any interruption.
         try:
-            block = owned(of)
+            block = owned(reference)
             block.begin()
             lease = block.held or left(self._blocks, running)
             if lease is None:
                 return refuse_ambiguous(self, self._blocks, kind)
             self._close(lease, block)
-            lease._leave(of, kind, error, trace)
+            lease._leave(reference, kind, error, trace)
         except BaseException:
-            block = owned(of)
+            block = owned(reference)
             self._abandon(lease or block.held or left(self._blocks, running), block)
             raise
 
@@ -141,6 +141,23 @@ class RedisLock(LockBase[BlockingClient]):
             redis.exceptions.ConnectionError: the server cannot be reached.
         """
         return run(self._owner(self._config.port()))
+
+    def owner_info(self) -> dict[str, Any] | None:
+        """Ask Redis for the information about the holder, if it has ``owner_info``.
+
+        ``owner()`` returns the identifier alone.
+
+        Returns:
+            host, pid, thread or task, function, since (Unix time by the holder's clock, in seconds)
+            and fence, as far as they are known, and the fields of the holder's function; None if
+            the lock is free or its holder stored none. Of a lock that was granted in a queue it is
+            there after its first renewal, 0.1 s later.
+
+        Raises:
+            LockNameError: the key holds data that is not a lock.
+            redis.exceptions.ConnectionError: the server cannot be reached.
+        """
+        return run(self._owner_info(self._config.port()))
 
     def force_release(self, identifier: str | None = None) -> bool:
         """Release the lock of another holder, such as a process that hangs.

@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--servers",
         default="embedded",
-        help="servers to test on: 'embedded' (default), 'testcontainers', or a redis:// URL",
+        help="servers to test on: embedded (default), fake, testcontainers, or a redis:// URL",
     )
 
 
@@ -39,6 +39,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "front" in metafunc.fixturenames:
         fronts = getattr(metafunc.module, "FRONTS", FRONTS)
         metafunc.parametrize("front", fronts, ids=[front.name for front in fronts])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    """Skip what a double cannot do, if the tests run on one."""
+    if config.getoption("--servers") == "fake":
+        from support.fake_topology import why_unsupported
+
+        for item in items:
+            if why := why_unsupported(item):
+                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.hookimpl(tryfirst=True)

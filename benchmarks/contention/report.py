@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Iterable
 
 #: The figures of one lock, by name.
@@ -28,8 +29,9 @@ HEADER = (
     "ratio",
     "connections",
 )
-#: The markers around the tables in the page.
-BEGIN, END = ".. the tables begin\n", ".. the tables end\n"
+#: Of the tables in the page: the markers around them, and a row.
+BEGIN, END = ".. {} begin\n", ".. {} end\n"
+CELLS = re.compile(r'"(.*?)"')
 
 
 def rows(found: dict[str, Found], base: str) -> list[tuple[str, ...]]:
@@ -63,9 +65,9 @@ def ratio(value: float, base: float) -> str:
     return f"{value / base:.2f}" if base else "–"
 
 
-def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
+def plain(title: str, table: Iterable[tuple[str, ...]], header: tuple[str, ...] = HEADER) -> str:
     """A table for a terminal."""
-    lines = [(title, *HEADER[1:]), *table]
+    lines = [(title, *header[1:]), *table]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     widths[0] = max(widths[0], 44)
     return "\n".join(
@@ -75,9 +77,9 @@ def plain(title: str, table: Iterable[tuple[str, ...]]) -> str:
     )
 
 
-def markup(title: str, table: Iterable[tuple[str, ...]]) -> str:
+def markup(title: str, table: Iterable[tuple[str, ...]], header: tuple[str, ...] = HEADER) -> str:
     """The same for the documentation."""
-    lines = [f".. csv-table:: {title}", "   :header: " + csv(HEADER), ""]
+    lines = [f".. csv-table:: {title}", "   :header: " + csv(header), ""]
     return "\n".join([*lines, *("   " + csv(cells) for cells in table), ""])
 
 
@@ -85,9 +87,25 @@ def csv(cells: Iterable[str]) -> str:
     return ", ".join(f'"{cell}"' for cell in cells)
 
 
-def put(page: pathlib.Path, tables: str) -> None:
+def put(page: pathlib.Path, tables: str, what: str = "the tables") -> None:
     """Replace the tables of a page."""
+    begin, end = BEGIN.format(what), END.format(what)
     text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}", encoding="utf-8")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    page.write_text(f"{before}{begin}\n{tables.rstrip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def read(page: str, what: str = "the tables") -> tuple[str, dict[str, list[dict[str, str]]]]:
+    """The line above the tables in a page's text; the rows of each table, by its title.
+
+    Of columns with the same name, the first counts.
+    """
+    text = page.partition(BEGIN.format(what))[2].partition(END.format(what))[0]
+    setting, *tables = text.strip().split(".. csv-table:: ")
+    found = {}
+    for table in tables:
+        title, *lines = table.splitlines()
+        header, *cells = filter(None, map(CELLS.findall, lines))
+        found[title] = [{column: row[header.index(column)] for column in header} for row in cells]
+    return setting.strip().removesuffix("."), found

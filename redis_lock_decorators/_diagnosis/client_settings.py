@@ -10,6 +10,7 @@ from redis_lock_decorators._diagnosis.finding import Finding, Severity
 from redis_lock_decorators._io.client_state import has_own_connections
 from redis_lock_decorators._io.transport.private_connection import PATIENCE
 from redis_lock_decorators._rules.lease_times import SHARE
+from redis_lock_decorators.errors import in_seconds
 
 #: Seconds. Below, a short pause of the server or the network looks like an outage.
 SHORTEST_TIMEOUT = 0.1
@@ -47,7 +48,7 @@ def findings(settings: ClientSettings, expire: float) -> Iterator[Finding]:
     if timeout is not None and timeout < SHORTEST_TIMEOUT:
         yield Finding(
             Severity.RISK,
-            f"socket_timeout of the client is short: {timeout:g} s",
+            f"socket_timeout of the client is short: {in_seconds(timeout)}",
             "Each pause of the server or the network looks like an outage: leases are not renewed, "
             "and requests are repeated.",
             "Give a socket_timeout of a second or more.",
@@ -63,9 +64,9 @@ def findings(settings: ClientSettings, expire: float) -> Iterator[Finding]:
     elif patience >= (1 - SHARE) * expire:
         yield Finding(
             Severity.RISK,
-            f"One lost reply costs most of a lease of {expire:g} s",
-            f"The client waits {patience:g} s for a reply. A lease is renewed after a third of "
-            "its time, so one reply that does not arrive can end it.",
+            f"One lost reply costs most of a lease of {in_seconds(expire)}",
+            f"The client waits {in_seconds(patience)} for a reply. A lease is renewed after a "
+            "third of its time, so one reply that does not arrive can end it.",
             f"Give an expire of more than {patience / (1 - SHARE):.1f} s, or a shorter "
             "socket_timeout.",
         )
@@ -79,9 +80,9 @@ def _retries(settings: ClientSettings, expire: float) -> Iterator[Finding]:
     if settings.retries and total > expire:
         yield Finding(
             Severity.HINT,
-            f"The client repeats a request for up to {total:g} s",
+            f"The client repeats a request for up to {in_seconds(total)}",
             "Code that acquires or releases a lock waits so long for a silent server, longer than "
-            f"a lease of {expire:g} s.",
+            f"a lease of {in_seconds(expire)}.",
             "Give the client fewer retries or a shorter socket_timeout.",
         )
 
@@ -92,6 +93,6 @@ def far(seconds: float, expire: float) -> Iterator[Finding]:
         yield Finding(
             Severity.RISK,
             f"A round trip takes {seconds * 1000:.0f} ms",
-            f"That is much of a lease of {expire:g} s: a few lost replies end it.",
+            f"That is much of a lease of {in_seconds(expire)}: a few lost replies end it.",
             "Give a longer expire, or use a server that is nearer.",
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, at
 from redis_lock_decorators._diagnosis.nodes import Node, is_cluster
+from redis_lock_decorators._rules.error_texts import described
 
 SLOTS = 16_384
 
@@ -28,7 +29,7 @@ def findings(client: Any) -> Iterator[Finding]:
 
 def unreachable(node: Node, error: Exception) -> Finding:
     """The finding that a server cannot be reached or refuses the user."""
-    reason = f"{type(error).__name__}: {error}"
+    reason = described(error)
     if node.is_primary:
         found = Finding(
             Severity.FAILURE,

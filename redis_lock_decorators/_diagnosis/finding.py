@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from redis_lock_decorators._rules.error_texts import described
+
 
 class Severity(enum.Enum):
     """How bad a finding is; the members are in this order, worst first."""
@@ -54,7 +56,7 @@ def at(server: str, finding: Finding) -> Finding:
 
 def unchecked(title: str, error: Exception | str) -> Finding:
     """The finding that a check could not be made."""
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    reason = error if isinstance(error, str) else described(error)
     return Finding(Severity.UNCHECKED, title, reason)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
 from redis_lock_decorators._diagnosis.rights import WAITING, Denial, Denials, Rights
+from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.permissions import CHANNEL, RIGHTS, commands, key_pattern
 
 #: Of these the lack is tolerated: they record releases, or skip crashed waiters and save requests.
@@ -29,7 +30,7 @@ def refused(rights: Rights) -> Iterator[Finding]:
         yield Finding(
             Severity.FAILURE,
             "The server refuses to write the key of a lock",
-            f"{type(rights.refusal).__name__}: {rights.refusal}",
+            described(rights.refusal),
             "Remove what it names; see also the server's log.",
         )
 

@@ -11,17 +11,20 @@ from typing import Any
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, unchecked
 from redis_lock_decorators._diagnosis.nodes import refuse_other
 from redis_lock_decorators._io.client_methods import has_pipelines
-from redis_lock_decorators._rules.keys import companion, key_of
+from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.keys import key_of, with_companions
 from redis_lock_decorators.inspection import waiters
 from redis_lock_decorators.redislock import RedisLock
 
-#: Seconds: the lease of the throw-away lock, how long it is waited for, and for its waiter.
+#: The lease of the throw-away lock, in seconds.
 EXPIRE = 10.0
+#: Seconds to wait for the throw-away lock.
 PATIENCE = 5.0
+#: Seconds to wait until its waiter is in the queue.
 JOINING = 3.0
-#: Seconds from which a hand-over is slow: waiters recheck a lock that often without a message.
+#: A slower hand-over, in seconds, was probably found by a waiter's own recheck (every second), not
+#: by a message.
 SLOW = 1.0
-COMPANIONS = (b"queue", b"waiters", b"released", b"fence")
 
 
 def used(client: Any, prefix: str, name: str) -> Iterator[Finding]:
@@ -39,7 +42,7 @@ def used(client: Any, prefix: str, name: str) -> Iterator[Finding]:
             yield _failed("A lock that was acquired is not held")
     except Exception as error:
         refuse_other(error)
-        yield _failed("A lock cannot be used", f"{type(error).__name__}: {error}")
+        yield _failed("A lock cannot be used", described(error))
 
 
 def fenced(client: Any, prefix: str, name: str) -> Iterator[Finding]:
@@ -52,7 +55,7 @@ def fenced(client: Any, prefix: str, name: str) -> Iterator[Finding]:
             pass
     except Exception as error:
         refuse_other(error)
-        yield _failed("A lock cannot be fenced", f"{type(error).__name__}: {error}")
+        yield _failed("A lock cannot be fenced", described(error))
         return
     if first.fence is None or second.fence is None or first.fence >= second.fence:
         yield _failed(f"The fence does not grow: {first.fence}, then {second.fence}")
@@ -75,7 +78,7 @@ def handed_over(client: Any, prefix: str, name: str) -> Iterator[Finding]:
             has_joined, seconds = _hand_over(client, prefix, name)
     except Exception as error:
         refuse_other(error)
-        yield _failed("A lock cannot be waited for", f"{type(error).__name__}: {error}")
+        yield _failed("A lock cannot be waited for", described(error))
         return
     if not has_joined:
         yield Finding(
@@ -142,5 +145,5 @@ def remove(client: Any, prefix: str, name: str) -> None:
     """Delete what the lock may have left; all of it expires."""
     key = key_of(prefix, name)
     with suppress(Exception):
-        for one in (key, *(companion(key, kind) for kind in COMPANIONS)):
+        for one in with_companions(key):
             client.execute_command("DEL", one)

@@ -26,7 +26,7 @@ from redis_lock_decorators._flow.queue.entry_requests import leave_queue
 from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.wait import NotificationsUnavailable
 from redis_lock_decorators._flow.queue.wait import wait as wait_in_queue
-from redis_lock_decorators._flow.release import end, release_and_log, release_keys
+from redis_lock_decorators._flow.release import Notify, close, end, release_and_log, release_keys
 from redis_lock_decorators._flow.requests import (
     EXHAUSTED,
     NeverSent,
@@ -37,8 +37,8 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import (
     ROUND_TRIP,
+    decide_repeat,
     first_until,
-    is_to_repeat,
     persist,
     repeat,
     tidy,
@@ -47,6 +47,7 @@ from redis_lock_decorators._flow.retries import (
 from redis_lock_decorators._flow.self_waits import refuse_interrupted, refuse_own_block
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
+from redis_lock_decorators._rules.error_texts import described, safe_text
 from redis_lock_decorators.errors import shown
 
 #: How to wait for a busy lock.
@@ -54,7 +55,8 @@ WaitStrategy = Literal["steady", "poll", "queue", "cohort"]
 
 #: Seconds to try to undo an acquisition on a server that has just failed to answer.
 UNDO_TIME = 0.25
-#: The state before the first try; it lasts while this process waits for the lock already.
+#: Stands for a refusal before the first try. A claim keeps it while another claim of this process
+#: is ahead of it: it joins the queue without trying.
 NOT_TRIED = Refusal(None)
 
 
@@ -79,6 +81,8 @@ async def acquire(
     began = port.now()
     stop = began + wait
     queues = strategy in ("queue", "cohort") and wait > 0 and len(claim.keys) == 1
+    if claim.observer is not None:
+        claim.observer.acquiring(claim, began)
     try:
         if strategy == "cohort" and queues and not claim.is_special():
             compete = partial(_compete, port, claim, stop, delta, strategy, queues)
@@ -88,33 +92,42 @@ async def acquire(
         if refusal is None:
             claim.entered = port.now()
             port.held.add(claim, port.now)
+            if claim.observer is not None:
+                claim.observer.acquired(claim, claim.entered)
         elif type(refusal) is Unconfirmed:
             raise unconfirmed(claim, refusal)
     except NeverSent as error:
         if len(groups(port, claim)) > 1:  # it may hold keys of another slot
             await undo(port, claim)
-        refusal = Refusal(None, why=str(error))
+        refusal = Refusal(None, why=safe_text(error))
     except BaseException as error:
+        if claim.observer is not None:
+            claim.observer.failed(claim, port.now(), type(error).__name__)
         add_note(port, claim, error, "acquired", began)
         await undo(port, claim, error)
         raise
+    if refusal is not None and claim.observer is not None:
+        claim.observer.timed_out(claim, port.now())
     if refusal is not None and (claim.deadline > -math.inf or claim.queue_entry is not None):
         await undo(port, claim)  # it may be granted later, or was granted too late
     claim.state = ACTIVE if refusal is None else ENDED
     return refusal
 
 
-async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> None:
+async def undo(
+    port: Port, claim: Claim, cause: BaseException | None = None, notify: Notify | None = None
+) -> None:
     """Release what a failed acquisition or an interrupted block may hold.
 
-    A request without a reply may be run. If the claim was held before, its loss is recorded.
+    A request without a reply may be run. If the claim was held before, its loss is recorded,
+    and ``notify`` is called afterwards, even if the caller was cancelled and has returned.
     """
     if not claim.is_of_this_process():
         return
     flow = object()
     try:
         if claim.release_flow.setdefault(FLOW, flow) is flow:  # else that release is completed
-            await _undo(port, claim, cause)
+            await _undo(port, claim, cause, notify)
     finally:
         try:
             if claim.release_flow.get(FLOW) is flow:
@@ -124,27 +137,36 @@ async def undo(port: Port, claim: Claim, cause: BaseException | None = None) -> 
                 claim.release_flow.pop(FLOW, None)
 
 
-async def _undo(port: Port, claim: Claim, cause: BaseException | None) -> None:
+async def _undo(
+    port: Port, claim: Claim, cause: BaseException | None, notify: Notify | None
+) -> None:
     settle(claim)
     if not claim.identifier:  # it was handed off, or no request was sent
         end(port, claim)
         return
+    if cause is not None or claim.was_held():
+        claim.sends_text = True  # a server that is silent now may run it later
     is_outage = isinstance(cause, Exception) and is_unknown(port, cause)
     until = tidying(port, UNDO_TIME if is_outage else ROUND_TRIP)
     once = partial(release_keys, port, claim, "script")
     undo_keys = once if is_outage else partial(tidy, port, once)  # an outage was waited out already
-    await port.shield(partial(_end_and_undo, port, claim, undo_keys, until))
+    await port.shield(partial(_end_and_undo, port, claim, undo_keys, until, notify))
 
 
 async def _end_and_undo(
-    port: Port, claim: Claim, undo_keys: Callable[[Until], Awaitable[Refusal | None]], until: Until
+    port: Port,
+    claim: Claim,
+    undo_keys: Callable[[Until], Awaitable[Refusal | None]],
+    until: Until,
+    notify: Notify | None,
 ) -> None:
     """End the claim, but not if an exception from outside cuts this short: then it is repeated."""
     try:
-        end(port, claim)
         if claim.was_held():
-            await release_and_log(port, claim, partial(undo_keys, until))
+            close(port, claim)
+            await release_and_log(port, claim, partial(undo_keys, until), notify)
         else:
+            end(port, claim)
             await undo_keys(until)
     except BaseException as error:
         if isinstance(error, EXHAUSTED) or not port.is_outcome(error):
@@ -171,20 +193,17 @@ async def _compete(
             try:
                 refusal = await try_once(port, claim, until, stop)
             except Exception as error:
-                if not is_to_repeat(port, error, started):
+                if not decide_repeat(port, error, started):
                     raise
                 attempt = partial(try_once, port, claim, stop=stop)
                 refusal = await repeat(port, attempt, until, stop, error)
             if refusal is None:
                 return None
-            if refusal is LATE:  # the key may still be ours; in the queue, others would be first
-                attempt = partial(try_once, port, claim, stop=stop)
-                refusal = await persist(port, attempt, stop)
-        if refusal is None:
-            return None
         attempt = partial(try_once, port, claim, stop=stop)
+        if refusal is LATE:  # the key may still be ours; in the queue, others would be first
+            refusal = await persist(port, attempt, stop)
         pauses = delays.growing(delta, port.random)
-        return await _queue(port, claim, attempt, refusal, stop, pauses)
+        return refusal and await _queue(port, claim, attempt, refusal, stop, pauses)
     finally:
         port.arrivals.leave(key, claim)
 
@@ -233,8 +252,8 @@ async def _queue(
 
 def _log_polling(claim: Claim, error: Exception) -> None:
     log.info(
-        "polling for lock %s, as its queue is forbidden (%s: %s)",
-        *(shown(claim.lock_name), type(error).__name__, error),
+        "polling for lock %s, as its queue is forbidden (%s)",
+        *(shown(claim.lock_name), described(error)),
     )
 
 
@@ -258,6 +277,8 @@ async def _poll(
 ) -> Refusal | None:
     """Try again until ``stop``; the last refusal, or None when held."""
     last: Refusal | None = refusal
+    if claim.observer is not None:
+        claim.observer.polls()
     while last is not None and (left := stop - port.now()) > 0:
         refuse_interrupted(port, claim, last.holder)
         await port.sleep(min(next(pauses), left))

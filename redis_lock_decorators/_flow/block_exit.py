@@ -8,9 +8,10 @@ from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import reported_loss, why_expired, why_refused
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.release import end, release
+from redis_lock_decorators._flow.release import Notify, end, release
 from redis_lock_decorators._flow.requests import Refusal, is_unknown
 from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockNotOwnedError, shown
 
@@ -22,28 +23,36 @@ CURES = {
 }
 
 
-async def leave(port: Port, claim: Claim, method: ReleaseMethod, failed: bool) -> None:
+async def leave(
+    port: Port,
+    claim: Claim,
+    method: ReleaseMethod,
+    failed: bool,
+    notify: Notify | None = None,
+) -> None:
     """Release a lock at the end of its block.
 
     If the block ``failed``, its own exception goes on: the failure of the release is only logged.
+    ``notify`` is called after a separate task has completed the release, as by ``release``.
 
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
     """
+    # ``asyncio/lease.py`` repeats these lines, as another coroutine would cost each block time.
     was_lost = claim.is_lost(port.now())
     try:
-        await release(port, claim, method)
+        await release(port, claim, method, notify)
     except Exception as error:
-        if not await is_reported(port, claim, error, was_lost, failed):
+        if not await report_failure(port, claim, error, was_lost, failed):
             raise
     if not failed and claim.lost_reason is not None:
         raise reported_loss(claim)  # other code, such as ``on_lost``, has released it before
 
 
-async def is_reported(
+async def report_failure(
     port: Port, claim: Claim, error: Exception, was_lost: bool, failed: bool
 ) -> bool:
-    """Report the error of a release; whether that is done, so that it must not be raised.
+    """Report the error of a release; return whether that is done, so that none is raised.
 
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
@@ -55,15 +64,16 @@ async def is_reported(
     if not port.is_outcome(error):
         return False
     why = why_expired(claim) if was_lost else await _why_lost(port, claim, error)
+    if claim.observer is not None and why is None:
+        claim.observer.ended(claim, port.now(), type(error).__name__)
+    claim.lost_reason = claim.lost_reason or why
     end(port, claim)
     log.warning(
-        "lock %s could not be released (%s: %s); %s",
-        *(shown(claim.lock_name), type(error).__name__, error, _outlook(port, error, why)),
+        "lock %s could not be released (%s); %s",
+        *(shown(claim.lock_name), described(error), _outlook(port, error, why)),
     )
-    if why is not None:
-        claim.lost_reason = claim.lost_reason or why
-        if not failed:
-            raise reported_loss(claim) from error
+    if why is not None and not failed:
+        raise reported_loss(claim) from error
     return True
 
 

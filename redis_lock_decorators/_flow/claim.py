@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASING
+from redis_lock_decorators._flow.completion import Completion
 from redis_lock_decorators._flow.disposal import Disposal
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.lease_ends import LeaseEnds
 from redis_lock_decorators._flow.membership import CohortMember, JoinedCohort, QueueRecord
+from redis_lock_decorators._flow.observer import Observer
+from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._flow.server_clock import Clock
 from redis_lock_decorators._flow.term import Term
 from redis_lock_decorators._rules import durations, lease_times
@@ -44,6 +47,7 @@ class Claim(Term):
         fencing: the acquisition gets a number.
         replicas: how many replicas must confirm the lock before it counts as held.
         grant_ms: how long a waiter holds it in Redis after a grant, until its first renewal.
+        owner_info: the information about its holder that its requests store; None for none.
         is_around: whether the block of another claim is around the code that acquires this one;
             None if that cannot be known.
 
@@ -55,6 +59,7 @@ class Claim(Term):
             if any thread may release it.
         lease_ref: returns the lease that can release it, None if that was deleted; None if any code
             may release it by its identifier.
+        observer: reports its events to hooks; None without hooks.
         in_transition: its owner is about to enter its block or to leave it, so no context has it:
             a signal handler or a finalizer may run there.
 
@@ -77,6 +82,10 @@ class Claim(Term):
         maybe_released: keys that a request without a reply may have released before the deadline.
         release_sent: the keys of the last request to release it, and when that was sent; None once
             it is known what the request did, unless it released the keys.
+        late_reply: of that request, if it was interrupted and its reply may still arrive: what
+            returns the reply by a time, its first item, and what reads the others.
+        completion: of an attempt to release it by several requests that was interrupted.
+        sends_text: its scripts are sent as text, as no later request may follow.
         released_keys: of several keys those that are known to be released, while others are not.
         lost_reason: why it was reported as lost; None if it was not.
         lost_holder: the identifier that Redis had instead at that time; None if not known.
@@ -84,12 +93,12 @@ class Claim(Term):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "clock", "cohort", "cohort_waiter", "disposal", "expire", "expire_ms",
-        "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until", "identifier",
-        "in_transition", "is_around", "keys", "late_ends", "lease_ref", "lock_names", "lost_holder",
-        "lost_reason", "maybe_released", "owner", "process", "queue_entry", "queue_record",
-        "release_flow", "release_sent", "released_keys", "releaser", "renews", "replicas", "state",
-        "unique",
+        "__weakref__", "clock", "cohort", "cohort_waiter", "completion", "disposal", "expire",
+        "expire_ms", "fence", "fencing", "grant_ms", "hand_offs", "has_queued", "held_until",
+        "identifier", "in_transition", "is_around", "keys", "late_ends", "late_reply", "lease_ref",
+        "lock_names", "lost_holder", "lost_reason", "maybe_released", "observer", "owner",
+        "owner_info", "process", "queue_entry", "queue_record", "release_flow", "release_sent",
+        "released_keys", "releaser", "renews", "replicas", "sends_text", "state", "unique",
     )
     # fmt: on
 
@@ -110,11 +119,12 @@ class Claim(Term):
         self.expire: Final = expire
         self.expire_ms: Final = expire_ms
         self.unique: Final = identifier is None
-        self.process: Final = fork.number
+        self.process: Final = fork.process_id
         self.fencing = False
         self.replicas = 0
         self.grant_ms = expire_ms if expire_ms < MOST_GRANTED else MOST_GRANTED
         self.is_around: Callable[[Claim], bool] | None = None
+        self.owner_info: OwnerInfo | None = None
 
         # To read random bytes lets other threads run. A claim that is handed a lock needs none.
         if identifier is None:
@@ -123,6 +133,7 @@ class Claim(Term):
         self.identifier = identifier
         self.owner = owner
         self.lease_ref: Callable[[], object] | None = None
+        self.observer: Observer | None = None
         self.in_transition = False
         self.since = self.entered = self.held_until = -math.inf
 
@@ -155,6 +166,11 @@ class Claim(Term):
         self.maybe_released: tuple[bytes, ...] = ()
         self.release_flow: dict[str, object] = {}  #: any thread
         self.release_sent: tuple[tuple[bytes, ...], float] | None = None
+        self.late_reply: (
+            tuple[Callable[[float], Awaitable[Any]], str, Callable[..., Any]] | None
+        ) = None
+        self.completion: Completion | None = None
+        self.sends_text = False
         self.released_keys: tuple[bytes, ...] = ()
 
     @property
@@ -176,6 +192,7 @@ class Claim(Term):
             self.disposal = Disposal()
         self.released_keys = self.maybe_released = ()
         self.release_sent = None
+        self.sends_text = False
 
     def note_maybe_released(self, keys: tuple[bytes, ...], sent: float) -> None:
         """Note that a request ``sent`` at that time may have released these keys.
@@ -200,7 +217,7 @@ class Claim(Term):
 
     def is_of_this_process(self) -> bool:
         """Whether this process made the claim, rather than a parent it was forked from."""
-        return self.process == fork.number
+        return self.process == fork.process_id
 
     def is_live(self, now: float) -> bool:
         """Whether the holder may rely on the lock at ``now``."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators.errors import LockError, shown
+from redis_lock_decorators.errors import LockError, in_seconds, shown
 
 
 def add_note(port: Port, claim: Claim, error: BaseException, what: str, began: float) -> None:
@@ -20,7 +20,7 @@ def add_note(port: Port, claim: Claim, error: BaseException, what: str, began: f
         return
     text = (
         f"lock {shown(claim.lock_name)} could not be {what}: tried for "
-        f"{port.now() - began:.3g} s at {port.place()}"
+        f"{in_seconds(port.now() - began)} at {port.place()}"
     )
     notes = getattr(error, "__notes__", ())
     if text not in notes:

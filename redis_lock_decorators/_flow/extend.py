@@ -22,6 +22,8 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist, tidying
 from redis_lock_decorators._rules import durations
+from redis_lock_decorators._rules.keys import companion
+from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed
 from redis_lock_decorators.errors import LockLostError
 
 
@@ -65,6 +67,20 @@ async def owner(port: Port, keys: tuple[bytes, ...], lock_names: tuple[str, ...]
     found = await holders(port, keys, lock_names=lock_names)
     first = next((holder for holder in found if holder is not None), None)
     return first and released_by(first)
+
+
+async def owner_info(
+    port: Port, keys: tuple[bytes, ...], lock_names: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """The information about the holder of the first key that is not free; None if it has none."""
+    found = await holders(port, keys, lock_names=lock_names)
+    for key, lock_name, holder in zip(keys, lock_names, found, strict=True):
+        if holder is not None:
+            own = companion(key, KIND)
+            read = partial(get, port, own, lock_name)
+            stored = await persist(port, read, port.now() + OUTAGE)
+            return parsed(stored) or None if is_of(stored, holder) else None
+    return None
 
 
 async def holders(

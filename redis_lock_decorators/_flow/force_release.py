@@ -7,6 +7,7 @@ from functools import partial
 from redis_lock_decorators._flow.claim import claim_on
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.identifiers import released_by
+from redis_lock_decorators._flow.owner_info import removing
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, is_torn, unlock
 from redis_lock_decorators._flow.retries import OUTAGE, persist
@@ -35,8 +36,9 @@ async def force(
 
 async def _attempt(port: Port, key: bytes, holder: str, until: float) -> Refusal | None:
     claim = claim_on(key, 1.0, holder)
+    send = removing(port, "force", key, holder)
     try:
-        return await ask(port, "force", claim, with_queue((key,)), until=until)
+        return await ask(port, "force", claim, with_queue((key,)), until=until, send=send)
     except Exception as error:
         if not is_torn(port, error):  # while its slot is moving it cannot be granted to a waiter
             raise

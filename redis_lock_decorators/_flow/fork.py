@@ -1,8 +1,8 @@
 """The current process: a forked child does not own the leases and connections of its parent.
 
 The hooks of a fork run in the order of their registration. Those of the program may be registered
-before this module is imported, and use locks in the child before its number is renewed here. So
-there is no number during a fork: then the module's ``__getattr__`` asks the system.
+before this module is imported, and use locks in the child before its process ID is renewed here.
+While a thread forks, the process ID is deleted and ``__getattr__`` reads ``os.getpid()`` each time.
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from __future__ import annotations
 import os
 
 #: The process ID, without a system call; set and removed by any thread that forks.
-number = os.getpid()
+process_id = os.getpid()
 
 #: any thread: one item for each fork that is under way
 _forks: list[None] = []
 
 
 def __getattr__(name: str) -> int:
-    if name != "number":
+    if name != "process_id":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return os.getpid()
 
 
 def _before() -> None:
     _forks.append(None)
-    _remove_number()
+    _remove_process_id()
 
 
 def _after_in_parent() -> None:
     if _forks:
         _forks.pop()
     if not _forks:
-        _set_number()
+        _set_process_id()
     if _forks:  # another thread has begun to fork in between
-        _remove_number()
+        _remove_process_id()
 
 
 def _after_in_child() -> None:
     _forks.clear()  # other threads that were forking do not exist here
-    _set_number()
+    _set_process_id()
 
 
-def _set_number() -> None:
-    global number
-    number = os.getpid()
+def _set_process_id() -> None:
+    global process_id
+    process_id = os.getpid()
 
 
-def _remove_number() -> None:
-    globals().pop("number", None)
+def _remove_process_id() -> None:
+    globals().pop("process_id", None)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

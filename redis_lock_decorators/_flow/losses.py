@@ -29,13 +29,17 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     why = claim.lost_reason or why_refused(claim, refusal, port.now())
     if claim.unique:
         claim.lost_reason, claim.lost_holder = why, refusal.holder
+    if claim.observer is not None:
+        claim.observer.lost(claim, port.now(), why)
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
 
 
 def expired(port: Port, claim: Claim) -> LockLostError:
     """Record that the deadline of the lease has passed; the error for that."""
     port.held.forget(claim)
-    claim.lost_reason = claim.lost_reason or why_expired(claim)
+    why = claim.lost_reason = claim.lost_reason or why_expired(claim)
+    if claim.observer is not None:
+        claim.observer.lost(claim, port.now(), why)
     return reported_loss(claim)
 
 
@@ -84,7 +88,7 @@ def refuse_fork(claim: Claim) -> None:
     Raises:
         LockNotOwnedError: another process made it.
     """
-    if claim.process != fork.number:
+    if claim.process != fork.process_id:
         raise LockNotOwnedError(
             claim.lock_name, why=f"it is held by the parent process {claim.process}"
         )

@@ -56,5 +56,8 @@ class JoinedCohort(Protocol):
     def note_holder(self, giver: Any, member: Any) -> None:
         """Record that a waiter was handed the lock, unless it has handed it off already."""
 
+    def may_hand_off_at(self, now: float) -> bool:
+        """Whether the lock that it holds may be handed off at ``now`` or later."""
+
     def wake_next(self, now: float) -> None:
         """Wake the first waiter, if it is to lead."""

@@ -7,12 +7,13 @@ from typing import Any, Protocol, TypeVar
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
-from redis_lock_decorators._flow.torn_slots import TornSlots
 
 T = TypeVar("T")
 #: Called before the first byte of a request may reach a server, unless the request then fails with
 #: an error that is marked as unsent.
 Sending = Callable[[], object]
+#: Returns the reply to a request whose caller was interrupted, or raises an error, by a time.
+LateReply = Callable[[float], Awaitable[Any]]
 
 
 class Watched(Protocol):
@@ -42,9 +43,9 @@ class Port(Protocol):
         slotted: the client is a cluster's: keys of different slots cannot share a script.
         may_resend: the client may repeat a command on its own after a lost reply.
         transacts: the client supports WATCH.
+        cancellable: flows run in tasks, which may be cancelled.
         serials: request numbers; each is used once in this process.
         held: the claims that this process holds through the client, by key.
-        torn_slots: the slots of a cluster that were last found being moved.
     """
 
     client: Any
@@ -52,11 +53,9 @@ class Port(Protocol):
     slotted: bool
     may_resend: bool
     transacts: bool
+    cancellable: bool
     serials: Iterator[int]
     held: HeldClaims
-
-    @property
-    def torn_slots(self) -> TornSlots: ...
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -112,6 +111,13 @@ class Port(Protocol):
 
         Where the client itself repeats requests, one request may take seconds. On a plain server,
         where none does, it is only sent before the others.
+        """
+
+    def late_reply(self, sending: Sending) -> LateReply | None:
+        """Find the reply to a request that was sent, and whose caller was interrupted then.
+
+        None if it cannot be read. Call it immediately: the port keeps the reply while ``sending``
+        exists.
         """
 
     async def send_together(

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
 
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import FLOW, Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import add_note
+from redis_lock_decorators._flow.late_outcomes import (
+    completed,
+    explained,
+    late_outcome,
+    warn_unknown,
+)
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
 from redis_lock_decorators._flow.port import Port
@@ -30,8 +35,8 @@ from redis_lock_decorators._flow.requests import (
 )
 from redis_lock_decorators._flow.retries import (
     ROUND_TRIP,
+    decide_repeat,
     first_until,
-    is_to_repeat,
     repeat,
     tidy,
     tidying,
@@ -40,9 +45,16 @@ from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
 
+#: Reports the loss of a claim if one is recorded; called more than once, it reports it once.
+Notify = Callable[[], object]
 
-async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
+
+async def release(
+    port: Port, claim: Claim, method: ReleaseMethod, notify: Notify | None = None
+) -> None:
     """Release a held claim; do nothing if it has ended already, or another release ends it.
+
+    ``notify`` is called after a separate task has completed the release: the caller may be gone.
 
     Raises:
         LockLostError: the lease had ended before, so another client may have been inside.
@@ -58,6 +70,8 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
         if claim.release_flow.get(FLOW) is not flow or claim.state is ENDED:
             return  # the other release completes it, or has ended it
         if claim.cohort is not None and hand_off(port, claim):
+            if claim.observer is not None:
+                claim.observer.ended(claim, port.now())
             claim.state = ENDED  # not by ``end``: the lock is held, so its cohort needs no leader
             port.held.forget(claim)
             return
@@ -72,22 +86,27 @@ async def release(port: Port, claim: Claim, method: ReleaseMethod) -> None:
             end_of_lease = claim.deadline
             until = first_until(began, end_of_lease)
             try:
-                refusal = await release_keys(port, claim, method, until, send)
+                if method == "script":
+                    refusal = await release_keys(port, claim, method, until, send)
+                else:
+                    refusal = await _release_keys_completely(port, claim, method, until)
             except Exception as error:
                 failed = partial(_note_failure, claim)
-                if not is_to_repeat(port, error, began, failed):
+                if not decide_repeat(port, error, began, failed):
                     raise
                 work = partial(release_keys, port, claim, method, send=send)
+                if method != "script":
+                    work = partial(_release_keys_completely, port, claim, method)
                 refusal = await repeat(port, work, until, end_of_lease, error, failed)
         except BaseException as error:
             if not port.is_outcome(error):
-                await _release_after_interrupt(port, claim, method)
+                await _release_after_interrupt(port, claim, method, notify)
             add_note(port, claim, error, "released", began)
             raise
         if refusal is not None or claim.lost_reason is not None:
             _raise_loss(port, claim, refusal)
         end(port, claim)
-    finally:
+    finally:  # these lines are repeated in ``undo``: a function for them would cost each block time
         try:
             if claim.release_flow.get(FLOW) is flow:
                 claim.release_flow.pop(FLOW, None)
@@ -114,28 +133,77 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
         raise
 
 
-async def _release_after_interrupt(port: Port, claim: Claim, method: ReleaseMethod) -> None:
-    """Release after an exception from outside, which may have come at any line."""
-    once = partial(release_keys, port, claim, method)
-    work = partial(tidy, port, once, tidying(port, ROUND_TRIP))
+async def _release_after_interrupt(
+    port: Port, claim: Claim, method: ReleaseMethod, notify: Notify | None
+) -> None:
+    """Release after an exception from outside, which may have come at any line.
+
+    The task that releases reports the end of the lease: the caller may leave before it is known.
+    """
+    outcome: list[str] = []  # empty while it is not known
+
+    async def work() -> Refusal | None:
+        refusal = await _complete(port, claim, method)
+        outcome.append("known")
+        return refusal
+
     try:
-        await port.shield(partial(release_and_log, port, claim, work))
+        await port.shield(partial(release_and_log, port, claim, work, notify))
     except EXHAUSTED:  # another stack repeats it
         raise
     except BaseException:
-        end(port, claim)
+        close(port, claim)
+        if not outcome:
+            warn_unknown(claim)
         raise
-    end(port, claim)
+    close(port, claim)
+
+
+async def _complete(port: Port, claim: Claim, method: ReleaseMethod) -> Refusal | None:
+    """Complete an interrupted release: by its reply if that arrives, otherwise by another."""
+    late, sent = claim.late_reply, claim.release_sent
+    refusal = await late_outcome(port, claim)
+    if refusal is not None:
+        return refusal
+    once = partial(release_keys, port, claim, method)
+    if late is None or sent is None or sent[0] != claim.keys or claim.release_sent is None:
+        return await tidy(port, once, tidying(port, ROUND_TRIP))
+    # The first request may still be run, and only its reply shows then whether it released.
+    try:
+        claim.release_sent, noted = None, claim.maybe_released
+        refusal = await tidy(port, once, tidying(port, ROUND_TRIP))
+        if refusal is None or claim.maybe_released != noted:
+            return refusal
+        return await explained(port, claim, refusal, late, sent)
+    except BaseException:
+        claim.note_maybe_released(*sent)
+        raise
 
 
 async def release_and_log(
-    port: Port, claim: Claim, work: Callable[[], Awaitable[Refusal | None]]
+    port: Port,
+    claim: Claim,
+    work: Callable[[], Awaitable[Refusal | None]],
+    notify: Notify | None = None,
 ) -> None:
-    """Release a claim by ``work``; record and log its loss, as another exception is raised."""
-    refusal = await work()
-    if refusal is not None:
-        _note_doubt(claim, refusal)
-        log.warning("%s", lost(port, claim, refusal))
+    """Release a claim by ``work``; record, report and log its loss, as another exception is raised.
+
+    It may run in a separate task, and its caller may have returned before the loss is recorded.
+    """
+    try:
+        refusal = await work()
+        if refusal is not None:
+            _note_doubt(claim, refusal)
+            log.warning("%s", lost(port, claim, refusal))
+        elif claim.observer is not None:
+            claim.observer.ended(claim, port.now())
+    except Exception as error:
+        if claim.observer is not None and port.is_outcome(error):
+            claim.observer.ended(claim, port.now(), type(error).__name__)
+        raise
+    finally:
+        if notify is not None:
+            notify()
 
 
 def release_keys(
@@ -149,8 +217,11 @@ def release_keys(
         return _nothing()  # another claim of the process holds the keys
     if claim.release_sent is not None:  # an exception came before the outcome was recorded
         claim.note_maybe_released(*claim.release_sent)
-    if claim.state is ACTIVE or claim.state is RELEASE_FAILED:
+    if claim.state is ACTIVE:
         claim.state = RELEASING
+    elif claim.state is RELEASING or claim.state is RELEASE_FAILED:
+        # An earlier request may be run late, and this one, too: then nothing follows a NOSCRIPT.
+        claim.state, claim.sends_text = RELEASING, True
     if method == "script" and not port.slotted:
         return release_group(port, claim, claim.keys, method, until, send)
     # Groups of keys that one request may release.
@@ -158,6 +229,14 @@ def release_keys(
     if len(parts) == 1:
         return release_group(port, claim, parts[0], method, until, send)
     return _release_groups(port, claim, parts, method, until)
+
+
+def _release_keys_completely(
+    port: Port, claim: Claim, method: ReleaseMethod, until: float
+) -> Awaitable[Refusal | None]:
+    """``release_keys`` by requests of which only the last shows the outcome."""
+    attempt = partial(release_keys, port, claim, method, until)
+    return completed(port, claim, claim.keys, attempt)
 
 
 async def _release_groups(
@@ -201,30 +280,36 @@ def release_group(
     send = send or port.send
     if claim.maybe_released:
         send = partial(unanswered_releases.send_checked, port, claim, part, send)
+    # No coroutine yet: one that is dropped by an exception from outside would cause a warning.
+    work = partial(_request, port, claim, part, method, until, send)
+    return with_fallbacks(port, claim, part, method, until, work)
+
+
+def _request(
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    method: ReleaseMethod,
+    until: float,
+    send: Send,
+) -> Awaitable[Refusal | None]:
+    """Release keys of the claim by one request, or by those of another method."""
+    if claim.queue_entry is None and method != "script":
+        one = transaction if method == "transaction" else native
+        work = partial(one, port, claim, part[0], until)
+        return unanswered_releases.unless_explained(claim, part[0], work)
     now = port.now()
     note = partial(setattr, claim, "release_sent", (part, now))  # as ``sent_releases`` does
+    if claim.queue_entry is not None:
+        return cancel(port, claim, claim.queue_entry, until, partial(send, sending=note))
+    verb, details = "release", record_arguments(port, claim)
     left = claim.min_hold_left(now) if claim.held_until > -math.inf else 0
-    # No coroutine yet: one that is dropped by an exception from outside would cause a warning.
-    work: Callable[[], Awaitable[Refusal | None]]
-    match method:
-        case _ if claim.queue_entry is not None:
-            work = partial(
-                cancel, port, claim, claim.queue_entry, until, partial(send, sending=note)
-            )
-        case "script":
-            verb, details = "release", record_arguments(port, claim)
-            if left:
-                verb, details = "min_hold", (left, *details)
-            keys, read = with_notes(part), partial(unanswered_releases.unexplained, claim, part)
-            rest: dict[str, Any] = {"until": until, "read": read, "send": send, "sending": note}
-            work = partial(ask, port, verb, claim, keys, *details, **rest)
-        case "transaction":
-            work = partial(transaction, port, claim, part[0], until)
-            work = partial(unanswered_releases.unless_explained, claim, part[0], work)
-        case "native":
-            work = partial(native, port, claim, part[0], until)
-            work = partial(unanswered_releases.unless_explained, claim, part[0], work)
-    return with_fallbacks(port, claim, part, method, until, work)
+    if left:
+        verb, details = "min_hold", (left, *details)
+    read = partial(unanswered_releases.unexplained, claim, part)
+    sending = None if port.may_resend else note  # otherwise the server records what it did
+    request = partial(ask, port, verb, claim, with_notes(part), *details)
+    return request(until=until, read=read, send=send, sending=sending)
 
 
 async def _nothing() -> None:
@@ -245,7 +330,14 @@ def _note_doubt(claim: Claim, refusal: Refusal) -> None:
 
 
 def end(port: Port, claim: Claim) -> None:
-    """End a claim, and let its cohort compete for the lock."""
+    """End a claim, report that, and let its cohort compete for the lock."""
+    if claim.observer is not None:  # first: it is repeated until the claim has ended
+        claim.observer.ended(claim, port.now())
+    close(port, claim)
+
+
+def close(port: Port, claim: Claim) -> None:
+    """End a claim as ``end`` does; whether it was released is reported once that is known."""
     claim.state = ENDED
     claim.queue_record = None  # they refer to each other
     port.held.forget(claim)

@@ -7,18 +7,17 @@ from functools import partial
 
 from redis_lock_decorators._flow import unanswered_releases
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.late_outcomes import completed
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release_methods import (
     CANNOT_WATCH,
     by_script,
-    grant_next,
     native,
     transaction,
 )
 from redis_lock_decorators._flow.requests import Refusal, is_torn, unlock, worst
 from redis_lock_decorators._flow.sent_releases import noting
-from redis_lock_decorators._flow.torn_slots import TornSlot
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import ConfigurationError, shown
 
@@ -26,7 +25,7 @@ from redis_lock_decorators.errors import ConfigurationError, shown
 ReleaseKey = Callable[[Port, Claim, bytes, float], Awaitable[Refusal | None]]
 
 
-def refuse_unfit(port: Port, method: ReleaseMethod) -> None:
+def refuse_unfit_method(port: Port, method: ReleaseMethod) -> None:
     """Refuse a release method that the client lacks, before anything is acquired.
 
     Raises:
@@ -59,10 +58,8 @@ async def with_fallbacks(
             claim.release_sent = None
             left = claim.min_hold_left(port.now())
             unlock_key = partial(_unlock, milliseconds=left)
-            refusal = await _one_by_one(unlock_key, port, claim, part, until)
-            if isinstance(error, TornSlot):
-                await _grant_if_whole(port, claim, part)
-            return refusal
+            one_by_one = partial(_one_by_one, unlock_key, port, claim, part, until)
+            return await completed(port, claim, part, one_by_one)
         if not _is_barred(port, error):
             unanswered_releases.forget_unsent(port, claim, error)
             unanswered_releases.record_usual(port, claim, method, error)
@@ -72,6 +69,19 @@ async def with_fallbacks(
         unanswered_releases.forget_unsent(port, claim, error)
         raise
     claim.release_sent = None
+    fallback = partial(_by_fallbacks, port, claim, part, method, until, barred)
+    return await completed(port, claim, part, fallback)
+
+
+async def _by_fallbacks(
+    port: Port,
+    claim: Claim,
+    part: tuple[bytes, ...],
+    method: ReleaseMethod,
+    until: float,
+    barred: Exception,
+) -> Refusal | None:
+    """Release keys by the first other method that the server accepts; else raise ``barred``."""
     for release in _fallbacks(port, claim, method):
         try:
             refusal = await _one_by_one(release, port, claim, part, until)
@@ -87,24 +97,6 @@ async def with_fallbacks(
         )
         return refusal
     raise barred
-
-
-async def _grant_if_whole(port: Port, claim: Claim, part: tuple[bytes, ...]) -> None:
-    """Grant keys that were released one by one, unless their slot is found torn once more.
-
-    The move may have ended since it was last seen, and other processes may queue again: without a
-    message they would not recheck for seconds. In a slot that is still torn each request takes
-    long, so one release at a time sends them, also for the keys that others release meanwhile.
-    """
-    slots, keys = port.torn_slots, list(part)
-    try:
-        while slots.add_released(part[0], keys) and keys:
-            slots.allow_one(part[0])
-            await grant_next(port, claim, keys.pop())
-            if slots.has_torn(part[0]):
-                return
-    finally:
-        slots.drop_released(part[0], keys)
 
 
 def _is_barred(port: Port, error: Exception) -> bool:
@@ -145,9 +137,10 @@ async def _one_by_one(
     part: tuple[bytes, ...],
     until: float,
 ) -> Refusal | None:
-    """Release keys by one request each; the refusals that no earlier request explains remain.
+    """Release keys by one request each.
 
-    An earlier copy of the release script, which the client has repeated, may have released some.
+    Returns the worst refusal that no earlier request of ours explains. An earlier copy of the
+    release script, which the client has repeated, may have released some keys.
 
     The claim notes what is released, as a repetition must not take that for a loss.
     """

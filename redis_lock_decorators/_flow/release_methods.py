@@ -20,14 +20,16 @@ from redis_lock_decorators._flow.requests import (
     record_arguments,
     text,
 )
-from redis_lock_decorators._flow.retries import ROUND_TRIP, tidy, tidying
-from redis_lock_decorators._flow.sent_releases import noting, sending
+from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, tidy, tidying
+from redis_lock_decorators._flow.sent_releases import sending
+from redis_lock_decorators._flow.timeouts import end_of
 from redis_lock_decorators._flow.unanswered_releases import (
     min_hold_placeholder,
     send_unrecorded,
     unexplained,
 )
-from redis_lock_decorators._rules.keys import with_notes, with_queue
+from redis_lock_decorators._rules.keys import companion, with_notes, with_queue
+from redis_lock_decorators._rules.owner_info import KIND
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
 #: Why a client has no transactions.
@@ -51,8 +53,9 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
         )
     done, holder = None, None
     async with port.watch(until) as watched:
+        stop = None
         for _ in range(MOST_TRIES):
-            if done is not None or port.now() >= until:
+            if done is not None or (stop is not None and port.now() >= stop):
                 break
             try:
                 found = await watched.holder(key)
@@ -61,12 +64,16 @@ async def transaction(port: Port, claim: Claim, key: bytes, until: float) -> Ref
                     raise
                 return Refusal(None, why=OTHER_DATA)
             holder = text(found)
+            if stop is None:  # the wait for a connection does not count
+                stop = max(until, min(end_of(until), port.now() + OUTAGE))
             if holder != claim.identifier:
                 if await _confirm_master(port, watched, key):
                     break
                 continue
             _, queue, records = with_queue((key,))
-            others = (("HDEL", records, GRANTED), ("EXISTS", queue))
+            others = [("HDEL", records, GRANTED), ("EXISTS", queue)]
+            if claim.owner_info is not None:
+                others.insert(0, ("DEL", companion(key, KIND)))
             command = _release_command(port, claim, key)
             noted = sending(port, claim, (key,))
             done = await watched.execute(command, *others, sending=noted)
@@ -128,7 +135,9 @@ async def _native(port: Port, claim: Claim, key: bytes, until: float) -> Refusal
         if lacks == "string":
             return Refusal(None, why=OTHER_DATA)
         await _refuse_reply(port, claim, command, deleted)
-        if deleted:  # a request below may fail, and the release may then be repeated
+        if not deleted:
+            claim.release_sent = None  # so it explains nothing, whatever the requests below find
+        else:  # one of these may fail, and the release may then be repeated
             claim.maybe_released += (key,)
         # If EXISTS is forbidden, to grant the lock to a waiter might be allowed all the same.
         if isinstance(awaited, Exception) and not is_forbidden(port, awaited):
@@ -206,8 +215,10 @@ async def _confirmed(
 def by_script(port: Port, claim: Claim, key: bytes, until: float) -> Awaitable[Refusal | None]:
     """Release a key by the usual script."""
     keys, read = with_notes((key,)), partial(unexplained, claim, (key,))
-    details, send = record_arguments(port, claim), noting(port, claim, (key,))
-    return ask(port, "release", claim, keys, *details, until=until, read=read, send=send)
+    details = record_arguments(port, claim)
+    # Otherwise the server records what the request did.
+    noted = None if port.may_resend else sending(port, claim, (key,))
+    return ask(port, "release", claim, keys, *details, until=until, read=read, sending=noted)
 
 
 def _release_command(port: Port, claim: Claim, key: bytes) -> tuple[Any, ...]:

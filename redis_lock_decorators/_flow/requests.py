@@ -12,8 +12,8 @@ from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
-from redis_lock_decorators._flow.torn_slots import TornSlot
 from redis_lock_decorators._rules import keys as keys_rules
+from redis_lock_decorators._rules.error_texts import safe_text
 from redis_lock_decorators.errors import LockError, LockNameError, shown
 
 #: ``Port.send`` or a replacement.
@@ -55,7 +55,7 @@ class OtherData(LockNameError):
         sentence = (
             f"{OF_KEY}{shown(lock_name)} holds other data, no lock: choose another name or prefix"
         )
-        super().__init__(f"{sentence} ({error})" if error else sentence, lock_name)
+        super().__init__(f"{sentence} ({safe_text(error)})" if error else sentence, lock_name)
 
 
 class NeverSent(LockError):
@@ -108,32 +108,36 @@ async def ask(
     ``read`` is called with the rest of a longer reply; ``send`` replaces the port's, and gets
     ``sending`` if that is given.
     """
-    has_slot = port.slotted and len(keys) > 1
-    if has_slot and port.torn_slots:
-        port.torn_slots.refuse_torn(verb, keys[0], port.now())
     serial = next(port.serials)
     send = send or port.send
+    if claim.owner_info is not None:
+        send = claim.owner_info.storing(port, claim, verb, keys, send)
     script = _lua.script(verb)
     # Built before the request is sent: a cohort may hand off the claim's identifier meanwhile.
     mark = f"{claim.identifier}:{serial}"
     options = {"until": until} if sending is None else {"until": until, "sending": sending}
-    command = ("EVALSHA", script.sha, len(keys), *keys, claim.identifier, serial, *details)
+    form, body = ("EVAL", script.text) if claim.sends_text else ("EVALSHA", script.sha)
+    command = (form, body, len(keys), *keys, claim.identifier, serial, *details)
     try:
         try:
             reply = await send(*command, **options)
         except Exception as error:
             if port.lacks(error) != "script":
-                raise
-            reply = await send("EVAL", script.text, *command[2:], **options)
+                if not (claim.sends_text and is_forbidden(port, error)):
+                    raise
+                reply = await _send_digest(port, send, script, command, options, error)
+            else:
+                reply = await send("EVAL", script.text, *command[2:], **options)
     except Exception as error:
-        if has_slot and is_torn(port, error):
-            port.torn_slots.note(keys[0], port.now())
         if port.lacks(error) != "string":
             raise
         raise OtherData(claim.lock_name, error) from error
-    if has_slot and port.torn_slots:
-        port.torn_slots.forget(keys[0])
-    own = (mark.encode(), mark)  # clients with ``decode_responses`` return text
+    except BaseException:
+        if sending is not None and (reply := port.late_reply(sending)) is not None:
+            claim.late_reply = reply, mark, read
+        raise
+    # Clients with ``decode_responses`` return text.
+    own = (mark.encode("utf-8", "surrogateescape"), mark)
     if type(reply) is not list:
         if reply in own:
             return None
@@ -141,6 +145,23 @@ async def ask(
         return read(*reply[1:])
     await port.drop_idle_connections()
     raise ReplyMismatch(f"a reply to another command arrived for {verb}", claim.lock_name)
+
+
+async def _send_digest(
+    port: Port,
+    send: Send,
+    script: _lua.Script,
+    command: tuple[Any, ...],
+    options: dict[str, Any],
+    forbidden: Exception,
+) -> Any:
+    """Send a script by its digest to a server that has ``forbidden`` its text."""
+    try:
+        return await send("EVALSHA", script.sha, *command[2:], **options)
+    except Exception as error:
+        if port.lacks(error) != "script":
+            raise
+    raise forbidden
 
 
 async def get(port: Port, key: bytes, lock_name: str, until: float) -> Any:
@@ -164,7 +185,7 @@ def is_forbidden(port: Port, error: Exception) -> bool:
 
 def is_torn(port: Port, error: Exception) -> bool:
     """Whether the request failed because its keys are on two nodes: their slot is moving."""
-    return isinstance(error, TornSlot) or port.lacks(error) == "keys"
+    return port.lacks(error) == "keys"
 
 
 def record_arguments(port: Port, claim: Claim) -> tuple[str | int, ...]:

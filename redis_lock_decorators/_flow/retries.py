@@ -18,7 +18,8 @@ Failed = Callable[[Exception, float], object]
 OUTAGE = 5.0
 #: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
 ROUND_TRIP = 1.0
-#: Seconds that a cleanup may be queued while the server answers others: many may give up together.
+#: Longest time, in seconds, for a cleanup to wait in the send queue of a server that answers: when
+#: many waiters give up at once, their cleanups queue up.
 TIDYING = 30.0
 
 
@@ -37,27 +38,26 @@ async def persist(
     try:
         return await attempt(until)
     except Exception as error:
-        if not is_to_repeat(port, error, started, failed):
+        if not decide_repeat(port, error, started, failed):
             raise
         return await repeat(port, attempt, until, end, error, failed)
 
 
 def first_until(started: float, end: float) -> float:
     """The time limit of a first attempt at ``started``; no attempt starts after ``end``."""
-    outage, least = started + OUTAGE, started + ROUND_TRIP
-    stop = end if end < outage else outage
-    until = stop if stop > least else least
-    if until >= end:
-        return until
-    both = float.__new__(Until, until)  # not by Until(...), for speed: every request does this
-    both.end, both.is_repeated = end, False
-    return both
+    until = started + OUTAGE
+    if end <= until:
+        least = started + ROUND_TRIP
+        return end if end > least else least
+    limit = float.__new__(Until, until)  # not by Until(...), for speed: every request does this
+    limit.end, limit.is_repeated = end, False
+    return limit
 
 
-def is_to_repeat(
+def decide_repeat(
     port: Port, error: Exception, started: float, failed: Failed | None = None
 ) -> bool:
-    """Call ``failed`` with the error of an attempt; whether to ``repeat`` that."""
+    """Call ``failed`` with the error of an attempt; decide whether to ``repeat`` that."""
     if failed is not None and port.is_outcome(error):
         failed(error, started)
     return is_unknown(port, error)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from redis_lock_decorators._flow.lease_ends import Given, LeaseEnds, Shortening
 from redis_lock_decorators._rules import lease_times
-from redis_lock_decorators.errors import UNANSWERED, UNRENEWED
+from redis_lock_decorators.errors import UNANSWERED, UNRENEWED, in_seconds
 
 #: The key in ``Term.known_ends``.
 ENDS = "ends"
@@ -31,7 +31,7 @@ class Unrenewed(NamedTuple):
         if self.is_refused:
             return f"{UNRENEWED} ({self.error})"
         last = f" (last error: {self.error})" if self.error else ""
-        return f"{UNANSWERED} for {max(end - self.since, 0.0):.3g} s{last}"
+        return f"{UNANSWERED} for {in_seconds(max(end - self.since, 0.0))}{last}"
 
 
 class Term:
@@ -63,13 +63,8 @@ class Term:
         # One operation of a dict: threads that come at the same time get the same object.
         return known if known is not None else self.known_ends.setdefault(ENDS, LeaseEnds())
 
-    def set_term(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, when the request for that was sent."""
-        self.duration = seconds
-        self.deadline = lease_times.deadline(sent, seconds)
-
     def prolong(self, sent: float, seconds: float) -> None:
-        """Last for ``seconds`` from ``sent``, unless it lasts longer already."""
+        """Last for ``seconds`` from ``sent``, when the request was sent, if that is longer."""
         self.unrenewed = None
         if lease_times.deadline(sent, seconds) > self.deadline:
             self.add_end(sent, seconds)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import REST
 from redis_lock_decorators._flow.port import Port, Sending
@@ -54,21 +55,41 @@ async def send_checked(
     send: Send,
     *command: Any,
     until: float,
-    sending: Sending,
+    sending: Sending | None = None,
 ) -> Any:
-    """Repeat a request, and check that the server may have run it before.
+    """Repeat a script, and check that the server may have run it before.
+
+    Its digest is sent before its text, without a wait between them: the reply to the digest shows
+    whether the server knows the script, and the text is run if it does not. The sender may be gone
+    by then. A script that is run twice does nothing the second time.
 
     A server that does not know the script has not run it, unless it was restarted or its scripts
     were flushed, or is a replica that took the place of the server that ran it: replicas get the
     effects of a script, not the script. A missing key may then be a loss just as well, as a replica
     may not have received the lock. So it is reported as one.
     """
-    try:
-        return await send(*command, until=until, sending=sending)
-    except Exception as error:
-        if port.lacks(error) == "script":
-            claim.maybe_released = tuple([key for key in claim.maybe_released if key not in part])
-        raise
+    is_recorded_there = port.may_resend or port.slotted
+    if command[0] != "EVAL" or is_recorded_there:
+        try:
+            return await send(*command, until=until, sending=sending)
+        except Exception as error:
+            if port.lacks(error) == "script":
+                _note_not_run(claim, part)
+            raise
+    digest = ("EVALSHA", _lua.digest(command[1]), *command[2:])
+    known, reply = await port.send_together(digest, command, until=until, sending=sending)
+    if not isinstance(known, Exception):
+        return known
+    if port.lacks(known) == "script":
+        _note_not_run(claim, part)
+    if isinstance(reply, Exception):
+        raise known if is_forbidden(port, reply) and port.lacks(known) != "script" else reply
+    return reply
+
+
+def _note_not_run(claim: Claim, part: tuple[bytes, ...]) -> None:
+    """Note that an earlier request for these keys was not run."""
+    claim.maybe_released = tuple([key for key in claim.maybe_released if key not in part])
 
 
 async def send_unrecorded(

@@ -11,7 +11,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.port import Sending, Watched
+from redis_lock_decorators._flow.port import LateReply, Sending, Watched
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.closing import is_being_closed
@@ -19,20 +19,26 @@ from redis_lock_decorators._io.background.supervised import (
     CHECK_INTERVAL,
     background_tasks,
     gather,
-    start,
     start_on,
+    start_unlisted,
 )
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_methods import refuse_without_pipelines
-from redis_lock_decorators._io.client_nodes import node_of
+from redis_lock_decorators._io.client_nodes import first_key, node_of
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.asyncio_client import ClientTransport, send_separately
+from redis_lock_decorators._io.closed_loops import is_running_here
+from redis_lock_decorators._io.transport.asyncio_client import (
+    ClientTransport,
+    send_separately,
+    with_redirected,
+)
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport, TaskExclusive
-from redis_lock_decorators._io.transport.batch import Transport
+from redis_lock_decorators._io.transport.batch import Redirection, Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.late_replies import arrived
 from redis_lock_decorators._io.transport.subscriptions import find_nodes, task_subscription
 from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
@@ -61,6 +67,8 @@ class AsyncioPort(BasePort):
         "_transport",
         "loop",
     )
+
+    cancellable = True
 
     def __init__(
         self,
@@ -101,6 +109,7 @@ class AsyncioPort(BasePort):
             batcher = batcher.separate(URGENT)
             if isinstance(transport, PoolTransport):
                 transport = pool_transport(batcher, self.client)
+                transport.port = ref(self)
         return batcher.exchange(transport, command, until, sending=sending)
 
     def send_renewal(self, *command: Any, until: float) -> Awaitable[Any]:
@@ -113,17 +122,34 @@ class AsyncioPort(BasePort):
         batcher = self._batcher
         return batcher.separate(node_of(self.client, command)) if self.slotted else batcher
 
+    def late_reply(self, sending: Sending) -> LateReply | None:
+        for batcher in self._batcher.all():
+            reply = batcher.late_reply(sending)
+            if reply is not None:
+                return partial(arrived, reply, self._transport)
+        return None
+
     async def send_together(
         self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
     ) -> list[Any]:
         if sending is not None:
             sending()
         if isinstance(self._transport, PoolTransport):
-            return await send_separately(self.client, self._batcher.idle, commands, until)
+            try:
+                return await send_separately(self.client, self._batcher.idle, commands, until)
+            except client_errors.PoolReplaced:
+                self.use_methods()
+                raise
         refuse_without_pipelines(self.client)
-        await self.locate(commands[0][3], until)
+        await self.locate(first_key(commands[0]), until)
         node = self._client_state.node(self.client, commands[0])
-        replies = await ClientTransport(self.client).send_batch(commands, until)
+        transport = ClientTransport(self.client)
+        replies = await transport.send_batch(commands, until)
+        first = replies[0]
+        # Not followed: the former node may have answered the other commands before that one runs.
+        if isinstance(first, Redirection):
+            raise client_errors.moved(self.client, asks=first.asks)
+        replies = await with_redirected(replies, commands, until)
         if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)
         return replies
@@ -153,7 +179,7 @@ class AsyncioPort(BasePort):
             await transport.drop_idle_connections()
 
     async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
-        if is_being_closed():
+        if is_being_closed() or not is_running_here(self.loop):
             # Its event loop may be closed, and its connections gone: then the keys expire.
             start_on(self.loop, partial(finish, work))
         else:
@@ -169,10 +195,23 @@ class AsyncioPort(BasePort):
 
     def watch(self, until: float) -> Watched:
         client, state = self.client, self._client_state
+        self._check_pool()
         if not isinstance(self._transport, PoolTransport):
             return TaskWatch(client, state, until)
         connection = TaskExclusive(self._batcher.idle, client.connection_pool, until)
         return Watch(client, state, connection)
+
+    def use_methods(self) -> None:
+        """Use the client's own methods from now on, for the claims of this port and later ones."""
+        self._client_state.use_methods(self.client)
+        self.may_resend, self.transacts = True, self._client_state.transacts
+        self._transport = self._renewal_transport = ClientTransport(self.client)
+
+    def _check_pool(self) -> None:
+        """Use the client's methods from now on if its pool was replaced by the program's own."""
+        is_bypassed = isinstance(self._transport, PoolTransport)
+        if is_bypassed and not self._batcher.idle.is_fit(self.client.connection_pool):
+            self.use_methods()
 
 
 class _PortAhead(AsyncioPort):
@@ -196,11 +235,11 @@ def port_of(client: Any, client_state: ClientState[RequestBatcher]) -> AsyncioPo
     """
     if not client_state.is_untouched(client):
         return AsyncioPort(client, client_state, ClientTransport(client))
-    transport = pool_transport(client_state.sender, client)
     port: AsyncioPort | None = client_state.port()
-    if port is None or port._transport is not transport:
+    if port is None or port._transport is not client_state.sender.transport:
+        transport = pool_transport(client_state.sender, client)
         port = AsyncioPort(client, client_state, transport)
-        client_state.port = ref(port)
+        client_state.port = transport.port = ref(port)
     return port
 
 
@@ -213,19 +252,19 @@ def pool_transport(batcher: RequestBatcher, client: Any) -> PoolTransport:
 
 
 async def finish(work: Callable[[], Awaitable[object]]) -> None:
-    """Complete work even if the caller, or the task that runs the work, is cancelled.
+    """Complete work even if the caller is cancelled, or all tasks are.
 
     If an exception from a signal handler ends the work, it is started again, and the exception is
     raised afterwards. A cancelled caller waits for at most one round trip; then the work continues
-    without it. So it is also completed at the end of ``asyncio.run``, which awaits the caller.
+    without it, and the end of ``asyncio.run`` waits for it.
     """
     cancelled: asyncio.CancelledError | None = None
     outside: BaseException | None = None
-    end, task, starts = math.inf, start(work()), 1
+    end, task, starts = math.inf, start_unlisted(work()), 1
     while not task.done() or _is_interrupted(task, outside, starts):
         if task.done():
             outside = outside or _failure(task)
-            task, starts = start(work()), starts + 1
+            task, starts = start_unlisted(work()), starts + 1
         left = end - monotonic()
         if left <= 0:
             break

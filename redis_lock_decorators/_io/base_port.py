@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from redis_lock_decorators._flow.port import LateReply, Sending
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
-from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_nodes import place_of
 from redis_lock_decorators._io.client_state import ClientState
@@ -31,6 +31,7 @@ class BasePort:
         "transacts",
     )
 
+    cancellable = False
     may_resend: bool
 
     now = staticmethod(monotonic)
@@ -47,9 +48,8 @@ class BasePort:
     slotted: bool
     _client_state: ClientState[Any]
 
-    @property
-    def torn_slots(self) -> TornSlots:
-        return self._client_state.torn_slots
+    def late_reply(self, sending: Sending) -> LateReply | None:
+        return None
 
     def place(self) -> str:
         return place_of(self.client)

@@ -20,10 +20,15 @@ from redis_lock_decorators._io.background.worker import running_worker
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_methods import disconnect, refuse_without_pipelines
 from redis_lock_decorators._io.client_state import ClientState
-from redis_lock_decorators._io.transport.client_calls import replies_of
+from redis_lock_decorators._io.transport.client_calls import (
+    followed,
+    own_replies_of,
+    replies_of,
+)
 from redis_lock_decorators._io.transport.private_pool import PrivatePool, ThreadExclusive
 from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch
+from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators.errors import LockError
 
 T = TypeVar("T")
@@ -98,7 +103,7 @@ async def _log_errors_of(work: Callable[[], Awaitable[object]]) -> None:
     except Exception as error:
         if not client_errors.is_outcome(error):
             raise
-        log.info("could not clean up a lock: %s: %s", type(error).__name__, error)
+        log.info("could not clean up a lock: %s", described(error))
 
 
 class BlockingPort(BasePort):
@@ -115,6 +120,7 @@ class BlockingPort(BasePort):
         self.arrivals = client_state.arrivals
         self.serials = client_state.serials
         self.slotted = client_state.slotted
+        #: any thread
         self.transacts = client_state.transacts
         self._private_pool = client_state.sender if client_state.is_untouched(client) else None
         self.may_resend = self._private_pool is None
@@ -124,8 +130,13 @@ class BlockingPort(BasePort):
         time.sleep(seconds)
 
     async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
-        if self._private_pool is not None:
-            return self._private_pool.exchange(self.client.connection_pool, command, until, sending)
+        private_pool = self._private_pool
+        if private_pool is not None:
+            try:
+                return private_pool.exchange(self.client.connection_pool, command, until, sending)
+            except client_errors.PoolReplaced:
+                self.use_methods()
+                raise
         if sending is not None:
             sending()
         (reply,) = replies_of(self.client, [command])
@@ -141,14 +152,24 @@ class BlockingPort(BasePort):
     async def send_together(
         self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
     ) -> list[Any]:
-        if self._private_pool is not None:
-            pool = self.client.connection_pool
-            return self._private_pool.exchange_all(pool, commands, until, sending)
+        private_pool = self._private_pool
+        if private_pool is not None:
+            try:
+                pool = self.client.connection_pool
+                return private_pool.exchange_all(pool, commands, until, sending)
+            except client_errors.PoolReplaced:
+                self.use_methods()
+                raise
         refuse_without_pipelines(self.client)
         node = self._client_state.node(self.client, commands[0])
         if sending is not None:
             sending()
-        replies = replies_of(self.client, commands)
+        replies = own_replies_of(self.client, commands)
+        # Not followed: the former node may have answered the other commands before that one runs.
+        first = replies[0]
+        if isinstance(first, Exception) and client_errors.is_redirection(first):
+            raise client_errors.moved(self.client, asks=client_errors.is_ask(first))
+        replies = followed(self.client, commands, replies)
         if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)
         return replies
@@ -173,8 +194,9 @@ class BlockingPort(BasePort):
         raise TypeError("only event loops and greenlets subscribe")
 
     async def drop_idle_connections(self) -> None:
-        if self._private_pool is not None:
-            self._private_pool.drop()
+        private_pool = self._private_pool
+        if private_pool is not None:
+            private_pool.drop()
             return
         disconnect(self.client)
 
@@ -189,7 +211,21 @@ class BlockingPort(BasePort):
 
     def watch(self, until: float) -> Watched:
         client, state = self.client, self._client_state
-        if self._private_pool is None:
+        self.check_pool()
+        private_pool = self._private_pool
+        if private_pool is None:
             return BlockingWatch(client, state, until)
-        connection = ThreadExclusive(self._private_pool, client.connection_pool, until)
+        connection = ThreadExclusive(private_pool, client.connection_pool, until)
         return Watch(client, state, connection)
+
+    def check_pool(self) -> None:
+        """Use the client's methods from now on if its pool was replaced by the program's own."""
+        private_pool = self._private_pool
+        if private_pool is not None and not private_pool.is_fit(self.client.connection_pool):
+            self.use_methods()
+
+    def use_methods(self) -> None:
+        """Use the client's own methods from now on, for the claims of this port and later ones."""
+        self._client_state.use_methods(self.client)
+        self.may_resend, self.transacts = True, self._client_state.transacts
+        self._private_pool = None

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Any, Literal, NoReturn
 
 from redis_lock_decorators._io.client_methods import has_pipelines, has_single_connection
+from redis_lock_decorators._io.plain_pools import LIBRARIES
 from redis_lock_decorators.errors import ConfigurationError
 
 _EXAMPLES = ("redis.Redis.from_url(…)", "redis.asyncio.Redis.from_url(…)")
-_LIBRARIES = frozenset(("redis", "valkey"))
 _KINDS = ("a blocking", "an asyncio")
 _INSTEAD = (
     "give one of redis.Redis, or use it in an async function or with redis_lock_decorators.asyncio",
@@ -37,13 +37,13 @@ def refuse_early(client: Any, awaited: bool | None) -> None:
         if client is None or hasattr(kind, "__getattr__"):
             return
         if found is None:
-            refuse_unfit(client, bool(awaited))
+            refuse_unfit_client(client, bool(awaited))
         found = _awaited_by_pool(client)
     if awaited is not None and found is (not awaited):
         _refuse_kind(client, awaited)
 
 
-def refuse_unfit(client: Any, awaited: bool) -> None:
+def refuse_unfit_client(client: Any, awaited: bool) -> None:
     """Refuse what is no client, or a client of the wrong kind, when it is used.
 
     Raises:
@@ -119,7 +119,7 @@ def _awaited_by_class(kind: type) -> bool | Literal["undecided"] | None:
     libraries = {base.__module__.partition(".")[0] for base in kind.__mro__}
     # Tracing may have replaced the method in the library's own asyncio class.
     is_blocking = hasattr(kind, "__enter__") and not hasattr(kind, "__aenter__")
-    return False if is_blocking and not _LIBRARIES.isdisjoint(libraries) else "undecided"
+    return False if is_blocking and not LIBRARIES.isdisjoint(libraries) else "undecided"
 
 
 def _awaited_by_pool(client: Any) -> bool | None:

@@ -6,11 +6,22 @@ import copy
 import importlib
 from typing import Any, TypeVar
 
+from redis_lock_decorators._io.hook_errors import (
+    CLIENTS,
+    is_caught_by_library,
+    is_of_handler,
+    is_of_hook,
+    is_raised_by_library,
+    mark_hook,
+    unconverted,
+)
 from redis_lock_decorators.errors import LockError
 
 E = TypeVar("E", bound=BaseException)
 
-_CLIENTS = frozenset({"redis", "valkey", "rediscluster"})
+#: How many causes of an error are looked at.
+MAX_CAUSES = 10
+
 _INTERRUPTED = frozenset(
     {
         "ConnectionError",
@@ -24,10 +35,9 @@ _INTERRUPTED = frozenset(
         "ClusterError",
     }
 )
-#: Messages of pools without a free connection: of plain ones, and of those that wait first.
-_USED_UP = ("Too many connections", "No connection available.")
-#: Parts of the message of a cluster client that reached no node.
-_NO_CLUSTER = ("cannot be connected", "not covered")
+#: Parts of the message of a cluster client that reached no node, or that repeats a pipeline after a
+#: failure and no longer has the node to which a command without a key was to be sent.
+_NO_CLUSTER = ("cannot be connected", "not covered", "No way to dispatch")
 _DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
 #: Errors that clients raise for a server's answer, but as errors of the connection.
 _ANSWERS = _DEFINITE | {"BusyLoadingError"}
@@ -46,14 +56,28 @@ _WAIT_AT_REPLICA = "WAIT cannot be used with replica"
 #: Error codes of states that end on their own in seconds, such as a failover. Not OOM and MISCONF:
 #: an administrator must free memory or disk space, so they are reported immediately.
 _TRANSIENT = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
+#: Errors after which a cluster client looks up its nodes.
+_BROKEN = frozenset({"ConnectionError", "TimeoutError", "ClusterDownError"})
 _ELSEWHERE_NAMES = frozenset({"ReadOnlyError", "MasterDownError", "BusyLoadingError"})
+
+
+class PoolReplaced(LockError):
+    """The client has a pool of the program's own class now, whose connections cannot be imitated.
+
+    Nothing was sent. A repetition uses the client's own methods.
+    """
+
+    unsent = True
 
 
 def part_of(client: object, module: str) -> Any:
     """Import a module of the library that defines the class of a client, pool or connection."""
-    homes = [kind.__module__.partition(".")[0] for kind in type(client).__mro__]
-    home = "valkey" if "valkey" in homes else "redis"
-    return importlib.import_module(f"{home}.{module}")
+    return importlib.import_module(f"{_home(client)}.{module}")
+
+
+def _home(client: object) -> str:
+    packages = {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
+    return "valkey" if "valkey" in packages else "redis"
 
 
 def no_reply(client: object) -> Exception:
@@ -71,8 +95,13 @@ def garbled(client: object, why: str) -> Exception:
     return _new_error(client, "InvalidResponse", why)
 
 
-def moved(client: object) -> Exception:
-    """A ConnectionError of the client's library, for a slot that moved during a pipeline."""
+def moved(client: object, *, asks: bool = False) -> Exception:
+    """A ConnectionError of the client's library, for a slot that moved during a pipeline.
+
+    With ``asks`` it is still being moved (ASK): a TryAgainError, as for keys on two nodes.
+    """
+    if asks:
+        return _new_error(client, "TryAgainError", "the slot is being moved")
     return closed(client, "the slot moved meanwhile")
 
 
@@ -83,6 +112,8 @@ def _new_error(client: object, name: str, why: str) -> Exception:
 
 def is_unknown(error: Exception) -> bool:
     """Whether the command may have been run, or could be run a moment later."""
+    if isinstance(error, PoolReplaced):
+        return True
     names = _client_names(error)
     if names & _DEFINITE:
         return False
@@ -90,19 +121,22 @@ def is_unknown(error: Exception) -> bool:
         return True
     if "RedisClusterException" in names and any(part in str(error) for part in _NO_CLUSTER):
         return True
+    if not names:
+        return is_of_hook(error)
     return bool(names & _INTERRUPTED or _codes(error) & _TRANSIENT)
 
 
 def is_outcome(error: BaseException) -> bool:
     """Whether a request ended with this error; otherwise it was raised by a signal handler.
 
-    Signal handlers may raise an exception at any line.
+    Signal handlers may raise an exception at any line. See ``hook_errors`` for those of the
+    program's code that a library calls.
     """
     if isinstance(error, OSError) and is_of_socket(error):
         return True
     if isinstance(error, LockError) or is_closed_meanwhile(error):
         return True
-    return isinstance(error, Exception) and _is_clients(error)
+    return isinstance(error, Exception) and (is_clients(error) or is_of_hook(error))
 
 
 def was_sent(error: BaseException) -> bool:
@@ -151,6 +185,21 @@ def is_elsewhere(reply: object) -> bool:
     return bool(_client_names(reply) & _ELSEWHERE_NAMES or _codes(reply) & _ELSEWHERE)
 
 
+def is_redirection(error: BaseException) -> bool:
+    """Whether a cluster node replied that another one serves the keys (MOVED, ASK)."""
+    return "AskError" in _client_names(error)  # MovedError is a subclass
+
+
+def is_ask(error: object) -> bool:
+    """Whether a redirection holds for one command only, as the slot is still being moved."""
+    return type(error).__name__ == "AskError"
+
+
+def is_broken(error: object) -> bool:
+    """Whether a cluster node gave no answer, or none while its cluster is down."""
+    return isinstance(error, Exception) and bool(_client_names(error) & _BROKEN)
+
+
 def are_elsewhere(replies: list[Any]) -> bool:
     """Whether ``is_elsewhere`` holds for any of these replies."""
     return any(is_elsewhere(reply) for reply in replies if isinstance(reply, Exception))
@@ -172,7 +221,7 @@ def is_closed_meanwhile(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     name: str = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    return name.partition(".")[0] in _CLIENTS  # otherwise a hook or a signal handler raised it
+    return name.partition(".")[0] in CLIENTS  # otherwise a hook or a signal handler raised it
 
 
 def is_change(error: Exception) -> bool:
@@ -182,30 +231,28 @@ def is_change(error: Exception) -> bool:
 
 def is_no_transaction(error: Exception) -> bool:
     """Whether commands were run one by one because their MULTI was refused."""
-    return _is_clients(error) and _NO_MULTI in str(error).lower()
+    return is_clients(error) and _NO_MULTI in str(error).lower()
 
 
 def meant(client: object, error: Exception) -> Exception:
     """Translate a misleading error into a ConnectionError; return other errors as they are.
 
     If the connection breaks while a pipeline watches a key, the pipeline raises WatchError, as for
-    a changed key, although EXEC may have been run. See also ``is_closed_meanwhile``.
+    a changed key, although EXEC may have been run. See also ``is_closed_meanwhile``. If it comes
+    from an exception of a signal handler, that is returned.
     """
+    error = unconverted(error)
     if is_closed_meanwhile(error):
         return caused(closed(client, "the connection was closed meanwhile"), error)
     if "WatchError" not in _client_names(error) or is_change(error):
-        return error
+        return mark_hook(error)
     return caused(closed(client, f"the connection broke: {error}"), error)
 
 
 def is_of_socket(error: OSError) -> bool:
     """Whether a socket raised this error, and not a signal handler."""
-    return error.errno is not None or str(error).endswith("timed out")
-
-
-def is_used_up(error: Exception) -> bool:
-    """Whether the pool had no free connection."""
-    return "MaxConnectionsError" in _client_names(error) or str(error) in _USED_UP
+    is_like_one = error.errno is not None or str(error).endswith("timed out")
+    return is_like_one and not is_of_handler(error)
 
 
 def lacks(error: Exception) -> str:
@@ -223,7 +270,7 @@ def lacks(error: Exception) -> str:
         return "memory"
     if _is_slot_split(error):
         return "keys"
-    if not _is_clients(error):
+    if not is_clients(error):
         return ""
     sentence = str(error).lower()
     if any(part in sentence for part in _NO_RIGHT):
@@ -238,8 +285,42 @@ def _is_slot_split(error: Exception) -> bool:
     return has_given_up or "TryAgainError" in names or "TRYAGAIN" in _codes(error)
 
 
-def _is_clients(error: BaseException) -> bool:
+def is_clients(error: BaseException) -> bool:
+    """Whether the class of the error is of a client library."""
     return bool(_client_names(error))
+
+
+def may_leave_unconfigured(client: object, error: BaseException) -> bool:
+    """Whether an error may come from the set-up of a connection that the library left open.
+
+    It leaves it open after errors that are not its own. A wrapped client may have turned one of
+    these into an error of the library: then that was raised by other code, or it has a cause that
+    other code has caught, or one that is neither a socket's nor the library's.
+    """
+    own = {_home(client), "rediscluster"}
+    if own.isdisjoint(_packages(error)):
+        return True
+    if not is_raised_by_library(error) and not is_reply(error):
+        return True
+    cause = error.__cause__ or error.__context__
+    for _ in range(MAX_CAUSES):
+        if cause is None:
+            break
+        is_usual = isinstance(cause, (OSError, EOFError)) or _is_cancellation(cause)
+        if not is_usual and own.isdisjoint(_packages(cause)):
+            return True
+        if not is_caught_by_library(cause):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    return type(error).__name__ == "CancelledError"  # asyncio would be imported for its class
+
+
+def _packages(error: BaseException) -> set[str]:
+    return {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
 
 
 def _client_names(error: BaseException) -> set[str]:
@@ -247,7 +328,7 @@ def _client_names(error: BaseException) -> set[str]:
     return {
         kind.__name__
         for kind in type(error).__mro__
-        if kind.__module__.partition(".")[0] in _CLIENTS
+        if kind.__module__.partition(".")[0] in CLIENTS
     }
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from queue import Empty
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from redis_lock_decorators._io.client_errors import part_of
+from redis_lock_decorators._io.client_errors import may_leave_unconfigured, part_of
 from redis_lock_decorators._io.client_nodes import pools_of
+from redis_lock_decorators._io.hook_errors import CLIENTS
 from redis_lock_decorators._io.transport.encoding import encoded, words_of
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import ConfigurationError
@@ -116,26 +117,39 @@ def disconnect(client: Any, command: tuple[Any, ...] | None = None) -> None:
     Of a cluster client: those to the node of ``command``, or to all nodes.
     """
     for pool in pools_of(client, command):
-        if "inuse_connections" in inspect.signature(pool.disconnect).parameters:
-            pool.disconnect(inuse_connections=False)
-        elif hasattr(getattr(pool, "pool", None), "get_nowait"):
-            _disconnect_next(pool.pool)
+        drop = _library_method(pool, "disconnect")
+        if hasattr(getattr(getattr(pool, "pool", None), "queue", None), "__setitem__"):
+            _disconnect_queued(pool)
+        elif drop is not None and "inuse_connections" in inspect.signature(drop).parameters:
+            drop(inuse_connections=False)
 
 
-def _disconnect_next(idle: Any) -> None:
-    """Disconnect the connection that a pool with a queue of idle ones uses next.
+def _library_method(pool: Any, name: str) -> Any:
+    """A method of a pool as its library has it: a subclass of the program may lack arguments."""
+    for kind in type(pool).__mro__:
+        if kind.__module__.partition(".")[0] in CLIENTS and name in kind.__dict__:
+            return kind.__dict__[name].__get__(pool)
+    return getattr(pool, name, None)
 
-    ``BlockingConnectionPool.disconnect`` of redis-py 5 and of valkey-py also drops those in use.
+
+def _disconnect_queued(pool: Any) -> None:
+    """Disconnect the connections in the queue of a pool, which are the idle ones.
+
+    ``BlockingConnectionPool.disconnect`` of redis-py 5 and of valkey-py also drops those in use,
+    and of redis-py 8 those that another thread takes meanwhile. So all are replaced at once by what
+    lets the pool open another: no thread gets one of them, and a signal handler waits for none.
+    Queues of gevent and eventlet have no mutex: no greenlet runs between these lines.
     """
-    try:
-        connection = idle.get_nowait()
-    except Empty:
-        return
-    try:
-        if connection is not None:
-            connection.disconnect()
-    finally:
-        idle.put_nowait(connection)
+    taken, queued = [], pool.pool.queue
+    with getattr(pool.pool, "mutex", None) or nullcontext():
+        for place, connection in enumerate(queued):
+            if connection is not None:
+                taken.append(connection)
+                queued[place] = None
+    for connection in taken:
+        connection.disconnect()
+        with suppress(AttributeError, ValueError):
+            pool._connections.remove(connection)
 
 
 async def disconnect_idle(client: Any) -> None:
@@ -143,3 +157,36 @@ async def disconnect_idle(client: Any) -> None:
     pool = getattr(client, "connection_pool", None)
     if pool is not None and not hasattr(client, "nodes_manager"):
         await pool.disconnect(inuse_connections=False)
+
+
+def drop_unconfigured(client: Any, error: BaseException) -> None:
+    """Drop the idle connections of a blocking client if one may be open, but not set up.
+
+    A library closes a connection whose set-up fails only if the error is its own. After that of a
+    credential provider or of a signal handler, its pool has a connection that would send the next
+    request without authentication, and to database 0.
+    """
+    if may_leave_unconfigured(client, error):
+        disconnect(client)
+
+
+def drop_unconfigured_idle(client: Any, error: BaseException) -> None:
+    """``drop_unconfigured`` for an asyncio client, where a cancellation also has this effect.
+
+    It does not wait: another task could use the connection meanwhile.
+    """
+    if not may_leave_unconfigured(client, error):
+        return
+    for connection in _idle_of(client):
+        writer = getattr(connection, "_writer", None)
+        if writer is not None:
+            connection._reader = connection._writer = None
+            with suppress(RuntimeError):  # the event loop is closed
+                writer.close()
+
+
+def _idle_of(client: Any) -> list[Any]:
+    """The idle connections of an asyncio client of redis-py or valkey-py, as far as it has any."""
+    if not hasattr(client, "nodes_manager"):
+        return list(getattr(getattr(client, "connection_pool", None), "_available_connections", ()))
+    return [idle for node in client.get_nodes() for idle in getattr(node, "_free", ())]

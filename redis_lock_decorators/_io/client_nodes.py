@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+from redis_lock_decorators._io.client_errors import part_of
 from redis_lock_decorators._rules.keys import slot_of
 
 
@@ -18,15 +21,23 @@ def pools_of(client: Any, command: tuple[Any, ...] | None = None) -> list[Any]:
     if command is None:
         nodes = client.get_nodes()
     else:
-        nodes = client.nodes_manager.slots_cache.get(slot_of(_key_of(command)), ())[:1]
-    return [
-        node.redis_connection.connection_pool for node in nodes if node.redis_connection is not None
-    ]
+        nodes = client.nodes_manager.slots_cache.get(slot_of(first_key(command)), ())[:1]
+    found = [getattr(node, _node_attribute(node)) for node in nodes]
+    return [client.connection_pool for client in found if client is not None]
+
+
+def node_client(client: Any, node: Any) -> Any:
+    """The client of one node of a blocking cluster client."""
+    return getattr(client, f"get_{_node_attribute(node)}")(node)
+
+
+def _node_attribute(node: Any) -> str:
+    return "valkey_connection" if hasattr(node, "valkey_connection") else "redis_connection"
 
 
 def node_of(client: Any, command: tuple[Any, ...]) -> object:
     """The identity of the cluster node that a command is sent to; None if it is not known yet."""
-    key = _key_of(command)
+    key = first_key(command)
     if hasattr(client, "nodes_manager"):
         nodes = client.nodes_manager.slots_cache.get(slot_of(key))
         return nodes[0].name if nodes else None
@@ -46,8 +57,65 @@ def address_of(client: Any, key: bytes) -> tuple[Any, dict[str, Any]]:
     node = client.get_node_from_key(key)
     if hasattr(node, "connection_kwargs"):  # of an asyncio cluster client
         return node.connection_class, dict(node.connection_kwargs)
-    pool = client.get_redis_connection(node).connection_pool
+    pool = node_client(client, node).connection_pool
     return pool.connection_class, dict(pool.connection_kwargs)
+
+
+def known_node(client: Any, host: str, port: int) -> Any:
+    """The cluster node that a reply names; None without a host.
+
+    A node that serves no slots yet is not listed by CLUSTER SLOTS. It is added to the client's
+    nodes, as the client itself does after a MOVED.
+    """
+    manager = client.nodes_manager
+    if not host:
+        return None
+    host, port = manager.remap_host_port(host, port)
+    found = client.get_node(host, port)
+    if found is None:
+        if hasattr(manager, "create_redis_node") or hasattr(manager, "create_valkey_node"):
+            found = part_of(client, "cluster").ClusterNode(host, port, "primary")
+        else:
+            kind = part_of(client, "asyncio.cluster").ClusterNode
+            found = kind(host, port, "primary", **manager.connection_kwargs)
+        manager.nodes_cache[found.name] = found
+    return found
+
+
+def has_nodes(client: Any) -> bool:
+    """Whether a client knows the nodes of a cluster; one of a single node does not."""
+    if hasattr(client, "nodes_manager"):
+        return True
+    return hasattr(getattr(client, "connection_pool", None), "nodes")  # redis-py-cluster
+
+
+def note_moved(client: Any, reply: Any) -> Any:
+    """Let a cluster client remember the node that a MOVED names, as its own methods do.
+
+    Those would also look up all nodes after every fifth MOVED. With asyncio that closes connections
+    that are in use.
+
+    Returns:
+        What is to be awaited, with asyncio and redis-py 8.
+    """
+    slot = reply.slot_id
+    if not hasattr(client, "nodes_manager"):
+        nodes = client.connection_pool.nodes
+        node = nodes.set_node(reply.host, reply.port, server_type="master")
+        nodes.slots[slot] = [node, *nodes.slots.get(slot, ())[1:]]
+        return None
+    manager, node = client.nodes_manager, known_node(client, reply.host, reply.port)
+    known = manager.slots_cache.get(slot)
+    if node is None or not known or known[0] is node:
+        return None
+    found = SimpleNamespace(host=node.host, port=node.port, slot_id=slot)
+    with suppress(LookupError):  # another thread has just replaced the nodes
+        if hasattr(manager, "move_slot"):
+            return manager.move_slot(found)
+        # redis-py 5 and 6, valkey-py
+        manager._moved_exception = found
+        manager.get_node_from_slot(slot)
+    return None
 
 
 def place_of(client: Any) -> str:
@@ -64,6 +132,7 @@ def place_of(client: Any) -> str:
         return f"the server of {type(client).__name__}"
 
 
-def _key_of(command: tuple[Any, ...]) -> bytes:
+def first_key(command: tuple[Any, ...]) -> bytes:
+    """The key, or the first key, of a command."""
     key: bytes = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
     return key

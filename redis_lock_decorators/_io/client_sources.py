@@ -11,11 +11,13 @@ from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._io.background.loop_ends import at_end, close_clients
-from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.background.loop_ends import at_end
+from redis_lock_decorators._io.client_checks import refuse_unfit_client
+from redis_lock_decorators._io.client_closing import close_clients
 from redis_lock_decorators._io.client_state import ClientLoop, ClientState
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
+from redis_lock_decorators._rules.fitting import fits
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -111,7 +113,7 @@ class ClientSource(Generic[T]):
     """
 
     def __init__(self, sender: Callable[[], T], lease_loop: ClientLoop, *, awaited: bool) -> None:
-        self.process = fork.number
+        self.process = fork.process_id
         self._sender = sender
         self._lease_loop = lease_loop
         self._awaited = awaited
@@ -147,12 +149,12 @@ class ClientSource(Generic[T]):
 
     def _refuse_unfit(self, client: Any, factory: ConnectionFactory) -> None:
         try:
-            refuse_unfit(client, self._awaited)
+            refuse_unfit_client(client, self._awaited)
         except ConfigurationError as error:
             if isinstance(factory, GivenClient):
                 raise
             made = f"the factory {shown_value(factory)} returned {shown_value(client)}"
-            raise ConfigurationError(f"{made}: {error}") from None
+            raise ConfigurationError(f"{made}: {error.args[0]}") from None
 
     def known_state(self, client: Any) -> ClientState[T] | None:
         """The state of a client that is in use; None for others, and for a proxy of a client."""
@@ -167,7 +169,7 @@ class ClientSource(Generic[T]):
         known: PerClient[ClientState[T]] = self._lease_loop.clients
         client_state = known.get(client)
         if client_state is None:
-            refuse_unfit(client, self._awaited)
+            refuse_unfit_client(client, self._awaited)
             _lua.load()
             client_state = known.setdefault(
                 client, ClientState(client, self._sender(), self._lease_loop)
@@ -207,12 +209,25 @@ def async_from_environment() -> Any:
 def _from_environment(library: str) -> Any:
     named = os.environ.get("REDIS_LOCK_CONNECTION")
     if named:
-        return _checked(_imported(named)(), named, library == "redis.asyncio")
+        factory = _imported(named)
+        if not fits(factory, ()):
+            raise ConfigurationError(
+                f"REDIS_LOCK_CONNECTION={named!r} needs arguments, but is called without any"
+            )
+        return _checked(factory(), named, library == "redis.asyncio")
     try:
         redis, url = importlib.import_module(library), os.environ.get("REDIS_URL") or DEFAULT_URL
         if "://" not in url:  # redis.asyncio would connect to localhost
             raise ValueError
-        return redis.Redis.from_url(url)
+        client = redis.Redis.from_url(url)
+        if "?" in url:  # otherwise an unknown option would fail when a connection is opened
+            client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        return client
+    except TypeError:
+        raise ConfigurationError(
+            "REDIS_URL has an option after its '?' that the client does not know "
+            "(it is not shown: it may hold a password)"
+        ) from None
     except ValueError:
         # Without the cause and the address, which may contain a password.
         raise ConfigurationError(
@@ -224,11 +239,11 @@ def _from_environment(library: str) -> Any:
 def _checked(client: Any, named: str, awaited: bool) -> Any:
     """Check and return the client that the function in the environment has made."""
     try:
-        refuse_unfit(client, awaited)
+        refuse_unfit_client(client, awaited)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r}: {error}; its function serves threads or asyncio "
-            "(REDIS_URL alone serves both; or configure what serves the other)"
+            f"REDIS_LOCK_CONNECTION={named!r}: {error.args[0]}; its function serves threads "
+            "or asyncio (REDIS_URL alone serves both; or configure what serves the other)"
         ) from None
     return client
 

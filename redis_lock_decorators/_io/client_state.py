@@ -9,6 +9,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Generic, Protocol, TypeVar
 
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
 from redis_lock_decorators._flow.queue.cohort import Cohort
@@ -17,10 +18,11 @@ from redis_lock_decorators._flow.queue.reachability import Reachability
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.subscriber_port import SubscriberLoop, SubscriberPort
 from redis_lock_decorators._flow.renewal.renewer import Renewer
-from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io.client_methods import watches
 from redis_lock_decorators._io.client_nodes import node_of
 from redis_lock_decorators._io.per_client import PerClient
+from redis_lock_decorators._io.plain_pools import LIBRARIES, is_plain_pool
+from redis_lock_decorators._io.transport.origins import IdleFollower
 from redis_lock_decorators._rules.permissions import CHANNEL
 
 T = TypeVar("T")
@@ -37,8 +39,8 @@ class ClientLoop(SubscriberLoop, Protocol):
     renewer: Renewer
     clients: PerClient[Any]
 
-    def check(self) -> None:
-        """Raise ConfigurationError if no background work is possible."""
+    def check(self, claim: Claim | None = None) -> None:
+        """Raise ConfigurationError if no background work is possible, as for the claim."""
 
     def begin(self) -> None:
         """Start the thread if there are calls for which none could be started."""
@@ -55,7 +57,8 @@ class ClientState(Generic[T]):
         transacts: it supports WATCH, MULTI and EXEC; not a wrapper without usable pipelines.
         plain: its unwrapped ``execute_command``; another one there means that it is traced.
         owned: connections like those of its pool can be used without ``execute_command``: its pool
-            is the library's, with no choice of servers by the program.
+            is the library's, with no choice of servers by the program. False from the time when the
+            client is found to have another pool.
         sender: sends requests for all users of the client.
         lease_loop: the event loop on which leases held through it are renewed.
         cohorts: the cohorts of its waiters, by key and lease length in milliseconds.
@@ -65,7 +68,6 @@ class ClientState(Generic[T]):
         held: the claims held through it, by key.
         arrivals: the claims that compete for keys through it, in order of arrival.
         port: a weak reference to the port that its leases share.
-        torn_slots: the slots of a cluster that were last found being moved.
         has_transacted: MULTI and EXEC were permitted when they were last sent through it.
     """
 
@@ -83,28 +85,33 @@ class ClientState(Generic[T]):
         "serials",
         "slotted",
         "subscribers",
-        "torn_slots",
         "transacts",
     )
 
     def __init__(self, client: Any, sender: T, lease_loop: ClientLoop) -> None:
         pool = getattr(client, "connection_pool", None)
         self.slotted = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
-        self.plain = _plain_execute(client)
-        self.owned = has_own_connections(client)
-        self.transacts = self.owned or (not self.slotted and watches(client))
+        self.plain = plain_execute(client)
         self.sender = sender
         self.lease_loop = lease_loop
         #: any thread
+        self.owned = has_own_connections(client)
+        self.transacts = self.owned or (not self.slotted and watches(client))
         self.subscribers: dict[object, Subscriber] = {}
         self.reachabilities: dict[object, Reachability] = {}
         self.cohorts = Cohorts()
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
-        self.torn_slots = TornSlots()
         self.port: Callable[[], Any] = no_port
         self.has_transacted = False
+        if self.owned:
+            _refuse_other_pools(sender)
+
+    def use_methods(self, client: Any) -> None:
+        """Use the client's own methods from now on: its pool is no longer the library's."""
+        self.owned = self.has_transacted = False
+        self.transacts = not self.slotted and watches(client)
 
     def subscriber(self, port: SubscriberPort, key: bytes) -> Subscriber:
         """The subscriber at the node of a key.
@@ -145,6 +152,13 @@ class ClientState(Generic[T]):
         return self.owned and getattr(client.execute_command, "__func__", None) is self.plain
 
 
+def _refuse_other_pools(sender: Any) -> None:
+    """Have a sender open private connections only for pools of the library."""
+    connections = getattr(sender, "idle", sender)  # the batcher of an asyncio client has them
+    if isinstance(connections, IdleFollower):
+        connections.is_fit = is_plain_pool
+
+
 def no_port() -> None:
     """A substitute for the weak reference while there is no port."""
 
@@ -153,28 +167,14 @@ def has_own_connections(client: Any) -> bool:
     """Whether requests of its locks use private connections instead of ``execute_command``."""
     pool = getattr(client, "connection_pool", None)
     is_cluster = hasattr(client, "nodes_manager") or hasattr(pool, "nodes")
-    return _plain_execute(client) is not None and not is_cluster and _is_plain_pool(pool)
+    return plain_execute(client) is not None and not is_cluster and is_plain_pool(pool)
 
 
-def _plain_execute(client: Any) -> FunctionType | None:
+def plain_execute(client: Any) -> FunctionType | None:
     """The library's own ``execute_command``; None if it is overridden or wrapped."""
     function = getattr(client.execute_command, "__func__", None)
     if type(function) is not FunctionType or hasattr(function, "__wrapped__"):
         return None
     library = function.__module__.partition(".")[0]
-    is_known = library in ("redis", "valkey") and function.__name__ == "execute_command"
+    is_known = library in LIBRARIES and function.__name__ == "execute_command"
     return function if is_known else None
-
-
-def _is_plain_pool(pool: Any) -> bool:
-    if getattr(pool, "cache", None) is not None:
-        return False
-    choosing = [getattr(pool, name, None) for name in ("make_connection", "get_connection")]
-    # The program's own pool class may choose a server, database or user for each connection.
-    parts = [getattr(pool, "connection_class", None), *filter(None, choosing)]
-    return all(_library_of(part) in ("redis", "valkey") for part in parts)
-
-
-def _library_of(part: Any) -> str:
-    """The package that defines a class or a function."""
-    return (getattr(part, "__module__", None) or "").partition(".")[0]

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
+from types import ModuleType
 
-__all__ = ["monotonic"]
+__all__ = ["monotonic", "unix_time"]
 
 
-def _untouched() -> Callable[[], float]:
-    """``monotonic`` of a private copy of the module ``time``."""
+def _untouched() -> ModuleType:
+    """A private copy of the module ``time``."""
     spec = BuiltinImporter.find_spec("time")
     if spec is None or spec.loader is None:
         raise ImportError("this Python has no built-in module time")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Callable[[], float] = module.monotonic
-    return found
+    return module
 
 
-monotonic = _untouched()
+_time = _untouched()
+monotonic: Callable[[], float] = _time.monotonic
+#: Unix time in seconds.
+unix_time: Callable[[], float] = _time.time

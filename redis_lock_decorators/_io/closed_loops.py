@@ -27,6 +27,16 @@ def is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
     return loop is not None and asyncio._get_running_loop() is loop
 
 
+def raise_if_closed(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise GeneratorExit if a coroutine of an event loop runs elsewhere: it is being closed.
+
+    Called where a client has raised an exception, which may have replaced the GeneratorExit: its
+    clean-up fails on a closed event loop. The flows would repeat the request, and await that.
+    """
+    if not is_running_here(loop):
+        raise GeneratorExit from None
+
+
 def forget_closed(found: dict[asyncio.AbstractEventLoop, T]) -> list[T]:
     """Remove and return the values of closed event loops; other threads may do so concurrently."""
     closed = [loop for loop in list(found) if loop.is_closed()]

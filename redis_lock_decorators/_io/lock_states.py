@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import six
 from redis.exceptions import ResponseError
+
+from redis_lock_decorators._io.client_methods import drop_unconfigured
 
 #: How many keys one SCAN looks at: a server needs well below 1 ms for it.
 PAGE = 1_000
@@ -16,13 +19,14 @@ GONE = -2
 OTHER = object()
 
 
-def pages(client: Any, match: str) -> Iterator[list[bytes]]:
+def pages(client: Any, match: bytes) -> Iterator[list[bytes]]:
     """Yield the keys that match, by SCAN on every primary node."""
     for node in _primaries(client):
         chosen = {} if node is None else {"target_nodes": node}
         cursor: Any = 0
         while True:
-            cursor, page = client.scan(cursor, match=match, count=PAGE, **chosen)
+            with _dropping_unconfigured(client):
+                cursor, page = client.scan(cursor, match=match, count=PAGE, **chosen)
             if isinstance(cursor, dict):  # redis-py reports the cursor of each node
                 (cursor,) = cursor.values()
             yield [as_bytes(key) for key in dict.fromkeys(page)]
@@ -44,7 +48,19 @@ def together(client: Any, commands: list[tuple[Any, ...]]) -> Iterator[Any]:
     pipeline = client.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)
-    return map(_unless_other_data, pipeline.execute(raise_on_error=False))
+    with _dropping_unconfigured(client):
+        replies = pipeline.execute(raise_on_error=False)
+    return map(_unless_other_data, replies)
+
+
+@contextmanager
+def _dropping_unconfigured(client: Any) -> Iterator[None]:
+    """Leave the client's pool in order if its method is interrupted: locks may use it next."""
+    try:
+        yield
+    except BaseException as error:
+        drop_unconfigured(client, error)
+        raise
 
 
 def _unless_other_data(reply: Any) -> Any:

@@ -6,8 +6,12 @@ import asyncio
 import socket
 import struct
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
+
+from redis_lock_decorators._io.background.closing import is_unawaited
 
 #: A time-out that fires so many seconds late shows that something has blocked the event loop.
 LATE = 0.25
@@ -61,33 +65,34 @@ else:
     plain_timeout = _Limit
 
 
-class timeout:  # lower case, like asyncio's
-    """Like ``asyncio.timeout``, but extended by the time for which the event loop was blocked.
+class Expiry:
+    """Calls a function after some seconds, extended by the time for which the loop was blocked.
 
     The limited code could not run then, and data that arrived meanwhile is still unread. A second
-    timer covers the loss of the first, and of the call that cancels the limited code.
+    timer covers the loss of the first, and of what the function has caused.
     """
 
-    __slots__ = ("_plain", "_seconds", "_timers", "_times_late")
+    __slots__ = ("_expire", "_seconds", "_timers", "_times_late")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, expire: Callable[[], object]) -> None:
         self._seconds = seconds
+        self._expire = expire
         self._times_late = 0
-        self._plain: Any = plain_timeout(None if seconds > 0 else seconds)
         self._timers: list[asyncio.TimerHandle] = []
 
-    async def __aenter__(self) -> None:
-        await self._plain.__aenter__()
-        if self._seconds > 0:
-            self._set(self._seconds)
+    def __enter__(self) -> None:
+        self._set(max(0.0, self._seconds))
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> bool | None:
-        self._cancel()
-        suppressed: bool | None = await self._plain.__aexit__(kind, error, trace)
-        return suppressed
+    def __exit__(self, *failure: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the call."""
+        for timer in self._timers:
+            timer.cancel()
 
     def _set(self, seconds: float) -> None:
-        self._cancel()
+        self.cancel()
         loop = asyncio.get_running_loop()
         first = loop.time() + seconds
         # In an empty context: a timer would keep the caller's alive.
@@ -96,17 +101,49 @@ class timeout:  # lower case, like asyncio's
             for when in (first, first + AGAIN)
         ]
 
-    def _cancel(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-
     def _fire(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         now = loop.time()
-        if now > when + LATE and self._times_late < MOST_LATE:
+        if now > when + LATE and self._times_late < MOST_LATE and self._seconds > 0:
             self._times_late += 1
             self._set(min(now - when, self._seconds))
+        else:
+            self._expire()
+
+
+class timeout:  # lower case, like asyncio's
+    """Like ``asyncio.timeout``, but extended by the time for which the event loop was blocked.
+
+    Args:
+        seconds: the limit.
+        work: what the limited code awaits. A task that does not wait for it is not cancelled: the
+            garbage collector has closed the limited code inside a step of that task.
+    """
+
+    __slots__ = ("_expiry", "_plain", "_work")
+
+    def __init__(self, seconds: float, work: Any = None) -> None:
+        self._work = work
+        self._plain: Any = plain_timeout(None if seconds > 0 else seconds)
+        self._expiry = Expiry(seconds, self._expire) if seconds > 0 else None
+
+    async def __aenter__(self) -> None:
+        await self._plain.__aenter__()
+        if self._expiry is not None:
+            self._expiry.__enter__()
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> bool | None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        suppressed: bool | None = await self._plain.__aexit__(kind, error, trace)
+        return suppressed
+
+    def _expire(self) -> None:
+        if self._expiry is not None and is_unawaited(self._work):
+            self._expiry.cancel()
+            with suppress(Exception):  # its cleanup may await something
+                self._work.close()
         elif not self._plain.expired():
-            self._plain.reschedule(now)
+            self._plain.reschedule(asyncio.get_running_loop().time())
 
 
 def cancellations() -> int:

@@ -42,7 +42,20 @@ def script(verb: str) -> Script:
     limits = b"local KEPT, NOTED, MOST_NOTED = %d, %d, %d\n" % (KEPT, NOTED, MOST_NOTED)
     begin = limits if "grant_next" in parts else b""
     text = b"".join([begin, *[folder.joinpath(f"{part}.lua").read_bytes() for part in parts]])
-    return Script(text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+    return Script(text, digest(text))
+
+
+@cache
+def with_owner_info(verb: str) -> Script:
+    """The script of a verb that also stores or removes the information about the holder."""
+    wrapper = files(__package__).joinpath("owner_info.lua").read_bytes()
+    text = b"%breturn attach(function()\n%bend)\n" % (wrapper, script(verb).text)
+    return Script(text, digest(text))
+
+
+def digest(text: bytes) -> bytes:
+    """The SHA-1 by which a server knows a script."""
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 @cache
@@ -50,3 +63,10 @@ def load() -> None:
     """Read the scripts that end a lease, as no file can be read when the interpreter shuts down."""
     for verb in ("release", "min_hold", "unlock", "cancel", "extend", "time_left"):
         script(verb)
+
+
+@cache
+def load_with_owner_info() -> None:
+    """The same for locks that store information about their holder."""
+    for verb in ("release", "min_hold", "cancel", "extend"):
+        with_owner_info(verb)

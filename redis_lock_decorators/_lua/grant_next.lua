@@ -62,7 +62,8 @@ local function publish_again(channel, identifier)
 end
 
 -- Have the first of these waiters whose process is subscribed join the queue again. Whether there is one.
-local function wake_one(entries) -- or the error of the command that should have read them
+-- entries may be an error reply (callers pass redis.pcall(...)): it has no items, so no waiter is woken.
+local function wake_one(entries)
   for _, entry in ipairs(entries) do
     local channel, identifier = parts(entry)
     if channel and subscribers(channel) ~= 0 and publish_again(channel, identifier) then

@@ -69,7 +69,7 @@ def shift_check(
     return refuse
 
 
-def refuse_unfit(
+def refuse_unfit_arguments(
     get_lock_name: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> None:
     """Refuse arguments that do not fit the signature of ``get_lock_name``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
@@ -80,14 +81,21 @@ def milliseconds(seconds: float) -> int:
     return max(1, math.ceil(round(seconds * 1000, 6)))
 
 
+def _typed(option: str, value: object) -> str:
+    """What is given for an option, and its type; once, if only the type is shown."""
+    value_text, of_type = shown_value(value), f"of type {type(value).__name__}"
+    if value_text.endswith(of_type):
+        return f"{option} is {value_text}"
+    return f"{option}={value_text} is {of_type}"
+
+
 def _number(option: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         tries_once = value is False and option == "acquire_time"
         cure = ", 0 for one try, or acquire(blocking=False)" if tries_once else ""
-        raise ConfigurationError(
-            f"{option}={shown_value(value)} is of type {type(value).__name__}: give a number of "
-            f"seconds{cure}"
-        )
+        if isinstance(value, timedelta):
+            cure = ", as .total_seconds() returns it"
+        raise ConfigurationError(f"{_typed(option, value)}: give a number of seconds{cure}")
     try:
         float(value)
     except OverflowError:

@@ -16,11 +16,15 @@ import six
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import LockNameError
 
+#: What all keys begin with, unless another prefix is given.
+DEFAULT_PREFIX = "sys:lock:"
 #: In bytes of UTF-8. The key of a longer name has its beginning and a digest.
 LONGEST_NAME = 512
 SLOTS = 16_384
 #: The separator before the kind of a companion key, which has further data of a lock.
 MARK = b"~:"
+#: The kinds of companion keys.
+KINDS = (b"queue", b"waiters", b"released", b"fence", b"owner")
 COMPANION = re.compile(MARK + rb"[a-z]+\Z")
 _LETTERS = (string.ascii_letters + string.digits).encode()
 _PAIRS = tuple([bytes(pair) for pair in itertools.product(_LETTERS, repeat=2)])
@@ -124,6 +128,11 @@ def companion(key: bytes, kind: bytes) -> bytes:
 def is_companion(key: bytes) -> bool:
     """Whether a key has the form of a companion key."""
     return MARK in key and COMPANION.search(key) is not None
+
+
+def with_companions(key: bytes) -> tuple[bytes, ...]:
+    """Return the key of a lock and all its companion keys."""
+    return (key, *[companion(key, kind) for kind in KINDS])
 
 
 @lru_cache(maxsize=1024)

@@ -50,6 +50,11 @@ def namer(
     return _naming_function(_from_first_argument(function, signature), function, _cure_of_first)
 
 
+def label_of(function: Callable[..., object], lock_name: LockName | None) -> str:
+    """Return what all locks of a decorated function are labelled by, whatever its arguments."""
+    return full_name(function) if lock_name is None else ", ".join(checked_names(lock_name))
+
+
 @contextmanager
 def errors_naming(function: Callable[..., object]) -> Iterator[None]:
     """Add the name of the decorated function to errors of this block."""
@@ -90,7 +95,7 @@ def _naming_function(
 
 
 def _add_function(error: LockError, function: Callable[..., object], cure: str = "") -> None:
-    place, message = f"@redis_lock on {full_name(function)}: ", str(error)
+    place, message = f"@redis_lock on {full_name(function)}: ", error.args[0]
     if not message.startswith("@redis_lock on "):  # it names another decorated function already
         error.args = (f"{place}{message}{cure}",)
 
@@ -98,7 +103,7 @@ def _add_function(error: LockError, function: Callable[..., object], cure: str =
 def add_lock(error: ConfigurationError, lock_name: object) -> None:
     """Add the name of the lock to an error of its options, if it has a valid name."""
     if is_name(lock_name):
-        error.args = (f"RedisLock({shown_value(lock_name)}): {error}",)
+        error.args = (f"RedisLock({shown_value(lock_name)}): {error.args[0]}",)
 
 
 def refuse_two_ways(lock_name: object, get_lock_name: GetLockName | None) -> None:
@@ -129,7 +134,7 @@ def called(get_lock_name: GetLockName) -> Namer:
         try:
             given = get_lock_name(*args, **kwargs)
         except TypeError:
-            arguments.refuse_unfit(get_lock_name, args, kwargs)
+            arguments.refuse_unfit_arguments(get_lock_name, args, kwargs)
             raise
         return checked_names(given)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args
@@ -10,7 +10,10 @@ from typing import Any, Literal, TypeVar, get_args
 import six
 
 from redis_lock_decorators._rules import durations, lease_times
+from redis_lock_decorators._rules.callables import Kind, kind_of
 from redis_lock_decorators._rules.fitting import fits
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
+from redis_lock_decorators._rules.owner_info import OwnerInfoOption, checked_owner_info
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -19,6 +22,8 @@ ReleaseMethod = Literal["script", "transaction", "native"]
 Wait = Literal["queue", "poll", "cohort"]
 #: Called with the lost lease and the reason.
 OnLost = Callable[[Any, str], object]
+#: Called with each event, a ``LockEvent``.
+Hook = Callable[[Any], object]
 #: In seconds. A waiter that crashed after it was granted the lock delays the others by this long.
 LONGEST_GRANT = 2.5
 #: More than any deployment has; a larger number is a mistake.
@@ -38,14 +43,14 @@ class Options:
         grant_ms: the time to live of a grant, which the waiter extends when it enters.
         wait_strategy: ``wait``, except that "cohort" needs ``auto_renew``: without renewal each
             member would get only the remainder of the lease.
-        of_renewal: the same without ``on_lost``, if there is one: what the renewer refers to must
-            not refer to the lease. It is not set otherwise.
+        of_renewal: the same without ``on_lost`` and ``hooks``, if there are any: what the renewer
+            refers to must not refer to the lease. It is not set otherwise.
     """
 
     acquire_time: float | None = 10
     expire: float = 10
     delta: float = 0.005
-    prefix: str = "sys:lock:"
+    prefix: str = DEFAULT_PREFIX
     release_method: ReleaseMethod = "script"
     auto_renew: bool = True
     max_hold: float | None = None
@@ -55,6 +60,8 @@ class Options:
     fencing: bool = False
     replicas: int = 0
     wait: Wait = "queue"
+    hooks: Sequence[Hook] = ()
+    owner_info: OwnerInfoOption = False
     max_wait: float = field(init=False)
     lease_seconds: float = field(init=False)
     expire_ms: int = field(init=False)
@@ -87,14 +94,17 @@ class Options:
         for switch in ("auto_renew", "cancel_on_lost", "fencing"):
             checked_switch(switch, getattr(self, switch))
         checked_on_lost(self.on_lost)
+        object.__setattr__(self, "hooks", checked_hooks(self.hooks))
+        checked_owner_info(self.owner_info)
         if least is not None and self.release_method == "native":
             raise ConfigurationError(
                 "min_hold does not work with release_method='native', which can only delete the "
                 "key: use 'script' or 'transaction'"
             )
-        if self.on_lost is not None:
+        if self.on_lost is not None or self.hooks:
             unreported = copy(self)
             object.__setattr__(unreported, "on_lost", None)
+            object.__setattr__(unreported, "hooks", ())
             object.__setattr__(self, "of_renewal", unreported)
 
 
@@ -124,6 +134,28 @@ def checked_on_lost(on_lost: object) -> None:
             f"on_lost={shown_value(on_lost)} {problem}: give a function (lease, why), as in "
             "on_lost=lambda lease, why: event.set()"
         )
+
+
+def checked_hooks(hooks: object) -> tuple[Hook, ...]:
+    """Return the hooks as a tuple; what cannot be called with one event is refused."""
+    if not isinstance(hooks, (list, tuple)):
+        raise ConfigurationError(
+            f"hooks={shown_value(hooks)}: give a list of functions, as in hooks=[log_events]"
+        )
+    for hook in hooks:
+        problem = ""
+        if not callable(hook):
+            problem = "cannot be called"
+        elif (kind := kind_of(hook)) is not Kind.PLAIN:
+            problem = f"is {kind.value}, whose body would not run"
+        elif not fits(hook, (None,)):
+            problem = "does not take the event as its one argument"
+        if problem:
+            raise ConfigurationError(
+                f"hooks: {shown_value(hook)} {problem}: give a function (event), as log_events of "
+                "redis_lock_decorators.events"
+            )
+    return tuple(hooks)
 
 
 def checked_method(method: object, option: str = "release_method") -> ReleaseMethod:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import itertools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import lru_cache, partial
-from itertools import starmap
+from gc import get_referents
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
@@ -41,12 +42,28 @@ async def _async_block() -> AsyncIterator[None]:
     yield
 
 
-_WORK = (GeneratorType, AsyncGeneratorType, Coroutine, map, filter, starmap)
+_WORK = (
+    *(GeneratorType, AsyncGeneratorType, Coroutine, map, filter, type(iter(int, 1))),
+    *(itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.filterfalse),
+)
 _MANAGERS = (type(_block()), type(_async_block()))
 #: The code of the functions that ``@contextmanager`` and ``@asynccontextmanager`` make.
 _MAKERS = frozenset({_block.__code__, _async_block.__code__})
-#: The iterators that only read others.
-_READERS = (zip, enumerate)
+_NAMES = (
+    *("accumulate", "batched", "chain", "compress", "cycle", "groupby", "islice", "pairwise"),
+    *("product", "zip_longest", "_grouper", "_tee", "_tee_dataobject"),
+)
+#: The iterators that only read others, and what they consist of.
+_READERS: tuple[type, ...] = (
+    *(zip, enumerate, reversed, type(reversed([])), type(iter(())), type(iter([]))),
+    *(getattr(itertools, name) for name in _NAMES if hasattr(itertools, name)),
+)
+#: The objects that only close another.
+_CLOSING = (closing, aclosing)
+#: The types of items by which a result is refused, as far as they are known without their bases.
+_ITEMS = frozenset({*_WORK[:2], CoroutineType, *_WORK[3:], *_READERS})
+#: The most items of a tuple or list that are checked, and the most iterators within each other.
+_MOST_ITEMS, _MOST_NESTED = 10, 100
 #: Returns what to do about a result, or None if it has run.
 _Check = Callable[[Any], str | None]
 
@@ -92,8 +109,12 @@ def _check_of(kind: type) -> _Check | None:
         return lambda result: BELOW_CONTEXT_MANAGER
     if issubclass(kind, _READERS):
         return _cure_of_reader
-    if kind is tuple:  # a web framework's response: its body, status and headers
-        return lambda result: cure_of(result[0]) if result else None
+    if issubclass(kind, _CLOSING):
+        return lambda result: cure_of(result.thing)
+    if kind is tuple:
+        return _cure_of_tuple
+    if kind is list:
+        return _cure_of_items
     if is_future(kind) or _has_base(kind, "concurrent", "Future"):
         return lambda result: None if result.done() else _WAIT
     return _check_of_response(kind)
@@ -125,8 +146,32 @@ def _has_base(kind: type, package: str, name: str) -> bool:
     )
 
 
+def _cure_of_tuple(result: tuple[Any, ...]) -> str | None:
+    """Return what to do about a tuple; it may be a response: its body, status and headers."""
+    return (cure_of(result[0]) or _cure_of_items(result)) if result else None
+
+
+def _cure_of_items(result: Sequence[Any]) -> str | None:
+    """Return what to do about a few items of which one has not run."""
+    if _ITEMS.isdisjoint(map(type, result[:_MOST_ITEMS])):
+        return None
+    return _cure_of_reader(result)
+
+
 def _cure_of_reader(result: Any) -> str | None:
-    """Return what to do about an iterator that reads iterators that have not run."""
-    _, read = result.__reduce__()[:2]
-    parts = [part for part in read if part is not result]
-    return next((cure for part in parts if (cure := cure_of(part))), None)
+    """Return what to do about an iterator that reads iterators that have not run.
+
+    It is not run: the garbage collector knows to what it refers.
+    """
+    readers = [result]
+    for _ in range(_MOST_NESTED):
+        if not readers:
+            break
+        reader = readers.pop()
+        is_data = isinstance(reader, (tuple, list))
+        for part in reader[:_MOST_ITEMS] if is_data else get_referents(reader):
+            if isinstance(part, _WORK):
+                return BELOW
+            if isinstance(part, (tuple, list, *_READERS)):
+                readers.append(part)
+    return None

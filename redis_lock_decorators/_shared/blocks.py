@@ -41,20 +41,32 @@ class Block(Generic[L]):
         held: what was entered; None before and after.
         ownership: what shows the renewer that ``held`` can be released.
         call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
+        is_shared: its methods were also called for other blocks, so the lock owns what it enters.
     """
 
-    __slots__ = ("__weakref__", "_of", "_outer", "_owner", "_seen", "call", "held", "ownership")
+    __slots__ = (
+        "__weakref__",
+        "_outer",
+        "_owner",
+        "_seen",
+        "_target",
+        "call",
+        "held",
+        "is_shared",
+        "ownership",
+    )
 
     def __init__(
-        self, of: object, seen: int, outer: ref[Block[Any]] | None = None, owner: object = None
+        self, target: Any, seen: int, outer: ref[Block[Any]] | None = None, owner: object = None
     ) -> None:
-        self._of = of
+        self._target = target
         self._seen = seen
         self._outer = outer
         self._owner = owner  # the thread or task that looked up __exit__ first; None once entered
         self.held: L | None = None
         self.ownership: object = None
         self.call: ref[BlockRef[Any]] | None = None
+        self.is_shared = False  #: any thread
 
     def begin(self) -> bool:
         """Mark the block as used; return whether its own exit belongs to what is entered now.
@@ -67,11 +79,17 @@ class Block(Generic[L]):
         seen, self._seen, self._owner = self._seen, BEGUN, None
         return seen == PAIR
 
+    def share(self) -> None:
+        """Have the lock own what was entered, or is being entered by another thread."""
+        self.is_shared = True
+        if self.held is not None:
+            self._target._share(self)
+
     def disown(self) -> None:
         """No longer own what was entered; it is not what the exit releases."""
         self.held = self.ownership = None
-        if self.call is not None and (of := self.call()) is not None:
-            of.held = None
+        if self.call is not None and (reference := self.call()) is not None:
+            reference.held = None
 
     def is_exit_of(self, owner: object) -> bool:
         """Whether only ``__exit__`` was looked up, by this owner."""
@@ -98,13 +116,14 @@ def _running_task() -> object:
 class _Method:
     """The descriptor of one of the two methods of a block."""
 
-    __slots__ = ("_function", "_is_async", "_owner")
+    __slots__ = ("_function", "_is_async", "_name", "_owner")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
 
     def __set_name__(self, kind: type, name: str) -> None:
+        self._name = name
         self._owner = _running_task if name.startswith("__a") else _running_thread
 
     def _of_class(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,21 +137,36 @@ class EnterMethod(_Method):
     __slots__ = ()
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest = kind if lock is None else lock, _newest.get()
+        target, newest = kind if lock is None else lock, _newest.get()
         block = None if newest is None else newest()
-        if block is None or block._seen != EXIT or not self._is_ours(block, of, kind):
-            block = _offered(of, ENTER)
+        if block is None or block._seen != EXIT or not self._is_ours(block, target, kind):
+            block = _offered(target, ENTER)
         else:
-            block._of, block._seen = of, PAIR
+            block._target, block._seen = target, PAIR
         if lock is None:
-            return self._of_class(
-                lambda lock: self._function(lock, _entered(lock, block, self._owner()))
-            )
+            return self._unbound(block)
         return partial(self._function, lock, block)
 
-    def _is_ours(self, block: Block[Any], of: object, kind: type) -> bool:
+    def _unbound(self, block: Block[Any]) -> Callable[..., Any]:
+        """Return the unbound method: the block belongs to its first call, of any thread."""
+        unused, first = [block], ref(block)
+        del block  # the exit owns it
+
+        def enter(lock: Any) -> Any:
+            try:
+                own = unused.pop()
+            except IndexError:
+                return self._function(lock, _another(lock, ENTER, first()))
+            return self._function(lock, _entered(lock, own, self._owner()))
+
+        enter.__name__ = self._name
+        return self._of_class(enter)
+
+    def _is_ours(self, block: Block[Any], target: object, kind: type) -> bool:
         """Whether the block, whose exit was looked up first, has this lock and this owner."""
-        return (block._of is of or block._of is kind) and block.is_exit_of(self._owner())
+        return (block._target is target or block._target is kind) and block.is_exit_of(
+            self._owner()
+        )
 
 
 class ExitMethod(_Method):
@@ -160,14 +194,14 @@ class ExitMethod(_Method):
         self._enter = name.replace("exit", "enter")
 
     def __get__(self, lock: Any, kind: type) -> Callable[..., Any]:
-        of, newest = kind if lock is None else lock, _newest.get()
+        target, newest = kind if lock is None else lock, _newest.get()
         block = None if newest is None else newest()
-        if block is not None and block._of is of and block._seen == ENTER:
+        if block is not None and block._target is target and block._seen == ENTER:
             block._seen = PAIR
         elif self._may_be_first(lock, kind):
-            block = _offered(of, EXIT, self._owner())
+            block = _offered(target, EXIT, self._owner())
         else:
-            block = Block(of, EXIT)
+            block = Block(target, EXIT)
         if lock is None:
             return self._unbound(block)
         if self._is_async:  # the coroutine outlives the bound method
@@ -185,7 +219,7 @@ class ExitMethod(_Method):
 
     def _leave(
         self,
-        of: BlockRef[Block[Any]],
+        reference: BlockRef[Block[Any]],
         lock: Any,
         *failure: object,
         own: Block[Any] | None = None,
@@ -196,10 +230,12 @@ class ExitMethod(_Method):
         ``own`` is never passed: as a parameter it is set before any interruption.
         """
         try:
-            own = _left(lock, owned(of))
-            return self._function(lock, of if of() is own else BlockRef(own), *failure)
+            own = _left(lock, owned(reference))
+            return self._function(
+                lock, reference if reference() is own else BlockRef(own), *failure
+            )
         except BaseException:
-            block = own or owned(of)
+            block = own or owned(reference)
             if block.held is not None and self._interrupted is not None:
                 self._interrupted(lock, block)
             raise
@@ -217,22 +253,22 @@ class ExitMethod(_Method):
         return not isinstance(next(found), EnterMethod)  # a subclass overrides it and calls ours
 
 
-def owned(of: BlockRef[Block[L]]) -> Block[L]:
+def owned(reference: BlockRef[Block[L]]) -> Block[L]:
     """Return the block of a call of its exit.
 
     The bound exit keeps the block alive. But if the garbage collector closes a generator in a
     reference cycle, it has cleared the weak reference: then a new block replaces the old one.
     """
-    block = of()
+    block = reference()
     if block is None:
         block = Block(None, BEGUN)
-        block.held, block.call = of.held, ref(of)
+        block.held, block.call = reference.held, ref(reference)
     return block
 
 
-def _offered(of: object, method: int, owner: object = None) -> Block[Any]:
+def _offered(target: object, method: int, owner: object = None) -> Block[Any]:
     """Create a block for a lock or class, whose other method may be looked up next."""
-    block: Block[Any] = Block(of, method, _newest.get(), owner)
+    block: Block[Any] = Block(target, method, _newest.get(), owner)
     _newest.set(ref(block))
     return block
 
@@ -243,18 +279,24 @@ def _entered(lock: object, block: Block[Any], owner: object) -> Block[Any]:
     A subclass may call it so from its own method. Then the block's exit was looked up before.
     """
     outer = None if block._outer is None or block._seen != ENTER else block._outer()
-    if outer is not None and outer.is_exit_of(owner) and outer._of in (lock, type(lock)):
+    if outer is not None and outer.is_exit_of(owner) and outer._target in (lock, type(lock)):
         _newest.set(block._outer)
         outer._seen, block = PAIR, outer
-    block._of = lock
+    block._target = lock
     return block
 
 
 def _left(lock: object, block: Block[Any]) -> Block[Any]:
     """Return the block of an unbound ``__exit__`` that is called with the lock.
 
-    Since the look-up, a subclass may have entered another lock of the class with the block. The
-    lock of a block that was garbage-collected is not known.
+    Since the look-up, another lock of the class may have been entered with the block. The lock of a
+    block that was garbage-collected is not known.
     """
-    of = block._of
-    return block if of is lock or of is None or isinstance(of, type) else Block(lock, EXIT)
+    return block if block._target is lock or block._target is None else _another(lock, EXIT, block)
+
+
+def _another(lock: object, method: int, block: Block[Any] | None) -> Block[Any]:
+    """Return a new block for an unbound method whose own block is not that of this call."""
+    if block is not None:
+        block.share()
+    return Block(lock, method)

@@ -50,10 +50,10 @@ class BlockRef(ref[B]):
 
 def owning(function: Callable[..., Any], block: Owned, *first: object) -> Callable[..., Any]:
     """Return an exit that owns its block and calls ``function(*first, BlockRef, …)``."""
-    of = BlockRef(block)
-    of.held = None
-    block.call = ref(of)
-    bound = partial(function, *first, of)
+    reference = BlockRef(block)
+    reference.held = None
+    block.call = ref(reference)
+    bound = partial(function, *first, reference)
     bound.__dict__["block"] = block  # a partial drops its arguments before its __dict__
     return bound
 
@@ -74,7 +74,12 @@ class UnboundExit(dict[str, Callable[..., Any]]):
     def kind(again: Callable[..., Any]) -> type[UnboundExit]:
         """Return a class of unbound exits whose later calls call ``again``."""
         call = property(methodcaller("pop", BOUND, again))
-        parts = {"__slots__": (), "__call__": call, "__signature__": inspect.signature(again)}
+        parts = {
+            "__slots__": (),
+            "__name__": "__exit__",
+            "__call__": call,
+            "__signature__": inspect.signature(again),
+        }
         return type("UnboundExit", (UnboundExit,), parts)
 
     def __get__(self, lock: object, kind: type | None = None) -> Callable[..., Any]:

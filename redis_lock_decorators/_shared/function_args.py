@@ -50,13 +50,22 @@ def owned(lock_name: str, identifier: str, expire: float, prefix: str) -> Claim:
 
 def checked_identifier(identifier: object) -> str:
     """Return an identifier as text; False, the result of a failed ``acquire_lock``, is refused."""
+    return _identifier(identifier, "strict")
+
+
+def found_identifier(identifier: object) -> str:
+    """Return an identifier that was found in a key, where another program may write any bytes."""
+    return _identifier(identifier, "surrogateescape")
+
+
+def _identifier(identifier: object, errors: str) -> str:
     if not isinstance(identifier, (str, bytes)) or not identifier:
         raise ConfigurationError(
             f"identifier={identifier!r:.40}: give the text that acquire_lock returned "
             "(False there means that the lock was not acquired)"
         )
     try:
-        return str(six.ensure_str(six.ensure_binary(identifier)))
+        return str(six.ensure_str(six.ensure_binary(identifier, errors=errors), errors=errors))
     except UnicodeError:
         raise ConfigurationError(
             f"identifier={identifier!a:.40} is not valid UTF-8: give the text that acquire_lock "

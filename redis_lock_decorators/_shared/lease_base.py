@@ -1,12 +1,12 @@
-"""The base of both ``Lease`` classes, and the leases that are held around a piece of code."""
+"""The base of both ``Lease`` classes."""
 
 from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
@@ -18,19 +18,18 @@ from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
-from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
+from redis_lock_decorators._rules.owner_info import held_for, is_of, parsed
+from redis_lock_decorators._shared.current_leases import forget, is_around
 from redis_lock_decorators._shared.exits import BlockRef
 from redis_lock_decorators._shared.on_lost import OnLostCall
-from redis_lock_decorators.errors import KEPT, LockLostError, LockTimeoutError, shortened
-
-#: The innermost lease around some code, and those around it: entering one of many costs the same.
-Entered = tuple["ref[LeaseBase]", "Entered | None"]
-#: The leases of the blocks around the running code. Weak references, as contexts are copied and
-#: outlive blocks; a block itself refers to its lease.
-_entered: ContextVar[Entered | None] = ContextVar("redis_lock_decorators.entered", default=None)
-
-L = TypeVar("L", bound="LeaseBase")
+from redis_lock_decorators.errors import (
+    KEPT,
+    LockLostError,
+    LockTimeoutError,
+    in_seconds,
+    shortened,
+)
 
 
 class LeaseBase:
@@ -41,6 +40,7 @@ class LeaseBase:
         "_block",
         "_claim",
         "_leaving",
+        "_observed_in",
         "_on_lost_call",
         "_options",
         "_ownership",
@@ -48,6 +48,8 @@ class LeaseBase:
     )
 
     _port: AsyncioPort | BlockingPort
+    #: The context in which hooks are called; not set without hooks.
+    _observed_in: Context
 
     def __init__(self, claim: Claim, options: Options) -> None:
         self._claim = claim
@@ -65,7 +67,7 @@ class LeaseBase:
 
     def __repr__(self) -> str:
         state = "ended" if self._claim.state is ENDED else "lost" if self.lost else "held"
-        return f"<Lease of {self.lock_name!r:.80}: {state}, {self.remaining():.3g} s left>"
+        return f"<Lease of {self.lock_name!r:.80}: {state}, {in_seconds(self.remaining())} left>"
 
     def __reduce__(self) -> str:
         """Refuse to be copied, by ``pickle`` or in this process: one lease has one holder.
@@ -129,11 +131,11 @@ class LeaseBase:
 
         Always True in a forked child, which does not hold what its parent holds.
         """
-        return self._claim.is_lost(monotonic()) or not self._claim.is_of_this_process()
+        return self._claim.is_lost(self._port.now()) or not self._claim.is_of_this_process()
 
     def remaining(self) -> float:
         """Return the seconds until the deadline; 0 once released or lost."""
-        now = monotonic()
+        now = self._port.now()
         if not self._claim.is_live(now) or not self._claim.is_of_this_process():
             return 0.0
         return self._claim.deadline - now
@@ -154,9 +156,14 @@ class LeaseBase:
         holder, free_in, why = refusal
         if holder is not None and is_resting(holder):
             why = f"{KEPT} {shortened(holder)}"
-        return LockTimeoutError(
-            self._claim.lock_name, waited=waited, holder=holder, free_in=free_in, why=why
-        )
+        claim, info = self._claim, self._claim.owner_info
+        about: dict[str, Any] = {"waited": waited, "free_in": free_in, "why": why}
+        if info is not None and info.other is not None and not why:
+            if holder is None or not is_of(info.other, holder):
+                holder = about["free_in"] = None  # another client holds it since
+            about["owner"] = owner = parsed(info.other)
+            about["held_for"] = held_for(owner, info.time(self._port.now()))
+        return LockTimeoutError(claim.lock_name, holder=holder, **about)
 
     async def _is_owned(self) -> bool:
         if not self._claim.is_of_this_process():
@@ -198,6 +205,11 @@ class LeaseBase:
         """End the renewal; the lease then expires and is reported as lost."""
         if self._tracked is not None:
             self._tracked.options = replace(self._tracked.options, auto_renew=False)
+
+    def _observe_failure(self, error: BaseException) -> None:
+        """Report that a release has failed, unless the end of the lease was reported before."""
+        if self._claim.observer is not None:
+            self._claim.observer.ended(self._claim, self._port.now(), type(error).__name__)
 
     def _is_reported(self) -> bool:
         """Whether no loss will be reported any more."""
@@ -252,59 +264,3 @@ def claim_for(lock_names: tuple[str, ...], options: Options, owner: object) -> C
     claim.fencing, claim.replicas = options.fencing, options.replicas
     claim.is_around = is_around
     return claim
-
-
-def is_around(claim: Claim) -> bool:
-    """Whether this code runs in the block of a claim, on any thread."""
-    return any(lease._claim is claim for lease in held_around())
-
-
-def current(kind: type[L], owner: object) -> L | None:
-    """Return the innermost lease of a class that is held around this code.
-
-    Tasks may share a context: the leases of ``owner`` then come first.
-    """
-    held = [lease for lease in held_around() if isinstance(lease, kind)]
-    own = [lease for lease in held if lease._claim.is_of(owner)]
-    found = own or held
-    return found[-1] if found else None
-
-
-def enter(lease: LeaseBase) -> None:
-    """Make a lease the innermost one of this context."""
-    outer = _entered.get()
-    # Leases that were released in another context would otherwise accumulate here.
-    while outer is not None and _is_over(outer[0]()):
-        outer = outer[1]
-    _entered.set((ref(lease), outer))
-    lease._claim.in_transition = False
-
-
-def forget(lease: LeaseBase) -> None:
-    """Remove a lease from this context; generators end in any order, so not only the innermost."""
-    entered, own = _entered.get(), ref(lease)
-    inner = []
-    while entered is not None and entered[0] != own:
-        inner.append(entered[0])
-        entered = entered[1]
-    if entered is not None:
-        outer = entered[1]
-        for other in reversed(inner):
-            outer = (other, outer)
-        _entered.set(outer)
-
-
-def held_around() -> list[LeaseBase]:
-    """Return the leases of this context that have not ended, the innermost one last."""
-    found, entered = [], _entered.get()
-    while entered is not None:
-        lease = entered[0]()
-        if lease is not None and not _is_over(lease):
-            found.append(lease)
-        entered = entered[1]
-    found.reverse()
-    return found
-
-
-def _is_over(lease: LeaseBase | None) -> bool:
-    return lease is None or lease._claim.state is ENDED

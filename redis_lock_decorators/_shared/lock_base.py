@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from weakref import ref
 
-from redis_lock_decorators._flow.extend import owner
+from redis_lock_decorators._flow.extend import owner, owner_info
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._io.client_checks import refuse_misplaced
@@ -15,15 +15,17 @@ from redis_lock_decorators._rules.durations import checked_acquire_time
 from redis_lock_decorators._rules.keys import checked_names, is_name, keys_of
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
-from redis_lock_decorators._shared.function_args import checked_identifier
+from redis_lock_decorators._shared.function_args import found_identifier
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators._shared.settings import DEFAULT, KeywordOptions, LockOptions, Settings
+from redis_lock_decorators._shared.wrong_with import NOT_CALLED
 from redis_lock_decorators.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from redis_lock_decorators._rules.options import OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.options import Hook, OnLost, ReleaseMethod, Wait
+    from redis_lock_decorators._rules.owner_info import OwnerInfoOption
 
 #: The arguments of ``acquire``.
 ACQUIRE_ARGUMENTS = ("acquire_time", "blocking")
@@ -78,6 +80,11 @@ class LockBase(Generic[C]):
         wait: "queue" (notified in order of arrival), "cohort" (the waiters of a process share a
             queue entry and hand the lock to each other; needs ``auto_renew``) or "poll".
         replicas: how many replicas must confirm an acquisition (0).
+        hooks: functions that are called with each event of its acquisitions, on a separate thread;
+            see ``redis_lock_decorators.events``.
+        owner_info: store information about the holder next to the lock: host, pid, thread or task,
+            function, since, fence (False); a function returns further fields. It is called before
+            each acquisition. ``owner_info()`` and ``LockTimeoutError`` return it.
 
     Raises:
         LockNameError: a name is empty or not text.
@@ -117,6 +124,8 @@ class LockBase(Generic[C]):
         fencing: bool = ...,
         replicas: int = ...,
         wait: Wait = ...,
+        hooks: Sequence[Hook] = ...,
+        owner_info: OwnerInfoOption = ...,
     ) -> None: ...
 
     @overload
@@ -174,6 +183,7 @@ class LockBase(Generic[C]):
         return getattr(self, "__dict__", {})
 
     if not TYPE_CHECKING:
+        __call__ = NOT_CALLED
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError; if leases have the attribute, the message says so."""
@@ -187,20 +197,28 @@ class LockBase(Generic[C]):
 
     def _open(self, lease: Any, block: Block[Any], has_exit: bool) -> None:
         """Make the block the owner of its lease; the lock, if the block has no exit of its own."""
-        shared = block.held
-        if has_exit and shared is None:
+        if has_exit and block.held is None:
             block.held = lease
-            if block.call is not None and (of := block.call()) is not None:
-                of.held = lease
+            if block.call is not None and (reference := block.call()) is not None:
+                reference.held = lease
             block.ownership, lease._ownership = lease._ownership, None
             lease._leaving = block.call
             lease._block = ref(block, lease._on_block_gone)  # a __del__ would swallow a Ctrl-C
+        else:  # the block has no exit, or the same bound methods are used for several blocks
+            self._blocks[lease] = None
+            block.is_shared = True
+        if block.is_shared:
+            self._share(block)
+
+    def _share(self, block: Block[Any]) -> None:
+        """Own the lease of a block of this lock, as its methods are used for several blocks."""
+        lease, ownership = block.held, block.ownership
+        if lease is None:
             return
-        self._blocks[lease] = None
-        if shared is not None:  # the same bound methods are used for several blocks
-            self._blocks[shared] = None
-            shared._block, shared._ownership = None, block.ownership
-            block.disown()
+        self._blocks[lease] = lease._block = None
+        if ownership is not None:  # else another thread shares it, too
+            lease._ownership = ownership
+        block.disown()
 
     def _close(self, lease: Any, block: Block[Any]) -> None:
         """End the ownership of the lease."""
@@ -219,8 +237,11 @@ class LockBase(Generic[C]):
     async def _owner(self, port: Port) -> str | None:
         return await owner(port, self._own_keys(), self._own_names())
 
+    async def _owner_info(self, port: Port) -> dict[str, Any] | None:
+        return await owner_info(port, self._own_keys(), self._own_names())
+
     async def _force_release(self, port: Port, identifier: str | None) -> bool:
-        seen = None if identifier is None else checked_identifier(identifier)
+        seen = None if identifier is None else found_identifier(identifier)
         return await force(port, self._own_keys(), seen, self._own_names())
 
     def _own_names(self) -> tuple[str, ...]:

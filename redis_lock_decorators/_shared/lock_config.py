@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redis_lock_decorators._io.blocking_port import BlockingPort
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 
 
 class LockConfig:
-    """The options and client given to a lock, over the settings of its project when it is used."""
+    """The options and client given to a lock, over the settings of its project when it is used.
 
-    __slots__ = ("_client", "_combined", "_factory", "_given", "_settings")
+    Attributes:
+        label: what its events are labelled by: see ``redis_lock_decorators.events.LockEvent``.
+        function: the decorated function whose calls it is for; None if there is none.
+    """
+
+    __slots__ = ("_client", "_combined", "_factory", "_given", "_settings", "function", "label")
 
     def __init__(
         self,
@@ -32,6 +38,7 @@ class LockConfig:
         client: Any,
         factory: ConnectionFactory | None,
         given: LockOptions,
+        label: str = "RedisLock",
     ) -> None:
         if client is not None and factory is not None:
             raise ConfigurationError("give client or get_redis_connection, not both")
@@ -41,10 +48,18 @@ class LockConfig:
             checked_factory(factory)
         self._factory = factory
         self._given = given
+        self.label = label
+        self.function: Callable[..., object] | None = None
         base = settings.options
         #: any thread: the project's options, and their combination with those given. One attribute,
         #: as ``configure`` or an exception from outside may come between two stores.
         self._combined = base, combined(base, given) if given else base
+
+    def of_function(self, label: str, function: Callable[..., object]) -> LockConfig:
+        """Return the same configuration for the locks of one decorated function."""
+        config = LockConfig(self._settings, self._client, self._factory, self._given, label)
+        config.function = function
+        return config
 
     def refuse_client(self, awaited: bool | None) -> None:
         """Refuse a client of the wrong kind. ``awaited``: needs an asyncio client; None if unknown.
@@ -82,7 +97,7 @@ class LockConfig:
                 "send its name, and create the lock there by the Locks object of a module. A "
                 "decorated function that is defined in a module is pickled by its name"
             )
-        return LockConfig, (DEFAULT, None, self._factory, self._given)
+        return LockConfig, (DEFAULT, None, self._factory, self._given, self.label)
 
     def port(self) -> BlockingPort:
         """Return the port to the client; the first use creates the client."""

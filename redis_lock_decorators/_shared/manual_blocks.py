@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._shared.lease_base import LeaseBase, held_around
+from redis_lock_decorators._shared.current_leases import held_around
+from redis_lock_decorators._shared.lease_base import LeaseBase
 from redis_lock_decorators.errors import LockError
 
 L = TypeVar("L", bound=LeaseBase)

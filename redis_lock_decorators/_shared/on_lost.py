@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from asyncio import CancelledError, Future
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from functools import partial
-from types import FunctionType, MethodType
-from typing import Any
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
 from weakref import WeakMethod, ref
 
 from redis_lock_decorators._flow.logs import log
@@ -28,7 +29,7 @@ OnLost = Callable[[Any, str], object]
 
 
 class Made:
-    """What is known of the call that was made, by the calls of one lease.
+    """The outcome of the one call of ``on_lost``, shared by all ``OnLostCall``s of a lease.
 
     Attributes:
         answers: what the thread that calls stores the answer in, which identifies the call.
@@ -132,13 +133,14 @@ class OnLostCall:
 def weakly(on_lost: OnLost) -> Callable[[], OnLost | None]:
     """Return a function that returns ``on_lost``, or None if it is deleted or being collected.
 
-    It keeps nothing alive but a function that refers to nothing except its module.
+    It keeps nothing alive. A deleted function that refers to nothing except its module is made
+    again, as long as the module exists.
     """
     try:
         if isinstance(on_lost, MethodType):
             return WeakMethod(on_lost)
         if isinstance(on_lost, FunctionType) and not _refers_to_objects(on_lost):
-            return lambda: on_lost
+            return partial(_made_again, ref(on_lost), on_lost.__code__, _module_of(on_lost))
         return ref(on_lost)
     except TypeError:  # there are no weak references to it
         return _nothing
@@ -149,5 +151,23 @@ def _refers_to_objects(function: FunctionType) -> bool:
     return any(parts)
 
 
+def _module_of(function: FunctionType) -> Callable[[], ModuleType | None]:
+    """Return a weak reference to the module of a function.
+
+    The globals of a function are often not those of a module, as after ``exec`` or ``runpy``. They
+    may then refer to anything, also to the lease.
+    """
+    module = sys.modules.get(function.__module__)
+    is_module = isinstance(module, ModuleType) and vars(module) is function.__globals__
+    return ref(cast(ModuleType, module)) if is_module else _nothing
+
+
+def _made_again(
+    function: ref[FunctionType], code: CodeType, module: Callable[[], ModuleType | None]
+) -> OnLost | None:
+    found, origin = function(), module()
+    return found if found is not None or origin is None else FunctionType(code, vars(origin))
+
+
 def _nothing() -> None:
-    """What is returned for an ``on_lost`` without weak references."""
+    """What is returned for an object without weak references."""

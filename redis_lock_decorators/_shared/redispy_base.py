@@ -17,6 +17,7 @@ from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_checks import refuse_early
+from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared import redispy_args as args
 from redis_lock_decorators._shared.blocks import Block
@@ -127,14 +128,20 @@ class RedisPyLockBase(Generic[C]):
     def _open(self, hold: TokenHold | None, block: Block[TokenHold], has_exit: bool) -> None:
         """Make the block the owner of the hold, if the block has an exit of its own."""
         if block.held is not None or not has_exit:  # the same bound methods are called repeatedly
-            self._close(block, block.held)
+            self._share(block)
         elif hold is not None:
             block.held = hold
-            if block.call is not None and (of := block.call()) is not None:
-                of.held = hold
+            if block.call is not None and (reference := block.call()) is not None:
+                reference.held = hold
             block.ownership = hold.hand_ownership()
             hold.in_block = True
             hold._block = ref(block, partial(self._on_block_gone, hold, block.call))
+            if block.is_shared:
+                self._share(block)
+
+    def _share(self, block: Block[TokenHold]) -> None:
+        """Separate a block of this lock from its hold, as its methods are used for several."""
+        self._close(block, block.held)
 
     def _on_block_gone(self, hold: TokenHold, call: ref[BlockRef[Any]] | None, _: object) -> None:
         """Release if the block's exit was interrupted before its first line.
@@ -153,8 +160,9 @@ class RedisPyLockBase(Generic[C]):
         """Separate the block from its hold."""
         if hold is not None:
             hold._block = None
-        if block.held is not None:
-            block.held.take_ownership(block.ownership)
+        held, ownership = block.held, block.ownership
+        if held is not None:
+            held.take_ownership(ownership)
         block.disown()
 
     def _found(self, by_hand: bool = False) -> TokenHold | None:
@@ -250,8 +258,8 @@ class RedisPyLockBase(Generic[C]):
         """Log a release's error instead of raising it, if the body failed or the lock says so."""
         if failed or (isinstance(error, LockError) and not self.raise_on_release_error):
             log.warning(
-                "lock %s was not released on leaving its block: %s: %s",
-                *(shown(self._lock_name), type(error).__name__, error),
+                "lock %s was not released on leaving its block: %s",
+                *(shown(self._lock_name), described(error)),
             )
             return True
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Sequence
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypedDict
@@ -21,7 +22,7 @@ from redis_lock_decorators._io.background.loops import (
     caller_loop,
 )
 from redis_lock_decorators._io.blocking_port import BlockingPort
-from redis_lock_decorators._io.client_checks import is_awaited, refuse_unfit
+from redis_lock_decorators._io.client_checks import is_awaited, refuse_unfit_client
 from redis_lock_decorators._io.client_sources import (
     ClientSource,
     ConnectionFactory,
@@ -35,7 +36,8 @@ from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.fitting import fits
 from redis_lock_decorators._rules.misnamed import refuse_unknown
-from redis_lock_decorators._rules.options import OnLost, Options, ReleaseMethod, Wait
+from redis_lock_decorators._rules.options import Hook, OnLost, Options, ReleaseMethod, Wait
+from redis_lock_decorators._rules.owner_info import OwnerInfoOption
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -54,6 +56,8 @@ class KeywordOptions(TypedDict, total=False):
     fencing: bool
     replicas: int
     wait: Wait
+    hooks: Sequence[Hook]
+    owner_info: OwnerInfoOption
 
 
 class LockOptions(KeywordOptions, total=False):
@@ -121,7 +125,7 @@ class Settings:
     def port(self, client: Any, factory: ConnectionFactory | None) -> BlockingPort:
         """Return the port to a client, or to that of a factory, or to that of the project."""
         connections = self._of_hub() if are_threads_green() else self._connections
-        if connections.process != fork.number:  # a forked child connects for itself
+        if connections.process != fork.process_id:  # a forked child connects for itself
             connections = self._connections = ClientSource(
                 PrivatePool, background_loop(), awaited=False
             )
@@ -137,7 +141,7 @@ class Settings:
         """Return the clients of the running greenlet's hub, as a socket belongs to one hub."""
         number, known = hub(), self._by_hub
         found = known.get(number)
-        if found is None or found.process != fork.number:
+        if found is None or found.process != fork.process_id:
             found = known[number] = ClientSource(PrivatePool, background_loop(), awaited=False)
             forget_oldest(known, MOST_HUBS)
         return found
@@ -146,15 +150,18 @@ class Settings:
         """Return the port to an asyncio client on the running event loop."""
         loop = get_running_loop()
         connections = self._by_loop.get(loop)
-        if connections is None or connections.process != fork.number:
+        if connections is None or connections.process != fork.process_id:
             forget_closed(self._by_loop)
             connections = self._by_loop[loop] = ClientSource(
                 RequestBatcher, caller_loop(), awaited=True
             )
         if client is None:
             client = connections.client(factory or self._async_factory())
-        client = unproxied(client)
-        return port_of(client, connections.client_state(client))
+        client_state = connections.known_state(client)
+        if client_state is None:
+            client = unproxied(client)
+            client_state = connections.client_state(client)
+        return port_of(client, client_state)
 
     def _factory(self) -> ConnectionFactory:
         hooked = self.get_async_redis_connection is not async_from_environment
@@ -186,7 +193,7 @@ def _factories(
             "either threads or one event loop"
         )
     awaited = is_awaited(client)
-    refuse_unfit(client, awaited)
+    refuse_unfit_client(client, awaited)
     return (None, GivenClient(client)) if awaited else (GivenClient(client), None)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from redis_lock_decorators._rules.callables import is_pending, refuse_unrun
@@ -96,6 +97,7 @@ class _Steps:
         self._lease = lease
         self._steps = steps
         self._has_begun = False
+        self._closed: list[bool] = []  # not empty once ``close`` has ended
         lease._suspend()
 
     async def send(self, value: Any) -> Any:
@@ -104,7 +106,7 @@ class _Steps:
         if self._has_begun:
             return await self._step(self._steps.asend(value))
         self._has_begun = True
-        return await self._step(_first_step(self._steps))
+        return await self._step(_first_step(self._steps, self._closed))
 
     async def throw(self, error: BaseException) -> Any:
         return await self._step(self._steps.athrow(error))
@@ -112,7 +114,10 @@ class _Steps:
     async def close(self) -> None:
         while getattr(self._steps, "ag_running", False):  # collected, and being closed
             await asyncio.sleep(CHECK_INTERVAL)
-        await self._step(self._steps.aclose())
+        try:
+            await self._step(self._steps.aclose())
+        finally:
+            self._closed.append(True)
 
     async def _step(self, step: Awaitable[Any]) -> Any:
         lease = self._lease
@@ -128,18 +133,27 @@ class _Steps:
             lease._suspend()
 
 
-def _first_step(steps: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+def _first_step(steps: AsyncGenerator[Any, Any], closed: list[bool]) -> Awaitable[Any]:
     """Return the first step of a generator, hidden from ``loop.shutdown_asyncgens()``.
 
-    That closes all generators concurrently. This one must be closed by the wrapper, which holds the
-    lock until it has ended.
+    That closes all generators concurrently, and so does the event loop with those of a reference
+    cycle. This one must be closed by the wrapper, which holds the lock until it has ended.
     """
     hooks = sys.get_asyncgen_hooks()
+    finalizer = hooks.finalizer and partial(_finalize, closed, hooks.finalizer)
     try:
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=hooks.finalizer)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=finalizer)
         return steps.asend(None)
     finally:
         sys.set_asyncgen_hooks(*hooks)
+
+
+def _finalize(
+    closed: list[bool], finalizer: Callable[[Any], object], steps: AsyncGenerator[Any, Any]
+) -> None:
+    """Have the event loop close a generator that is collected, unless its wrapper will do it."""
+    if closed:
+        finalizer(steps)
 
 
 async def _items(answer: Any) -> AsyncIterator[Any]:

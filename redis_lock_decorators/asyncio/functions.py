@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from redis_lock_decorators._flow import functions
 from redis_lock_decorators._io.client_types import AsyncClient, AsyncFactory
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.naming import LockName
 from redis_lock_decorators._rules.options import ReleaseMethod, checked_method
 from redis_lock_decorators._shared.function_args import acquire_arguments, owned, refuse_no_client
@@ -25,7 +26,7 @@ async def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str: ...
 
 
@@ -38,7 +39,7 @@ async def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str | Literal[False]: ...
 
 
@@ -50,7 +51,7 @@ async def acquire_lock(
     delta: float = 0.005,
     *,
     identifier: str | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> str | Literal[False]:
     """Acquire a lock by ``SET key identifier NX PX``; no threads, no extra keys, no renewal.
 
@@ -71,7 +72,7 @@ async def release_lock(
     identifier: str,
     *,
     method: ReleaseMethod | None = None,
-    prefix: str = "sys:lock:",
+    prefix: str = DEFAULT_PREFIX,
 ) -> bool:
     """Release a lock if it has this identifier.
 
@@ -85,7 +86,12 @@ async def release_lock(
 
 
 async def extend_lock(
-    conn: AsyncClient, lock_name: str, identifier: str, expire: float, *, prefix: str = "sys:lock:"
+    conn: AsyncClient,
+    lock_name: str,
+    identifier: str,
+    expire: float,
+    *,
+    prefix: str = DEFAULT_PREFIX,
 ) -> bool:
     """Extend a lock with this identifier to at least ``expire`` seconds from now.
 

@@ -6,17 +6,17 @@ import asyncio
 import math
 from collections.abc import Awaitable, Coroutine
 from contextvars import Context
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from redis_lock_decorators._flow.acquire import acquire, undo
-from redis_lock_decorators._flow.block_exit import is_reported, leave
+from redis_lock_decorators._flow.block_exit import leave, report_failure
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import reported_loss
 from redis_lock_decorators._flow.release import end, release
-from redis_lock_decorators._flow.release_fallbacks import refuse_unfit
+from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.retries import ROUND_TRIP
@@ -26,10 +26,14 @@ from redis_lock_decorators._io.background.supervised import start_in_context
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
+from redis_lock_decorators._io.owner_info import owner_info
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
-from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for, current, enter, forget
+from redis_lock_decorators._shared.current_leases import current, enter, forget
+from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
 from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators._shared.observing import observe
+from redis_lock_decorators._shared.wrong_with import LEASE_ONLY_ASYNC
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
 from redis_lock_decorators.asyncio._on_lost import can_wait_for
 from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError, shown
@@ -41,14 +45,14 @@ class Lease(LeaseBase):
     Its methods may be called from any task of the event loop that acquired it.
     """
 
-    __slots__ = ("_holder", "_port", "_started")
+    __slots__ = ("_block_task", "_port", "_started")
 
     _port: AsyncioPort
 
     def __init__(self, claim: Claim, port: AsyncioPort, options: Options) -> None:
         LeaseBase.__init__(self, claim, options)
         self._port = port
-        self._holder: BlockTask | None = None
+        self._block_task: BlockTask | None = None
         self._started = -math.inf  # when its acquisition began
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
@@ -78,7 +82,8 @@ class Lease(LeaseBase):
             self._apply_min_hold()
             if is_being_closed():
                 return await self._release_in_background()
-            await release(self._port, self._claim, self._options.release_method)
+            method = self._options.release_method
+            await release(self._port, self._claim, method, self._notify_lost)
         except EXHAUSTED:
             unreleased.append((self._port.loop, self._undo))
             release_soon(self._port.loop)
@@ -86,6 +91,8 @@ class Lease(LeaseBase):
         except BaseException as error:
             if not is_outcome(error):  # complete the release, as at the end of a block
                 await abandon(self)
+                raise
+            self._observe_failure(error)
             raise
         finally:
             if self._claim.lost_reason is not None:
@@ -112,14 +119,16 @@ class Lease(LeaseBase):
                 self._port.renewer.remove(self._tracked)
             if not failed and self._options.min_hold is not None:
                 self._apply_min_hold()
-            if kind is GeneratorExit:
+            if kind is not None and (
+                (failed and not isinstance(error, Exception)) or is_being_closed()
+            ):
                 return await self._release_in_background()
             port, claim = self._port, self._claim
             was_lost = claim.is_lost(port.now())
             try:  # the body of ``leave``: a call would cost each block another coroutine
-                await release(port, claim, method)
+                await release(port, claim, method, self._notify_lost)
             except Exception as failure:
-                if not await is_reported(port, claim, failure, was_lost, failed):
+                if not await report_failure(port, claim, failure, was_lost, failed):
                     raise
             if not failed and claim.lost_reason is not None:
                 raise reported_loss(claim)
@@ -129,6 +138,9 @@ class Lease(LeaseBase):
         finally:
             if self._claim.lost_reason is not None:
                 await self._notify_and_wait()
+
+    if not TYPE_CHECKING:
+        __enter__ = LEASE_ONLY_ASYNC
 
     async def _notify_and_wait(self) -> None:
         """Call ``on_lost`` unless it was called, and wait for it as long as the block may."""
@@ -142,12 +154,15 @@ class Lease(LeaseBase):
         try:
             self._leave(None)
             self._untrack()
-            await undo(self._port, self._claim)
+            await undo(self._port, self._claim, notify=self._notify_lost)
         finally:
             self._notify_lost()
 
     async def _release_in_background(self) -> None:
-        """Release in a separate task, as a coroutine that is being closed cannot await."""
+        """Release in a separate task: a coroutine that is being closed cannot await.
+
+        One that is cancelled may be cancelled again in each turn of the event loop.
+        """
         port = self._port
         if port.loop.is_closed():
             end(port, self._claim)
@@ -155,8 +170,9 @@ class Lease(LeaseBase):
             await port.shield(self._leave_and_notify)
 
     async def _leave_and_notify(self) -> None:
+        method, notify = self._options.release_method, self._notify_lost
         try:
-            await leave(self._port, self._claim, self._options.release_method, failed=True)
+            await leave(self._port, self._claim, method, failed=True, notify=notify)
         finally:
             self._notify_lost()
 
@@ -164,7 +180,7 @@ class Lease(LeaseBase):
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""
         port, options = self._port, self._options
         if options.release_method != "script":
-            refuse_unfit(port, options.release_method)
+            refuse_unfit_method(port, options.release_method)
         self._started = port.now()
         return acquire(port, self._claim, wait, options.delta, options.wait_strategy)
 
@@ -173,11 +189,13 @@ class Lease(LeaseBase):
         port, options = self._port, self._options
         if refusal is not None:
             return self._refused(refusal, port.now() - self._started)
-        if options.auto_renew or options.cancel_on_lost or options.on_lost is not None:
+        reports = options.on_lost is not None or options.hooks
+        if options.auto_renew or options.cancel_on_lost or reports:
             tracked = TrackedLease(self, _report_loss, self._claim, port, options)
             self._tracked, self._ownership = tracked, tracked.ownership
-            if self._on_lost_call is not None:
+            if self._on_lost_call is not None or options.hooks:
                 tracked.options = options.of_renewal
+            if self._on_lost_call is not None:
                 tracked.substitute = self._substitution(self._on_lost_call)
             port.renewer.add(tracked)
         return None
@@ -185,14 +203,14 @@ class Lease(LeaseBase):
     def _enter(self) -> None:
         """Become the current lease; from now on a loss cancels the task that owns it."""
         enter(self)
-        owner = cast("TaskRef | None", self._claim.owner)
-        self._holder = None if owner is None else BlockTask(owner)
+        owner: Any = self._claim.owner
+        self._block_task = None if owner is None else BlockTask(owner)
 
     def _leave(self, error: object) -> bool:
         """Leave the context; return whether ``error`` is the cancellation by a loss."""
         forget(self)
-        holder, self._holder = self._holder, None
-        return holder is not None and holder.is_due and holder.uncancel(error)
+        block_task, self._block_task = self._block_task, None
+        return block_task is not None and block_task.is_due and block_task.uncancel(error)
 
     def _suspend(self) -> None:
         """Leave the context without an owner, while the lease is still held."""
@@ -200,7 +218,7 @@ class Lease(LeaseBase):
         self._claim.owner = None
 
     def _on_block_gone(self, block: object) -> None:
-        self._holder = None
+        self._block_task = None
         super()._on_block_gone(block)
 
     def _notify_lost(self) -> None:
@@ -216,14 +234,14 @@ class Lease(LeaseBase):
 
 
 def _report_loss(lease: Lease) -> None:
-    if lease._options.cancel_on_lost and lease._holder is not None:
-        if lease._holder.has_ended:
+    if lease._options.cancel_on_lost and lease._block_task is not None:
+        if lease._block_task.has_ended:
             log.warning(
                 "lock %s is lost, and no task is cancelled: the one that entered its block has "
                 "ended, as before Python 3.12 in wait_for(stack.enter_async_context(lock), 1)",
                 shown(lease.lock_name),
             )
-        lease._holder.cancel()
+        lease._block_task.cancel()
     lease._notify_lost()
 
 
@@ -266,7 +284,7 @@ async def abandon(lease: Lease | None) -> None:
         lease._leave(None)
         lease._untrack()
         if lease._claim.state is not ENDED:
-            await undo(lease._port, lease._claim)
+            await undo(lease._port, lease._claim, notify=lease._notify_lost)
     except EXHAUSTED:
         unreleased.append((lease._port.loop, lease._undo))
         release_soon(lease._port.loop)
@@ -281,7 +299,12 @@ def unheld(config: LockConfig, lock_names: tuple[str, ...], owner: TaskRef | Non
         release_soon(asyncio.get_running_loop())
     options = config.options
     claim = claim_for(lock_names, options, owner or running())
-    return Lease(claim, config.async_port(), options)
+    if options.owner_info is not False:
+        claim.owner_info = owner_info(options.owner_info, claim.lock_name, config.function, True)
+    lease = Lease(claim, config.async_port(), options)
+    if options.hooks:
+        observe(lease, config.label)
+    return lease
 
 
 def current_lease() -> Lease | None:

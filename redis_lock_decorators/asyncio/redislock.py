@@ -127,6 +127,13 @@ class RedisLock(LockBase[AsyncClient]):
         """
         return await self._owner(self._config.async_port())
 
+    async def owner_info(self) -> dict[str, Any] | None:
+        """Ask Redis for the information about the holder, if it has ``owner_info``.
+
+        The result and errors of ``redis_lock_decorators.RedisLock.owner_info``.
+        """
+        return await self._owner_info(self._config.async_port())
+
     async def force_release(self, identifier: str | None = None) -> bool:
         """Release the lock of another holder, such as a process that hangs.
 

@@ -20,21 +20,29 @@ from redis_lock_decorators._diagnosis.rights import Denial
 from redis_lock_decorators._rules.permissions import rules
 from redis_lock_decorators.cli.output import note, print_json
 
+#: What ``bench`` needs for redis-py's Lock, and ``demo`` for its counter, in addition to locks.
+MEASUREMENTS = ("SCRIPT|LOAD", "MULTI", "EXEC", "LLEN", "RPUSH", "LRANGE", "LPOP")
 SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:+@|~&*%{}/")
 
 
-def print_rule(connection: Any, user: str, uses: Sequence[str], as_json: bool) -> None:
-    """Print the command that gives a user what these uses need."""
+def print_rule(
+    connection: Any, user: str, uses: Sequence[str], has_verbs: bool, as_json: bool
+) -> None:
+    """Print the command that gives a user what these uses need, and the verbs of this program."""
     client, prefix = connection.client, connection.prefix
-    needed = list(dict.fromkeys([rights.WAITING, *uses]))
+    inspection = ["redis-lock ls and show"] if has_verbs else []
+    needed = list(dict.fromkeys([rights.WAITING, *inspection, *uses]))
     if is_cluster(client) and rights.CLUSTER not in needed:
         needed.append(rights.CLUSTER)
     found = _adapted(client, prefix, rules(prefix, needed))
+    if has_verbs:
+        found = list(dict.fromkeys([*found, *(f"+{one.lower()}" for one in MEASUREMENTS)]))
     if as_json:
         print_json({"user": user, "rules": found})
     else:
         click.echo(" ".join(["ACL SETUSER", *map(_quoted, [user, *found])]))
-        note(f"adds to what {user} may do already; a new user also needs: on >password")
+        verbs = "" if has_verbs else "; for ls, show, break, bench and demo add --verbs"
+        note(f"adds to what {user} may do already; a new user also needs: on >password{verbs}")
 
 
 def _adapted(client: Any, prefix: str, allowed: list[str]) -> list[str]:

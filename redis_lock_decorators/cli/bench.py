@@ -12,14 +12,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from redis_lock_decorators._rules.keys import companion, key_of
+from redis_lock_decorators._rules.keys import key_of, with_companions
 from redis_lock_decorators.cli import measuring
 from redis_lock_decorators.cli.output import Column, Pages, print_json
+from redis_lock_decorators.cli.signals import ended_by_signals
 from redis_lock_decorators.cli.texts import short_duration
 from redis_lock_decorators.redislock import RedisLock
 
 UNCONTENDED_SECONDS = 2.0
-COMPANIONS = (b"queue", b"waiters", b"released", b"fence")
 PEER = "redis-py's Lock"
 COLUMNS = (
     Column("lock", width=24),
@@ -66,7 +66,7 @@ def bench(connection: Any, as_json: bool) -> None:
     requests as one busy client sends.
     """
     name = f"redis-lock:bench:{os.urandom(4).hex()}"
-    with _progress(not as_json) as progress, _removed(connection, name):
+    with ended_by_signals(), _progress(not as_json) as progress, _removed(connection, name):
         figures = [*_uncontended(connection, name, progress)]
         figures += _contended(connection, name, progress)
     if as_json:
@@ -138,7 +138,7 @@ def _removed(connection: Any, name: str) -> Iterator[None]:
     finally:
         for one in (name, f"{name}:cohort"):
             key = key_of(connection.prefix, one)
-            for each in (key, *(companion(key, kind) for kind in COMPANIONS)):
+            for each in with_companions(key):
                 connection.client.delete(each)
         connection.client.delete(_peer_key(connection, name))
 

@@ -22,6 +22,8 @@ from redis_lock_decorators.cli import exit_codes
 IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 #: Given only to the child that holds a fenced lock.
 FENCE = "REDIS_LOCK_FENCE"
+#: The process ID of the first process of a system or container, which adopts orphans.
+INIT = 1
 
 
 class Child:
@@ -74,6 +76,30 @@ class Child:
         pid, status = os.waitpid(self.pid, os.WUNTRACED | os.WNOHANG)
         return status if pid else None
 
+    def has_group(self) -> bool:
+        """Whether its process group has a process, once the command itself has ended.
+
+        A group whose last process is a zombie still gets signals. PID 1 and subreapers adopt
+        orphans of the command, and must reap them.
+        """
+        with suppress(ChildProcessError):
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+                pass
+        return self.signal(0)
+
+    def reap_orphans(self) -> None:
+        """Reap the processes that PID 1 of a container has adopted and that have ended.
+
+        Those in the process group of ``run`` have been started by code in it, which waits for them.
+        """
+        if os.getpid() != INIT:
+            return
+        with suppress(ChildProcessError):
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if found.si_pid == self.pid or os.getpgid(found.si_pid) == os.getpgrp():
+                    return
+                os.waitpid(found.si_pid, os.WNOHANG)
+
     def signal(self, number: int) -> bool:
         """Send a signal to the process group; return False if there is none any more."""
         return signal_group(self.pid, number)
@@ -97,7 +123,7 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def refusal(command: str) -> OSError | None:
+def why_not_executable(command: str) -> OSError | None:
     """Return why a command cannot be executed, as far as that is known before."""
     if shutil.which(command):
         return None

@@ -7,9 +7,10 @@ import time
 
 import click
 
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
 from redis_lock_decorators._rules.permissions import key_pattern
 from redis_lock_decorators.cli.connecting import connected
-from redis_lock_decorators.inspection import DEFAULT_PREFIX, find_locks
+from redis_lock_decorators.inspection import find_locks
 
 #: A shell waits for the names: for each reply at most half a second, for all of them a second.
 REPLY_SECONDS = 0.5

@@ -16,6 +16,7 @@ import redis
 import six
 
 from redis_lock_decorators._io.client_sources import DEFAULT_URL, from_environment
+from redis_lock_decorators.errors import ConfigurationError
 
 #: Seconds for each reply; a URL may set another: ``redis://localhost?socket_timeout=20``.
 TIMEOUT = 5.0
@@ -25,6 +26,8 @@ FORMS = (
     "(rediss+cluster and rediss+sentinel with TLS)"
 )
 SENTINEL_PORT = 26379
+#: It is no RedisError, and redis-py 3.5 does not have it.
+CLUSTER_ERROR: Any = getattr(redis.exceptions, "RedisClusterException", ())
 
 
 def connected(url: str | None, timeout: float = TIMEOUT) -> Any:
@@ -34,23 +37,41 @@ def connected(url: str | None, timeout: float = TIMEOUT) -> Any:
     does not say otherwise, each reply must arrive within ``timeout`` seconds.
 
     Raises:
-        click.UsageError: the URL has no known form.
-        ConfigurationError: the function cannot be found, or returns no blocking client.
+        click.UsageError: the URL has no known form, or options that the client does not have.
+        ConfigurationError: the function cannot be found, fails, or returns no blocking client.
         redis.RedisError: the server does not answer or refuses the user.
     """
     if url is None and os.environ.get("REDIS_LOCK_CONNECTION"):
         if os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())  # a project that is not installed
-        return from_environment()
+        return _from_function()
     timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
     return _from_url(url or os.environ.get("REDIS_URL") or DEFAULT_URL, timeouts)
+
+
+def _from_function() -> Any:
+    try:
+        return from_environment()
+    except (ConfigurationError, redis.RedisError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(
+            f"REDIS_LOCK_CONNECTION={os.environ['REDIS_LOCK_CONNECTION']!r}: it raised "
+            f"{type(error).__name__} (the text is not shown: it may hold a password)"
+        ) from None
 
 
 def _from_url(url: str, timeouts: dict[str, float]) -> Any:
     try:
         return _client_of(url, timeouts)
-    except ValueError:  # without the cause, which may quote the URL
-        raise click.UsageError(f"the URL cannot be read; known forms are {FORMS}") from None
+    except CLUSTER_ERROR:
+        raise
+    except (click.UsageError, redis.RedisError, OSError):
+        raise
+    except Exception:  # without the cause, which may quote the URL
+        raise click.UsageError(
+            f"the URL, or an option in it, is not known; known forms are {FORMS}"
+        ) from None
 
 
 def _client_of(url: str, timeouts: dict[str, float]) -> Any:
@@ -106,7 +127,9 @@ def _sentinel(parts: SplitResult, options: dict[str, Any]) -> Any:
     shared = {name: value for name, value in options.items() if name.startswith(("ssl", "socket"))}
     kind: Any = redis.Sentinel  # without types
     sentinel = kind(_hosts(parts, SENTINEL_PORT), sentinel_kwargs={**watchers, **shared}, **options)
-    return sentinel.master_for(unquote(service), db=int(db or 0))
+    client = sentinel.master_for(unquote(service), db=int(db or 0))
+    _mode(client)  # options are used with the first connection only
+    return client
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:

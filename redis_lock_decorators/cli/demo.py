@@ -15,6 +15,7 @@ from redis_lock_decorators.cli.demo_outcomes import Outcome, table
 from redis_lock_decorators.cli.demo_scenes import WORKERS, Scenes
 from redis_lock_decorators.cli.demo_workers import EXPIRE, Place, Section, change, change_locked
 from redis_lock_decorators.cli.output import fail, print_json
+from redis_lock_decorators.cli.signals import ended_by_signals
 from redis_lock_decorators.testing import LocalServer, ServerNotFound
 
 
@@ -33,7 +34,7 @@ def demo(connection: Any, as_json: bool) -> None:
     scene fails.
     """
     outcomes: dict[str, Outcome] = {}
-    with _place(connection) as place:
+    with ended_by_signals(), _place(connection) as place:
         scenes = Scenes(place, place.connect())
         with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
             is_in_time = _play(scenes, outcomes)

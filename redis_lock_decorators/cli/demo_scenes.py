@@ -18,10 +18,12 @@ from redis_lock_decorators.cli.demo_workers import (
     STEPS,
     Place,
     Section,
+    bound,
     work,
     work_and_hang,
     work_until,
 )
+from redis_lock_decorators.cli.signals import without_interrupts
 
 WORKERS = 6
 AFTERWARDS = 500  # sections to wait for after the kill
@@ -127,16 +129,18 @@ class Scenes:
 def running(tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[Any]]:
     """Run tasks in processes of their own, which are killed at the end."""
     workers: list[Any] = [
-        processes.Process(target=task, args=arguments, daemon=True) for task, *arguments in tasks
+        processes.Process(target=bound, args=arguments, daemon=True) for arguments in tasks
     ]
     try:
-        for worker in workers:
-            worker.start()
+        with without_interrupts():  # Ctrl-C is for this process, which ends them
+            for worker in workers:
+                worker.start()
         yield workers
     finally:
         for worker in workers:
-            worker.kill()
-            worker.join()
+            if worker.pid is not None:  # else not started
+                worker.kill()
+                worker.join()
 
 
 def join(workers: Sequence[Any]) -> None:

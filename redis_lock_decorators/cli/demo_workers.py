@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing.connection
+import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,6 +66,19 @@ def stall(client: Any, place: Place) -> None:
     lease = current_lease()
     client.rpush(place.key("inside"), lease.key if lease else "")
     change(client, place, 1, pause=PATIENCE)
+
+
+def bound(task: Callable[..., None], *arguments: Any) -> None:
+    """Run a task until the parent process ends, however it ends."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+    task(*arguments)
+
+
+def _end_after(sentinel: Any) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 def work(place: Place, ready: Any, section: Section) -> None:

@@ -57,6 +57,7 @@ USES = {
 )
 @click.option("--all", "is_all", is_flag=True, help="Show hints, too.")
 @click.option("--acl", "user", metavar="USER", help="Print the smallest ACL rule for a user.")
+@click.option("--verbs", is_flag=True, help="With --acl: also for ls, show, break, bench and demo.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each finding.")
 @click.pass_obj
 def doctor(
@@ -65,6 +66,7 @@ def doctor(
     names: Sequence[str],
     is_all: bool,
     user: str | None,
+    verbs: bool,
     as_json: bool,
 ) -> None:
     """Find what would break locks on this server, from here, worst first.
@@ -87,7 +89,7 @@ def doctor(
     """
     uses = [USES[name] for name in names]
     if user is not None:
-        print_rule(connection, user, uses, as_json)
+        print_rule(connection, user, uses, verbs, as_json)
         return
     _silence_log()
     found = diagnose(connection.client, expire=expire, prefix=connection.prefix, uses=uses)

@@ -5,10 +5,12 @@ OK = 0
 NO = 1
 #: Wrong use of the command line.
 USAGE = 2
-#: The server cannot be reached, refuses the user, or lacks a command.
+#: The server cannot be reached, refuses the user, or lacks a command; or an unexpected error.
 UNAVAILABLE = 69
 #: ``run``: the lock was lost while the command ran.
 LOST = 70
+#: The output cannot be written.
+OUTPUT = 74
 #: ``run``: another one holds the lock.
 BUSY = 75
 #: ``run``: the command cannot be executed.
@@ -19,3 +21,5 @@ NOT_FOUND = 127
 SIGNALLED = 128
 #: Interrupted by Ctrl-C.
 INTERRUPTED = SIGNALLED + 2
+#: The program that read the output has ended (SIGPIPE).
+BROKEN_PIPE = SIGNALLED + 13

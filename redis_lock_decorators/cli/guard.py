@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
 import struct
 import time
@@ -19,6 +18,7 @@ from typing import NoReturn
 
 from redis_lock_decorators.cli.child import signal_group
 from redis_lock_decorators.cli.output import note
+from redis_lock_decorators.cli.pipes import is_readable
 
 #: A deadline, in seconds of ``time.monotonic()``, which all processes of a machine share.
 MESSAGE = struct.Struct("=d")
@@ -29,8 +29,8 @@ DONE = -math.inf
 GRACE = 0.05
 #: Seconds between two checks whether the group has ended.
 PAUSE = 0.05
-#: More files than this program has open.
-FILES = 1024
+#: The files that this process has open, on Linux and macOS; elsewhere so many are closed.
+OPEN_FILES, MOST_FILES = "/dev/fd", 4096
 
 
 class Guard:
@@ -87,9 +87,18 @@ def _ignore_signals() -> None:
 
 
 def _keep_open(messages: int) -> None:
-    """Close all files but this one and the standard error."""
-    os.closerange(3, messages)
-    os.closerange(messages + 1, FILES)
+    """Close all files but this one and the standard error.
+
+    Also the other end of its pipe: otherwise the pipe does not end when ``run`` is killed.
+    """
+    try:
+        files = [int(name) for name in os.listdir(OPEN_FILES)]
+    except OSError:
+        files = list(range(MOST_FILES))
+    for file in files:
+        if file > 2 and file != messages:
+            with suppress(OSError):  # the one by which the folder was read is closed
+                os.close(file)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
@@ -99,8 +108,7 @@ def _watch(messages: int) -> str | None:
     """Return why the command must be ended, or None if it has ended."""
     deadline = math.inf
     while deadline != DONE:
-        wait = None if deadline == math.inf else max(0.0, deadline + GRACE - time.monotonic())
-        if not select.select([messages], [], [], wait)[0]:
+        if not is_readable(messages, deadline + GRACE - time.monotonic()):
             return "redis-lock is stopped or hangs, and the lease of the lock has ended"
         message = os.read(messages, MESSAGE.size)
         if len(message) < MESSAGE.size:

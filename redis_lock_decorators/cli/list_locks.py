@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -11,15 +12,20 @@ import click
 from rich.console import Group
 from rich.text import Text
 
-from redis_lock_decorators.cli.output import Column, Pages, note, print_json, table
+from redis_lock_decorators._rules.owner_info import held_for
+from redis_lock_decorators.cli.output import Column, Pages, console, note, print_json, table
 from redis_lock_decorators.cli.rates import Rated
 from redis_lock_decorators.cli.texts import duration, per_second, shortened
 from redis_lock_decorators.cli.watching import shower, watch
+from redis_lock_decorators.errors import described
 from redis_lock_decorators.inspection import LockStatus, find_locks
 
 HOLDER, TIME_LEFT = Column("holder", width=14), Column("time left", width=11, is_number=True)
 WAITING, LOCK = Column("waiting", width=7, is_number=True), Column("lock")
 COLUMNS = (HOLDER, TIME_LEFT, WAITING, Column("fence", width=16, is_number=True), LOCK)
+HELD_BY = Column("held by")
+#: Narrower terminals show no information about holders: the names need the room.
+LEAST_WIDTH = 110
 WATCHED_COLUMNS = (
     *(HOLDER, TIME_LEFT, WAITING),
     *(Column("hand-overs/s", width=12, is_number=True), LOCK),
@@ -52,15 +58,28 @@ def ls(connection: Any, pattern: str, is_watched: bool, interval: float, as_json
     """
     if is_watched:
         _watch(connection, pattern, interval, as_json)
-    pages, count = Pages(COLUMNS), 0
+    columns: tuple[Column, ...] = COLUMNS
+    pages, count = None, 0
     for page in find_locks(connection.client, pattern, prefix=connection.prefix):
         count += len(page)
         if as_json:
             print_json(*map(asdict, page))
         else:
-            pages.add(_cells(status, fence(status)) for status in page)
+            if pages is None:
+                columns = _columns(page)
+                pages = Pages(columns)
+            cells = ([*_cells(status, fence(status)), held_by(status)] for status in page)
+            pages.add(row[: len(columns)] for row in cells)
     if not count and not as_json:
         note(f"no lock is held whose key matches {connection.prefix}{pattern}")
+
+
+def _columns(page: list[LockStatus]) -> tuple[Column, ...]:
+    """The columns, by the first page of locks: also who holds them, if that is known of any."""
+    screen = console()
+    has_room = not screen.is_terminal or screen.width >= LEAST_WIDTH
+    is_known = any(status.owner is not None for status in page)
+    return (*COLUMNS, HELD_BY) if has_room and is_known else COLUMNS
 
 
 def holder(status: LockStatus) -> str:
@@ -68,6 +87,13 @@ def holder(status: LockStatus) -> str:
     if status.is_min_hold:
         return "none: min_hold"
     return "free" if status.identifier is None else shortened(status.identifier)
+
+
+def held_by(status: LockStatus) -> str:
+    """The cell with the information about a holder; "" if there is none."""
+    if status.owner is None:
+        return ""
+    return described(status.owner, held_for(status.owner, time.time()))
 
 
 def time_left(status: LockStatus) -> str:

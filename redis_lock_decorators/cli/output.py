@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from redis_lock_decorators._rules.error_texts import without_passwords
 from redis_lock_decorators.cli.texts import shown
 
 
@@ -21,7 +22,7 @@ class Column:
 
     Attributes:
         title: the heading.
-        width: in characters; 0 for as much as there is, which only the last column can have.
+        width: in characters; 0 for as much as there is, which the last columns share.
         is_number: align it to the right.
     """
 
@@ -85,7 +86,7 @@ def print_json(*values: Mapping[str, Any]) -> None:
 
 def note(text: str) -> None:
     """Print a message on the standard error."""
-    click.echo(f"redis-lock: {shown(text)}", err=True)
+    click.echo(f"redis-lock: {shown(without_passwords(text))}", err=True)
 
 
 def fail(text: str, code: int) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,17 +13,20 @@ import click
 import redis
 
 from redis_lock_decorators import __version__
+from redis_lock_decorators._rules.keys import DEFAULT_PREFIX
+from redis_lock_decorators._rules.options import checked_prefix
 from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.bench import bench
 from redis_lock_decorators.cli.breaking import break_lock
-from redis_lock_decorators.cli.connecting import FORMS, connected
+from redis_lock_decorators.cli.connecting import CLUSTER_ERROR, FORMS, connected
 from redis_lock_decorators.cli.demo import demo
 from redis_lock_decorators.cli.doctor import doctor
 from redis_lock_decorators.cli.list_locks import ls
 from redis_lock_decorators.cli.output import fail
 from redis_lock_decorators.cli.run import run
 from redis_lock_decorators.cli.show_lock import show
-from redis_lock_decorators.errors import ConfigurationError, LockError
+from redis_lock_decorators.cli.streams import OutputError, checked_streams
+from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
 
 EPILOG = """\b
 Shell completion, of lock names too; put the line into the start file of the shell:
@@ -34,23 +39,26 @@ Exit codes:
   0   done
   1   show: the lock is free; break: nothing was released; doctor: something breaks locks
   2   wrong use
-  69  the server cannot be reached or refuses the request
+  69  the server cannot be reached or refuses the request; an unexpected error
   70  run: the lock was lost
+  74  the output cannot be written
   75  run: the lock is busy
-  130 interrupted by Ctrl-C; 143 ended by SIGTERM
+  130 interrupted by Ctrl-C; 143 ended by SIGTERM; 141 the reader of the output has ended
   126, 127, 128+n, others: see redis-lock run --help
 """
-
-#: It is no RedisError, and redis-py 3.5 does not have it.
-CLUSTER_ERROR: Any = getattr(redis.exceptions, "RedisClusterException", ())
 
 
 @dataclass
 class Connection:
-    """The connection of all verbs, which is made at its first use."""
+    """The connection of all verbs, which is made at its first use.
+
+    Attributes:
+        connect: returns the client if no URL is given; None without a program around this one.
+    """
 
     url: str | None
     prefix: str
+    connect: Callable[[], Any] | None = None
 
     @cached_property
     def client(self) -> Any:
@@ -60,30 +68,56 @@ class Connection:
             click.UsageError: the URL has no known form.
             redis.RedisError: the server does not answer.
         """
+        if self.url is None and self.connect is not None:
+            return self.connect()
         return connected(self.url)
 
 
 class Program(click.Group):
     """The group of verbs; errors of the server end with a message and a code."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program; an output that cannot be written gives a separate exit code."""
+        with checked_streams():
+            return super().main(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         try:
             return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, OutputError):
+            raise
         except KeyboardInterrupt:
             sys.exit(exit_codes.INTERRUPTED)
-        except ConfigurationError as error:
-            fail(str(error), exit_codes.USAGE)
-        except CLUSTER_ERROR as error:
-            fail(f"the cluster: {error}", exit_codes.UNAVAILABLE)
-        except redis.RedisError as error:
-            if isinstance(error, LockError):
-                fail(str(error), exit_codes.UNAVAILABLE)
-            fail(f"the server: {error or type(error).__name__}", exit_codes.UNAVAILABLE)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            fail(f"the server: {error}", exit_codes.UNAVAILABLE)
+        except Exception as error:
+            fail(*_explained(error))
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """The message and the exit code for an error.
+
+    The exit code 1 is a result, such as "the lock is free".
+    """
+    if isinstance(error, (ConfigurationError, LockNameError)):
+        return str(error), exit_codes.USAGE
+    if isinstance(error, UnicodeEncodeError):
+        return "an argument is not valid UTF-8", exit_codes.USAGE
+    if isinstance(error, CLUSTER_ERROR):
+        return f"the cluster: {error}", exit_codes.UNAVAILABLE
+    if isinstance(error, LockError):
+        return str(error), exit_codes.UNAVAILABLE
+    if isinstance(error, (redis.RedisError, OSError)):
+        return f"the server: {error or type(error).__name__}", exit_codes.UNAVAILABLE
+    return _unexpected(error), exit_codes.UNAVAILABLE
+
+
+def _unexpected(error: Exception) -> str:
+    """The class and the line of an error, as of a credential provider; not its text."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"unexpected {type(error).__name__} in {place.filename}, line {place.lineno} (its text is "
+        "not shown: it may hold a password)"
+    )
 
 
 @click.group(cls=Program, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,11 +129,13 @@ class Program(click.Group):
     "returns a client), else REDIS_URL, else localhost. A URL on the command line can be read "
     "by other users of the machine: pass a password by REDIS_URL.",
 )
-@click.option("--prefix", default="sys:lock:", show_default=True, help="What all keys begin with.")
+@click.option(
+    "--prefix", default=DEFAULT_PREFIX, show_default=True, help="What all keys begin with."
+)
 @click.pass_context
 def main(context: click.Context, url: str | None, prefix: str) -> None:
     """See, test, hold and break the locks of redis_lock_decorators."""
-    context.obj = Connection(url, prefix)
+    context.obj = Connection(url, checked_prefix(prefix), context.obj)
 
 
 main.add_command(ls)

@@ -6,14 +6,16 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
 import click
 
+from redis_lock_decorators._rules.owner_info import held_for
 from redis_lock_decorators.cli import exit_codes
-from redis_lock_decorators.cli.child import code_of, refusal
+from redis_lock_decorators.cli.child import code_of, why_not_executable
 from redis_lock_decorators.cli.holding import NotExecuted, run_held
 from redis_lock_decorators.cli.output import fail, note
 from redis_lock_decorators.cli.signals import Interrupted, end_by_interrupt
@@ -22,6 +24,7 @@ from redis_lock_decorators.errors import (
     ConfigurationError,
     LockNameError,
     LockTimeoutError,
+    described,
     shown,
 )
 from redis_lock_decorators.redislock import RedisLock
@@ -160,12 +163,13 @@ def run(
     """
     if not hasattr(os, "fork"):
         raise click.UsageError("run needs a POSIX system, such as Linux or macOS")
-    if error := refusal(command[0]):
+    if error := why_not_executable(command[0]):
         _fail_execution(command[0], error)
     if acquire_time is None and on_busy != "wait":
         acquire_time = 0
     options.update(prefix=prefix or connection.prefix, acquire_time=acquire_time)
     try:
+        options["owner_info"] = lambda: _about(command[0])
         make_lock = partial(_lock, connection, list(names), options)
         code = run_held(make_lock, command, kill_after)
     except NotExecuted as failure:
@@ -188,10 +192,17 @@ def _lock(
         raise click.UsageError(str(error)) from error
 
 
+def _about(program: str) -> dict[str, str | None]:
+    """Return what other clients see of the holder: the program, without its arguments."""
+    return {"command": os.path.basename(program), "thread": None, "function": None}
+
+
 def _report_busy(error: LockTimeoutError) -> int:
     text = f"lock {shown(error.lock_name or '')} is busy"
     if error.holder:
         text += f": held by {error.holder}"
+    if error.owner is not None:
+        text += f" ({described(error.owner, held_for(error.owner, time.time()))})"
     if error.free_in is not None and error.free_in != math.inf:
         text += f" for at most {duration(error.free_in)} unless renewed"
     note(text)

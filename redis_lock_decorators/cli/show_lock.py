@@ -14,6 +14,7 @@ from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.completion import lock_names
 from redis_lock_decorators.cli.list_locks import (
     fence,
+    held_by,
     holder,
     interval_option,
     time_left,
@@ -26,6 +27,7 @@ from redis_lock_decorators.cli.watching import rows_at_once, shower, watch
 from redis_lock_decorators.inspection import LockStatus, Waiter, lock_status, waiters
 
 FACTS = ("lock", "holder", "time left", "waiting", "fence")
+HELD_BY = "held by"
 FACT_COLUMNS = (Column("", width=12), Column(""))
 WAITER_COLUMNS = (
     Column("waiter", width=14),
@@ -63,7 +65,10 @@ def show(
     if as_json:
         print_json({**asdict(status), "waiters": [asdict(waiter) for waiter in queue]})
     else:
-        Pages(FACT_COLUMNS, has_heading=False).add(zip(FACTS, _facts(status), strict=True))
+        rows = [*zip(FACTS, _facts(status), strict=True)]
+        if about := held_by(status):
+            rows.insert(2, (HELD_BY, about))
+        Pages(FACT_COLUMNS, has_heading=False).add(rows)
         if queue:
             Pages(WAITER_COLUMNS).add(map(_waiter, queue))
     sys.exit(exit_codes.OK if status.is_held else exit_codes.NO)
@@ -85,13 +90,13 @@ def _waiter(waiter: Waiter) -> list[str]:
 
 def _watch(connection: Any, name: str, count: int, interval: float, as_json: bool) -> None:
     client, prefix = connection.client, connection.prefix
-    titles = (*FACTS, "hand-overs/s")
+    titles = (*FACTS, HELD_BY, "hand-overs/s")
 
     def read(_: int) -> list[LockStatus]:
         return [lock_status(client, name, prefix=prefix)]
 
     def cells(lock: Rated) -> list[str]:
-        return [*_facts(lock[0]), per_second(lock[1])]
+        return [*_facts(lock[0]), held_by(lock[0]), per_second(lock[1])]
 
     def draw(locks: list[Rated]) -> RenderableType:
         facts = table(FACT_COLUMNS, zip(titles, cells(locks[0]), strict=True), has_heading=False)

@@ -1,13 +1,19 @@
-"""The signals that ``run`` receives: they interrupt the wait, later they go to the command."""
+"""Signals: those to ``run`` interrupt its wait, later they go to the command.
+
+Other verbs clean up before they end.
+"""
 
 from __future__ import annotations
 
 import os
-import select
 import signal
-from collections.abc import Iterable
-from contextlib import suppress
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+from redis_lock_decorators.cli import exit_codes
+from redis_lock_decorators.cli.pipes import is_readable
 
 #: While ``run`` waits for the lock they end it, unless they were ignored when it was started.
 ENDING = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
@@ -60,7 +66,7 @@ class Signals:
 
     def wait(self, seconds: float) -> list[int]:
         """Return the signals since the last call; wait for one at most so long."""
-        if not select.select([self._read], [], [], seconds)[0]:
+        if not is_readable(self._read, seconds):
             return []
         return [number for number in os.read(self._read, 4096) if number != WAKE]
 
@@ -74,6 +80,41 @@ class Signals:
         if self._raises:
             self._raises = False  # a second signal must not interrupt the release
             raise Interrupted(number)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program by an exception, so that it cleans up."""
+
+    def end(number: int, _: object) -> None:
+        for each in former:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt that
+        sys.exit(exit_codes.SIGNALLED + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    former = {
+        number: signal.signal(number, end)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Delay SIGINT; processes that are started in this block never get it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def end_by_interrupt(whole_group: bool) -> None:

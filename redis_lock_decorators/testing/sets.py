@@ -99,6 +99,8 @@ class LocalSet(abc.ABC):
         """Start all nodes, make them one set, and return them."""
 
     def _start_on_free_ports(self) -> Processes:
+        if not hasattr(os, "register_at_fork"):  # Windows: no process ends with its owner
+            raise ServerFailed("local servers need a POSIX system, such as Linux or macOS")
         binary = pathlib.Path(self._binary or find_server()).absolute()
         for _ in range(PORT_TRIES - 1):
             try:

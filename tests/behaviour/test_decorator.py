@@ -9,7 +9,7 @@ import pytest
 from support.fronts import do
 
 from redis_lock_decorators import ConfigurationError, LockNameError, Locks, current_lease
-from redis_lock_decorators._shared import lease_base
+from redis_lock_decorators._shared import current_leases
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_lease_released_in_the_body_is_no_longer_current(locks):
     work()
 
     assert current_lease() is None
-    assert lease_base._entered.get() is None
+    assert current_leases._entered.get() is None
 
 
 def test_lock_for_does_not_acquire(locks, name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fronts import do
+from support.fronts import LEGACY, do
 from support.queues import queued
 
 from redis_lock_decorators import ConfigurationError, LockLostError
@@ -92,3 +92,19 @@ async def test_held_names_of_several_are_released(front, conn, client, name):
 async def test_invalid_identifier_is_refused(lock, identifier):
     with pytest.raises(ConfigurationError, match="identifier"):
         await do(lock.force_release(identifier))
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"caf\xe9"])
+@pytest.mark.parametrize("is_checked", [True, False])
+async def test_value_that_is_no_text_is_released(
+    front, conn, client, name, lock, value, is_checked
+):
+    is_old_cluster = LEGACY and hasattr(conn, "refresh_table_asap")
+    if is_old_cluster and conn.connection_pool.connection_kwargs.get("decode_responses"):
+        pytest.skip("redis-py-cluster decodes replies itself")
+    client.set(f"sys:lock:{name}", value, px=60_000)
+
+    assert not await do(lock.force_release("another"))
+    assert await do(lock.force_release(await do(lock.owner()) if is_checked else None))
+
+    assert not client.exists(f"sys:lock:{name}")

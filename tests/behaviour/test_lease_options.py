@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
-from support.fronts import do
+from support.fronts import TIME, do
 from support.lease_forms import in_block, in_function, until
 
 from redis_lock_decorators import (
@@ -182,11 +181,11 @@ async def test_released_lock_is_no_longer_renewed(front, client, name, make):
 async def test_max_hold_ends_a_renewed_lease(front, client, name, make):
     lost = []
     lock = make(expire=0.6, max_hold=0.9, on_lost=lambda lease, why: lost.append(why))
-    started = time.monotonic()
+    started = TIME.now()
 
     with pytest.raises(LockLostError, match=r"max_hold of 0\.9 s is over"):
         async with front.held(lock) as lease:
-            entered = time.monotonic()
+            entered = TIME.now()
             await until(front, lambda: lost)
 
     assert started + 0.8 < lease.deadline < entered + 0.9
@@ -196,11 +195,11 @@ async def test_max_hold_ends_a_renewed_lease(front, client, name, make):
 
 
 async def test_expire_is_limited_to_max_hold(front, client, name, make):
-    before = time.monotonic()
+    before = TIME.now()
 
     async with front.held(make(expire=60, max_hold=20)) as lease:
         assert lease.expire == 20
-        assert before + 19 < lease.deadline < time.monotonic() + 20
+        assert before + 19 < lease.deadline < TIME.now() + 20
         assert 19_000 < client.pttl(f"sys:lock:{name}") <= 20_000
 
 

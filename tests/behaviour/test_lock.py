@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import time
 
 import pytest
 from support.blocks import acquire_elsewhere
-from support.fronts import do
+from support.fronts import TIME, do
 
 from redis_lock_decorators import (
     ConfigurationError,
@@ -41,13 +40,13 @@ async def test_block_acquires_and_releases_the_lock(front, conn, client, name, l
 
 
 async def test_lease_has_its_attributes(front, conn, client, name, lock):
-    before = time.monotonic()
+    before = TIME.now()
 
     async with front.held(lock) as lease:
         assert (lease.lock_name, lease.lock_names) == (name, (name,))
         assert lease.key == f"sys:lock:{name}"
         assert lease.expire == 10
-        assert before + 9.8 < lease.deadline < time.monotonic() + 9.9
+        assert before + 9.8 < lease.deadline < TIME.now() + 9.9
         assert 9 < lease.remaining() < 9.9
         assert not lease.lost
         assert await do(lease.owned())
@@ -100,10 +99,10 @@ async def test_blocking_false_tries_once_without_sleeping(front, conn, lock, nam
     patient = front.package.RedisLock(name, client=conn, acquire_time=60, delta=3600)
     lease = await do(lock.acquire())
 
-    started = time.monotonic()
+    started = TIME.now()
     assert await acquire_elsewhere(front, patient, blocking=False) is None
 
-    assert time.monotonic() - started < 5
+    assert TIME.now() - started < 5
     await do(lease.release())
 
 
@@ -271,7 +270,12 @@ async def test_lock_object_is_shared_by_many_threads(front, conn, client, name, 
             inside.remove(lease.identifier)
 
     assert await front.elsewhere(*[work] * 50) == [None] * 50
+    # The background may warn at any time of a lease that another test has dropped.
+    of_others = "garbage-collected without a release"
     ours = [said for said in caplog.records if said.name == "redis_lock_decorators"]
+    ours = [
+        said for said in ours if of_others not in said.getMessage() or name in said.getMessage()
+    ]
     assert ours == []  # they were notified and did not need a recheck
     assert max(most) == 1
 

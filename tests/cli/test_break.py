@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.cli import Program, ran
+from support.cli import Program, ran, state_of
 from support.lease_loops import until
 
 from redis_lock_decorators import LockLostError, RedisLock
@@ -45,6 +45,8 @@ def test_user_is_asked(
 ) -> None:
     with Program("break", name, url=server.url, width=80) as program:
         program.until_error("Release it? [y/N]: ")
+        # Python does not notice a Ctrl-C in the instant before it begins to read.
+        until(lambda: state_of(program.process.pid) == "S")
         program.write(answer)
         done = program.done()
 
@@ -71,6 +73,14 @@ def test_lock_is_released_by_the_identifier_that_was_shown(
     assert done.code == code
     assert json.loads(done.out)["released"] == (code == 0)
     assert lock_status(direct, name).is_held == bool(code)
+
+
+def test_lock_whose_value_is_no_text_is_released(server: Any, direct: Any, name: str) -> None:
+    direct.set(f"sys:lock:{name}", b"\xff\xfe", px=60_000)
+
+    done = ran("break", name, "--yes", "--identifier", "\udcff\udcfe", url=server.url)
+
+    assert (done.code, done.out, done.err) == (0, f"released {name}: it is free\n", "")
 
 
 def test_free_lock_is_not_broken(server: Any, name: str) -> None:

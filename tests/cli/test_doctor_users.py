@@ -54,6 +54,29 @@ def test_printed_rule_is_enough_and_has_no_more(server: Any, direct: Any, user: 
     assert direct.keys("*:doctor:*") == []
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("ls", "show x", "break x --yes"),
+        *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("bench", "demo")),
+    ],
+)
+def test_printed_rule_lets_every_verb_work(server: Any, direct: Any, user: str, verb: str) -> None:
+    printed = ran("doctor", "--acl", user, "--verbs", url=server.url)
+    direct.execute_command(*shlex.split(printed.out), "on", f">{SECRET}")
+    direct.script_flush()
+    direct.set("sys:lock:x", "external", px=60_000)
+
+    done = ran(*verb.split(), url=f"redis://{user}:{SECRET}@{server.host}:{server.port}")
+
+    direct.delete("sys:lock:x")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_rule_says_how_to_add_what_verbs_need(server: Any) -> None:
+    assert "--verbs" in ran("doctor", "--acl", "x", url=server.url).err
+
+
 def test_printed_rule_has_what_is_asked_for(server: Any) -> None:
     uses = ["fencing", "replicas", "native"]
     options = [word for use in uses for word in ("--with", use)]

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import PROGRAM, Program, environment, ran, until
+from support.cli import PROGRAM, Program, environment, ran, until
 
 from redis_lock_decorators import RedisLock
 from redis_lock_decorators.inspection import lock_status
@@ -26,7 +26,7 @@ def test_command_runs_while_the_lock_is_held(server: Any, direct: Any, name: str
     with Program("run", name, "--", "sh", "-c", WAIT, url=server.url) as program:
         program.until("inside")
         was_held = is_held(direct, name)
-        program.say("\n")
+        program.write("\n")
 
         assert program.code() == 0
         assert program.errors() == ""
@@ -48,7 +48,7 @@ def test_fence_of_an_outer_lock_is_not_inherited(server: Any, name: str) -> None
     inner = [sys.executable, "-m", "redis_lock_decorators", "run", f"{name}:inner"]
     outer = ["run", name, "--fencing", "--", *inner, "--", "sh", "-c", SHOW]
 
-    assert ran(*outer, url=server.url).stdout.split()[3:] == ["none"]
+    assert ran(*outer, url=server.url).out.split()[3:] == ["none"]
 
 
 def test_several_names_are_held_together(server: Any, direct: Any, name: str) -> None:
@@ -79,7 +79,7 @@ def test_several_names_are_held_together(server: Any, direct: Any, name: str) ->
 def test_exit_code_is_that_of_the_command(
     server: Any, direct: Any, name: str, command: list[str], code: int
 ) -> None:
-    assert ran("run", name, "--", *command, url=server.url).returncode == code
+    assert ran("run", name, "--", *command, url=server.url).code == code
     assert not is_held(direct, name)
 
 
@@ -92,8 +92,8 @@ def test_file_that_cannot_be_executed_releases_the_lock(
 
     done = ran("run", name, "--min-hold", "60", "--", str(script), url=server.url)
 
-    assert done.returncode == 126
-    assert done.stderr == f"redis-lock: {script}: Exec format error\n"
+    assert done.code == 126
+    assert done.err == f"redis-lock: {script}: Exec format error\n"
     assert not is_held(direct, name)
 
 
@@ -113,9 +113,9 @@ def test_file_that_cannot_be_executed_releases_the_lock(
 def test_wrong_use_is_refused(server: Any, arguments: list[str]) -> None:
     done = ran("run", *arguments, url=server.url)
 
-    assert done.returncode == 2
-    assert "Error: " in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert "Error: " in done.err
+    assert "Traceback" not in done.err
 
 
 def test_busy_lock_fails_or_is_skipped(server: Any, direct: Any, name: str) -> None:
@@ -124,10 +124,10 @@ def test_busy_lock_fails_or_is_skipped(server: Any, direct: Any, name: str) -> N
         waited = ran("run", name, "--acquire-time", "0.1", "--", "echo", "in", url=server.url)
         skipped = ran("run", name, "--on-busy", "skip", "--", "echo", "inside", url=server.url)
 
-    assert (failed.returncode, failed.stdout) == (75, "")
-    assert failed.stderr.startswith(f"redis-lock: lock '{name}' is busy: held by ")
-    assert (waited.returncode, waited.stdout) == (75, "")
-    assert (skipped.returncode, skipped.stdout, skipped.stderr) == (0, "", "")
+    assert (failed.code, failed.out) == (75, "")
+    assert failed.err.startswith(f"redis-lock: lock '{name}' is busy: held by ")
+    assert (waited.code, waited.out) == (75, "")
+    assert (skipped.code, skipped.out, skipped.err) == (0, "", "")
 
 
 def test_waiting_command_runs_after_the_release(server: Any, direct: Any, name: str) -> None:
@@ -154,7 +154,7 @@ def test_command_gets_standard_input_and_signals_at_their_defaults(server: Any, 
     # With SIGPIPE ignored, yes would report an error.
     done = ran("run", name, "--", "sh", "-c", "cat; yes | head -1", url=server.url, given="typed ")
 
-    assert (done.stdout, done.stderr) == ("typed y\n", "")
+    assert (done.out, done.err) == ("typed y\n", "")
 
 
 def test_standard_files_may_be_closed(server: Any, direct: Any, name: str, tmp_path: Any) -> None:
@@ -171,7 +171,7 @@ def test_standard_files_may_be_closed(server: Any, direct: Any, name: str, tmp_p
 
 
 def test_help_has_every_exit_code_and_variable() -> None:
-    text = ran("run", "--help", url=None).stdout
+    text = ran("run", "--help", url=None).out
 
     for word in ("69", "70", "75", "126", "127", "128+n", "IDENTIFIER", "FENCE", "SIGKILL"):
         assert word in text
@@ -195,3 +195,19 @@ def test_system_without_fork_is_refused(server: Any, name: str) -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "run needs a POSIX system" in done.stderr
+
+
+def test_holder_is_named_without_the_arguments(server: Any, direct: Any, name: str) -> None:
+    command = ["/bin/sh", "-c", f": secret; {WAIT}"]
+    with Program("run", name, "--", *command, url=server.url) as program:
+        program.until("inside")
+        owner = lock_status(direct, name).owner
+        busy = ran("run", name, "--", "true", url=server.url)
+        program.write("\n")
+        assert program.code() == 0
+
+    assert owner is not None
+    assert set(owner) == {"host", "pid", "command", "since"}
+    assert owner["command"] == "sh"
+    assert f":{owner['pid']}, command sh, for " in busy.err
+    assert busy.code == 75

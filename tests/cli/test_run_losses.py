@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import Program, until
+from support.cli import PROGRAM, Program, until
 from support.local_servers import is_running
 
 from redis_lock_decorators import RedisLock
@@ -17,6 +17,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="run needs fork"
 
 #: A command with a background process; both ignore SIGTERM if the first argument says so.
 FAMILY = '[ "$1" = stubborn ] && trap "" TERM; sleep 60 & echo $! $$; wait; exit 0'
+#: Opens more files than a system usually permits, and becomes the given program.
+MANY_FILES = """
+import os, resource, sys
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 8192), most))
+for _ in range(1100):
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 SHORT = ["--expire", "1", "--kill-after", "0.3"]
 
 
@@ -101,7 +110,7 @@ def test_server_that_is_gone_at_the_end_does_not_change_the_status(frail: Any, n
     with Program("run", name, "--", *command, url=frail.url) as program:
         program.until("inside")
         frail.kill()
-        program.say("\n")
+        program.write("\n")
 
         assert program.code() == 3
         assert "could not be released" in program.errors()
@@ -119,6 +128,17 @@ def test_run_that_is_killed_takes_its_command_with_it(
         until(lambda: none_runs(some))
         assert direct.exists(f"sys:lock:{name}")  # until its lease expires
         assert program.errors() == "redis-lock: redis-lock was killed: the command gets SIGTERM\n"
+
+
+def test_run_with_very_many_files_takes_its_command_with_it(server: Any, name: str) -> None:
+    """Its guard would keep the pipe open whose end says that it was killed."""
+    own = [*PROGRAM, "run", name, "--expire", "60", "--", "sh", "-c", FAMILY]
+    with Program(command=[sys.executable, "-c", MANY_FILES, *own], url=server.url) as program:
+        some = pids(program)
+        program.send(signal.SIGKILL)
+
+        assert program.code() == -signal.SIGKILL
+        until(lambda: none_runs(some))
 
 
 def test_run_that_is_stopped_leaves_no_command_without_a_lock(

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import PROGRAM, Program, ran, state_of, until
+from support.cli import PROGRAM, Program, ran, state_of, until
 from support.local_servers import is_running
 
 from redis_lock_decorators import RedisLock
@@ -35,7 +35,7 @@ def test_signal_goes_to_the_command_which_keeps_the_lock(
         program.send(getattr(signal, f"SIG{kind}"))
         program.until(f"got {kind}")
         was_held = is_held(direct, name)
-        program.say("end\n")
+        program.write("end\n")
 
         assert program.code() == 5
     assert was_held
@@ -88,7 +88,7 @@ def test_signal_that_was_ignored_at_the_start_remains_ignored(server: Any, name:
 
     done = ran("run", name, "--", "sh", "-c", 'trap "" HUP; "$@"', "sh", *command, url=server.url)
 
-    assert (done.returncode, done.stdout) == (0, "alive\n")
+    assert (done.code, done.out) == (0, "alive\n")
 
 
 def test_status_is_known_though_ended_children_were_ignored(server: Any, name: str) -> None:
@@ -98,7 +98,7 @@ def test_status_is_known_though_ended_children_were_ignored(server: Any, name: s
 
     done = ran("run", name, "--", sys.executable, "-Sc", code, *inner, url=server.url)
 
-    assert (done.returncode, done.stderr) == (6, "")
+    assert (done.code, done.err) == (6, "")
 
 
 def test_background_process_that_is_left_does_not_keep_the_lock(
@@ -108,8 +108,8 @@ def test_background_process_that_is_left_does_not_keep_the_lock(
 
     done = ran("run", name, "--", *command, url=server.url)
 
-    left = int(done.stdout)
-    assert done.returncode == 0
+    left = int(done.out)
+    assert done.code == 0
     assert is_running(left)
     assert not is_held(direct, name)
     os.kill(left, signal.SIGKILL)
@@ -127,6 +127,6 @@ def test_stopped_command_keeps_the_lock_without_a_terminal(
         first = direct.pttl(f"sys:lock:{name}")
         until(lambda: direct.pttl(f"sys:lock:{name}") != first)  # it is renewed
         program.send(signal.SIGCONT)
-        program.say("\n")
+        program.write("\n")
 
         assert program.code() == 0

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.command_line import PROGRAM, PROMPT, Program, state_of, until
+from support.cli import PROGRAM, PROMPT, Program, state_of, until
 from support.local_servers import is_running
 
 from redis_lock_decorators import RedisLock
@@ -23,7 +23,7 @@ SHELL = ["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"]
 
 
 def shell(url: str) -> Program:
-    program = Program(command=SHELL, url=url, has_terminal=True)
+    program = Program(command=SHELL, url=url, width=80, stderr_too=True)
     program.until(PROMPT)
     return program
 
@@ -34,9 +34,9 @@ def run(name: str, *command: str, options: str = "") -> str:
 
 def test_command_reads_the_terminal(server: Any, name: str) -> None:
     command = ["sh", "-c", 'echo inside; read line; echo "read $line"']
-    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+    with Program("run", name, "--", *command, url=server.url, width=80, stderr_too=True) as program:
         program.until("inside")
-        program.say("typed\n")
+        program.write("typed\n")
 
         program.until("read typed")
         assert program.code() == 0
@@ -45,7 +45,7 @@ def test_command_reads_the_terminal(server: Any, name: str) -> None:
 def test_command_is_in_the_foreground_from_its_start(server: Any, name: str) -> None:
     code = "import os; print(os.tcgetpgrp(0) == os.getpgrp() == os.getpid())"
     command = [sys.executable, "-Sc", code]
-    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+    with Program("run", name, "--", *command, url=server.url, width=80, stderr_too=True) as program:
         program.until("True")
         assert program.code() == 0
 
@@ -54,12 +54,12 @@ def test_interrupt_key_reaches_the_command_once(server: Any, direct: Any, name: 
     wait = "n=0; until read line || [ $n -gt 300 ]; do n=$((n+1)); sleep .1; done"
     code = f'trap "echo got one" INT; echo inside; {wait}; echo end; exit 4'
     command = ["sh", "-c", code]
-    with Program("run", name, "--", *command, url=server.url, has_terminal=True) as program:
+    with Program("run", name, "--", *command, url=server.url, width=80, stderr_too=True) as program:
         program.until("inside")
-        program.say(CTRL_C)
+        program.write(CTRL_C)
         program.until("got one")
         was_held = direct.exists(f"sys:lock:{name}")
-        program.say("\n")
+        program.write("\n")
 
         assert "got one" not in program.until("end")
         assert program.code() == 4
@@ -69,9 +69,9 @@ def test_interrupt_key_reaches_the_command_once(server: Any, direct: Any, name: 
 def test_interrupt_key_ends_a_loop_of_the_shell(server: Any, direct: Any, name: str) -> None:
     with shell(server.url) as program:
         once = run(name, "sh -c 'echo inside; exec sleep 60'")
-        program.say(f"for i in 1 2; do {once}; done; echo after $?\n")
+        program.write(f"for i in 1 2; do {once}; done; echo after $?\n")
         program.until("inside")
-        program.say(CTRL_C)
+        program.write(CTRL_C)
 
         assert "inside" not in program.until(PROMPT)
     assert not direct.exists(f"sys:lock:{name}")
@@ -83,9 +83,9 @@ def test_interrupt_key_ends_a_script(server: Any, name: str, tmp_path: Any) -> N
         f"{run(name, 'sh', '-c', repr('echo inside; exec sleep 60'))}\necho 'not'' this'\n"
     )
     with shell(server.url) as program:
-        program.say(f"bash {script}; echo code=$?.\n")
+        program.write(f"bash {script}; echo code=$?.\n")
         program.until("inside")
-        program.say(CTRL_C)
+        program.write(CTRL_C)
 
         assert "not this" not in program.until(PROMPT)
 
@@ -93,9 +93,9 @@ def test_interrupt_key_ends_a_script(server: Any, name: str, tmp_path: Any) -> N
 def test_command_in_a_pipeline_gets_the_terminal_when_it_reads_it(server: Any, name: str) -> None:
     with shell(server.url) as program:
         reads = "sh -c 'echo inside >/dev/tty; read line </dev/tty; echo read $line'"
-        program.say(f"true | {run(name, reads)} | cat; echo code=$?.\n")
+        program.write(f"true | {run(name, reads)} | cat; echo code=$?.\n")
         program.until("inside")
-        program.say("typed\n")
+        program.write("typed\n")
 
         program.until("read typed")
         program.until("code=0.")
@@ -107,9 +107,9 @@ def test_terminal_returns_to_a_script_after_the_command(
     script = tmp_path / "script"
     script.write_text(f"{run(name, 'true')}\necho asks; read line; echo script read $line\n")
     with shell(server.url) as program:
-        program.say(f"sh {script}\n")
+        program.write(f"sh {script}\n")
         program.until("asks")
-        program.say("typed\n")
+        program.write("typed\n")
 
         program.until("script read typed")
 
@@ -117,15 +117,15 @@ def test_terminal_returns_to_a_script_after_the_command(
 def test_stopped_job_continues_in_the_foreground(server: Any, direct: Any, name: str) -> None:
     with shell(server.url) as program:
         reads = "sh -c 'echo inside; read line; echo read $line'"
-        program.say(f"{run(name, reads, options='--expire 60')}\n")
+        program.write(f"{run(name, reads, options='--expire 60')}\n")
         program.until("inside")
-        program.say(CTRL_Z)
+        program.write(CTRL_Z)
         program.until("Stopped")
         program.until(PROMPT)
         assert direct.exists(f"sys:lock:{name}")
-        program.say("fg\n")
+        program.write("fg\n")
         program.until("run")
-        program.say("typed\n")
+        program.write("typed\n")
 
         program.until("read typed")
         program.until(PROMPT)
@@ -136,12 +136,12 @@ def test_job_that_is_stopped_while_it_waits_waits_again(
     server: Any, direct: Any, name: str
 ) -> None:
     with RedisLock(name, client=direct) as lease, shell(server.url) as program:
-        program.say(run(name, "echo inside", options="--on-busy wait") + "\n")
+        program.write(run(name, "echo inside", options="--on-busy wait") + "\n")
         until(lambda: lock_status(direct, name).waiting)
-        program.say(CTRL_Z)
+        program.write(CTRL_Z)
         program.until("Stopped")
         program.until(PROMPT)
-        program.say("fg\n")
+        program.write("fg\n")
         program.until("run")
         lease.release()
 
@@ -150,11 +150,13 @@ def test_job_that_is_stopped_while_it_waits_waits_again(
 
 def test_job_in_the_background_stops_when_it_reads_the_terminal(server: Any, name: str) -> None:
     with shell(server.url) as program:
-        program.say(run(name, "sh -c 'read line; echo read $line'", options="--expire 60") + " &\n")
+        program.write(
+            run(name, "sh -c 'read line; echo read $line'", options="--expire 60") + " &\n"
+        )
         program.until(PROMPT)
-        program.say("wait %1; fg\n")
+        program.write("wait %1; fg\n")
         program.until("run")
-        program.say("typed\n")
+        program.write("typed\n")
 
         program.until("read typed")
 
@@ -164,13 +166,13 @@ def test_job_that_lost_its_lock_while_stopped_does_not_continue(
 ) -> None:
     with shell(server.url) as program:
         loops = "sh -c 'echo $$.; while read line; do echo read $line; done'"
-        program.say(f"{run(name, loops, options='--expire 0.5')}; echo code=$?.\n")
+        program.write(f"{run(name, loops, options='--expire 0.5')}; echo code=$?.\n")
         pid = int(program.until(".").split()[-1])
-        program.say(CTRL_Z)
+        program.write(CTRL_Z)
         program.until(PROMPT)
         assert state_of(pid) == "T"
         until(lambda: not direct.exists(f"sys:lock:{name}"))
-        program.say("fg; echo code=$?.\n")
+        program.write("fg; echo code=$?.\n")
 
         program.until("ended before the work did")
         assert "read" not in program.until("code=70.")
@@ -178,7 +180,7 @@ def test_job_that_lost_its_lock_while_stopped_does_not_continue(
 
 def test_hangup_of_the_terminal_ends_the_command(server: Any, direct: Any, name: str) -> None:
     command = ["sh", "-c", "echo $$.; exec sleep 60"]
-    program = Program("run", name, "--", *command, url=server.url, has_terminal=True)
+    program = Program("run", name, "--", *command, url=server.url, width=80, stderr_too=True)
     with program:
         program.until(".")
         program.hang_up()
@@ -189,11 +191,11 @@ def test_hangup_of_the_terminal_ends_the_command(server: Any, direct: Any, name:
 
 def test_shell_continues_after_run_was_killed(server: Any, name: str) -> None:
     with shell(server.url) as program:
-        program.say(run(name, "sh -c 'echo $$ $PPID.; exec sleep 60'") + "\n")
+        program.write(run(name, "sh -c 'echo $$ $PPID.; exec sleep 60'") + "\n")
         command, parent = map(int, program.until(".").split()[-2:])
         os.kill(parent, signal.SIGKILL)
 
         program.until(PROMPT)
         until(lambda: not is_running(command))
-        program.say("echo still $((40 + 2))\n")
+        program.write("echo still $((40 + 2))\n")
         program.until("still 42")

@@ -89,3 +89,27 @@ def test_free_lock_is_shown_with_exit_code_1(server: Any, name: str) -> None:
 
     assert done.code == 1
     assert "holder\tfree" in done.out
+
+
+def test_holder_with_owner_info_is_named(server: Any, direct: Any, name: str) -> None:
+    fields = {"host": "web\x1b-1", "pid": 7, "thread": None, "function": "app.run"}
+    with RedisLock(name, client=direct, owner_info=lambda: fields):
+        piped = ran("ls", f"{name}*", url=server.url)
+        narrow = ran("ls", f"{name}*", url=server.url, width=80)
+        wide = ran("ls", f"{name}*", url=server.url, width=160)
+        shown = ran("show", name, url=server.url)
+        found = json.loads(ran("show", name, "--json", url=server.url).out)
+
+    about = r"web\\x1b-1:7, function app.run, for [0-9.]+ s"
+    titles, row = (line.split("\t") for line in piped.out.splitlines())
+    assert (titles[4:], row[4]) == (["lock", "held by"], name)
+    assert re.fullmatch(about, row[5])
+    assert "held by" not in narrow.out
+    assert re.search(about, wide.out)
+    assert re.search(rf"\nheld by\t{about}\n", shown.out)
+    assert {**found["owner"], "since": 0} == {
+        "host": "web\x1b-1",
+        "pid": 7,
+        "function": "app.run",
+        "since": 0,
+    }

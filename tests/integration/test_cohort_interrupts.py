@@ -37,7 +37,7 @@ def test_cancelled_tasks_leave_no_keys_and_delay_no_waiter(server, direct, name)
     ASYNCIO.run(test())
 
 
-def busy_or(cohort, interruption=None):
+def wait_for_a_waiter(cohort, interruption=None):
     """Wait until a cohort has a waiter, unless the waiter was interrupted before."""
 
     end = time.monotonic() + PATIENCE
@@ -76,9 +76,9 @@ def test_interrupted_waiter_leaves_no_keys_and_delays_no_waiter(server, direct, 
         other = threading.Thread(target=enter)
         cohort = lock._config.port().cohort(lease._claim.keys[0], lease._claim.expire_ms)
         victim.start()
-        busy_or(cohort, interruption)
+        wait_for_a_waiter(cohort, interruption)
         other.start()
-        busy_or(cohort)
+        wait_for_a_waiter(cohort)
         lease.release()
         victim.join()
         other.join()

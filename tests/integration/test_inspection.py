@@ -108,6 +108,7 @@ def test_lock_without_end_and_names_of_other_bytes_are_found(client: Any, name: 
 
     (status,) = found(client, f"{name}*")
 
+    assert found(client, f"{name}\udcff") == [status]
     assert (status.lock_name, status.identifier) == (f"{name}\udcff", "\udcfe")
     assert status.remaining is None
     client.delete(f"sys:lock:{name}".encode() + b"\xff")

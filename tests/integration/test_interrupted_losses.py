@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import linecache
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis.asyncio as aioredis
@@ -40,8 +41,18 @@ class Scene:
         self._tracing.enter_context(interruption)
 
     def run(self, work):
-        """Interrupt ``work`` at each of its lines after ``lose``; the number of lines."""
-        return interrupt_every_line(lambda interruption: self._check(work, interruption))
+        """Interrupt ``work`` at each of its lines after ``lose``; the number of lines.
+
+        If a trace function raises at a ``with`` statement while an exception is passed to
+        ``__exit__``, Python 3.11 to 3.13 leave that exception in ``sys.exc_info()``. It would be
+        the context of errors of later runs, so each run has a thread of its own.
+        """
+
+        def check(interruption):
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self._check, work, interruption).result()
+
+        return interrupt_every_line(check)
 
     def _check(self, work, interruption):
         self.client.delete(self.name)
@@ -173,14 +184,17 @@ def _cancel_after(steps, task):
 
 
 @with_and_without_on_lost
-def test_cancelled_block_of_a_task_reports_its_loss(server, make, calls):
+@pytest.mark.parametrize("now_in_key", ["another", None])
+def test_cancelled_block_of_a_task_reports_its_loss(server, make, calls, now_in_key):
     scene = make(calls)
 
     async def block(client, steps, left):
         options = {"client": client, "cancel_on_lost": False, **scene.options}
         async with async_locks.RedisLock(scene.name, **options) as lease:
             left.append(lease)
-            scene.client.set(scene.name, "another", px=20_000)
+            scene.client.delete(scene.name)
+            if now_in_key is not None:
+                scene.client.set(scene.name, now_in_key, px=20_000)
             _cancel_after(steps, asyncio.current_task())
 
     async def check(steps):
@@ -196,4 +210,41 @@ def test_cancelled_block_of_a_task_reports_its_loss(server, make, calls):
         assert calls or _is_chained(outcome) or scene._is_logged()
 
     for steps in range(16):
+        asyncio.run(check(steps))
+
+
+@with_and_without_on_lost
+def test_cancelled_blocks_of_tasks_that_share_an_exchange_report_their_losses(server, make, calls):
+    """All tasks are cancelled, also the one that sends their requests."""
+    scene = make(calls)
+    left = []
+
+    async def block(client, number, go):
+        options = {"client": client, "cancel_on_lost": False, **scene.options}
+        async with async_locks.RedisLock(f"{scene.name}:{number}", **options) as lease:
+            left.append(lease)
+            await go.wait()
+
+    def cancel_others_after(steps, task):
+        if steps:
+            asyncio.get_running_loop().call_soon(cancel_others_after, steps - 1, task)
+            return
+        for other in asyncio.all_tasks() - {task}:
+            other.cancel()
+
+    async def check(steps):
+        left.clear()
+        go = asyncio.Event()
+        async with aioredis.Redis(host=server.host, port=server.port) as client:
+            works = [asyncio.create_task(block(client, number, go)) for number in range(5)]
+            while len(left) < 5:
+                await asyncio.sleep(0)
+            scene.client.delete(*[lease.lock_name for lease in left])
+            go.set()
+            await asyncio.sleep(0)
+            cancel_others_after(steps, asyncio.current_task())
+            await asyncio.gather(*works, return_exceptions=True)
+        assert all(lease.lost for lease in left), steps
+
+    for steps in range(8):
         asyncio.run(check(steps))

@@ -22,7 +22,7 @@ from redis_lock_decorators import (
     current_lease,
     redis_lock,
 )
-from redis_lock_decorators._shared.lease_base import _entered
+from redis_lock_decorators._shared.current_leases import _entered
 
 FRONTS = TIDY_FRONTS
 

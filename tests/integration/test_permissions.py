@@ -123,11 +123,17 @@ EVERY, QUEUE, FENCES, LEAST, REPLICAS, DROP_INS, TRANSACTION, *OTHERS = permissi
 NATIVE, INSPECTION, REPEATS, CLUSTER = OTHERS
 #: For each use: the other uses it includes, and the works that exercise it.
 WORKS: dict[str, tuple[tuple[str, ...], list[Work]]] = {
-    EVERY: ((), [hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")]),
+    EVERY: (
+        (),
+        [
+            *(hold(wait="poll"), hold(), wait(wait="poll"), wait(names=2), recipe("script")),
+            *(hold(owner_info=True), wait(wait="poll", owner_info=True)),
+        ],
+    ),
     QUEUE: (
         (),
         [
-            *(wait(), wait(wait="cohort"), wait(auto_renew=False)),
+            *(wait(), wait(wait="cohort"), wait(auto_renew=False), wait(owner_info=True)),
             *(wait(holds=0.6, expire=0.5), wait(wait="cohort", holds=0.6, expire=0.5)),
         ],
     ),
@@ -179,9 +185,7 @@ async def do_all(front: Any, place: Place, use: str, name: str) -> list[Any]:
         partial(work, front, client, f"{name}:{number}")
         for number, work in enumerate(WORKS[use][1])
     ]
-    # An asyncio cluster client sends ASKING on one connection and the command on another.
-    is_moving = use == CLUSTER and front.name == "blocking"
-    with place.half_moved(f"{PREFIX}{name}:0" if is_moving else None):
+    with place.half_moved(f"{PREFIX}{name}:0" if use == CLUSTER else None):
         return await front.elsewhere(*works)
 
 
@@ -205,7 +209,7 @@ async def test_listed_permissions_are_sufficient_and_used(place, front, use, nam
 
     assert [record.getMessage() for record in caplog.records] == []
     listed = {command.lower() for command in permissions.RIGHTS.get(use, ())} & place.known
-    assert listed - used == ({"asking"} if front.name == "asyncio" and use == CLUSTER else set())
+    assert listed - used == set()
 
 
 def droppable() -> list[tuple[str, str]]:
@@ -219,8 +223,6 @@ async def test_without_a_listed_permission_something_is_refused(place, front, us
     skip_unsupported(place, use, front)
     if command.lower() not in place.known:
         pytest.skip("the server does not know this command")
-    if command == "ASKING" and front.name == "asyncio":
-        pytest.skip("this client sends ASKING on another connection")
     missing = f"+{command.lower()}"
     rules = [rule for rule in permissions.rules(PREFIX, uses_of(place, use)) if rule != missing]
     with place.user(*rules):

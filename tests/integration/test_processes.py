@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 
 import pytest
 from support.workers import count_up, hold_until_killed, in_child
@@ -86,14 +87,19 @@ def test_factory_is_called_once_in_each_process(server, name):
 def test_lock_of_a_killed_holder_is_free_after_its_lease(server, client, name):
     context = multiprocessing.get_context("spawn")
     inside = context.Event()
-    holder = context.Process(target=hold_until_killed, args=(server.port, name, inside))
+    holder = context.Process(target=hold_until_killed, args=(server.port, name, inside, 2.0))
     holder.start()
     assert inside.wait(30)
 
     os.kill(holder.pid, signal.SIGKILL)
-    with RedisLock(name, client=client, acquire_time=10) as lease:
-        assert lease.owned()
     holder.join()
+    killed = time.monotonic()
+    left = client.pttl(f"sys:lock:{name}") / 1000
+    assert RedisLock(name, client=client).acquire(0) is None
+    with RedisLock(name, client=client, acquire_time=10) as lease:
+        waited = time.monotonic() - killed
+        assert lease.owned()
+    assert 0 < left < waited + 0.01  # Redis rounds to milliseconds
 
 
 def test_processes_exclude_each_other(server, client, name):

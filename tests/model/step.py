@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from model.scripts import Memory, Scripts, hint
+from model.memory import Memory
 from model.states import (
     HOLDS,
     KEYS,
@@ -21,6 +21,8 @@ from model.states import (
     normalized,
     owner,
 )
+
+from redis_lock_decorators.testing.fake.scripts import Scripts, hint
 
 #: More identifiers than can exist at a time, by their hints in messages.
 NAMES = {hint(f"{at}.{entry}"): f"{at}.{entry}" for at in range(4) for entry in range(10)}

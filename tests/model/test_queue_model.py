@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from model.explorer import Explorer, Protocol, Violation
-from model.scripts import Scripts, hint
+
+from redis_lock_decorators.testing.fake.scripts import Scripts, hint
 
 APART, TOGETHER = (0, 1), (0, 0)
 #: The shortest leases: fewer states, so that more waiters are possible.

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from model.scripts import Memory, Scripts
+from model.memory import Memory
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators.testing import LocalServer
+from redis_lock_decorators.testing.fake.scripts import Scripts
 
 LEASE, KEYS = 60_000, ("lock", "queue", "waiters", "released")
 #: Keys of a second lock, for requests about several.

@@ -149,3 +149,15 @@ def test_parent_that_forks_repeatedly_loses_nothing(frail, name):
 
 def test_all_start_methods_are_tested():
     assert set(multiprocessing.get_all_start_methods()) <= set(METHODS), sys.platform
+
+
+def test_child_is_named_as_the_holder_of_its_own_lock(frail: Any, name: str) -> None:
+    lock = RedisLock(name, get_redis_connection=frail.client, owner_info=True)
+
+    def holder() -> Any:
+        with lock:
+            return (lock.owner_info() or {}).get("pid"), os.getpid()
+
+    assert holder() == (os.getpid(), os.getpid())
+    named, child = in_child(holder).strip("()").split(", ")
+    assert named == child != str(os.getpid())

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from redis_lock_decorators._io.transport import batch_sender, batcher, exchange_watch
+from redis_lock_decorators._io.transport import (
+    batch_sender,
+    batcher,
+    exchange_watch,
+    single_tries,
+)
 from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from support.virtual_loop import VirtualLoop
@@ -21,7 +26,7 @@ FILES = {module.__file__ for module in MODULES}
 
 def use_clock(clock: Callable[[], float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the batcher read the time from a clock."""
-    for module in MODULES:
+    for module in (*MODULES, single_tries):
         monkeypatch.setattr(module, "monotonic", clock)
 
 

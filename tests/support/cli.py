@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,8 @@ OPEN_TERMINAL = [
     "import os, sys; os.open(os.ttyname(0), os.O_RDWR); os.execv(sys.argv[1], sys.argv[1:])",
 ]
 PATIENCE_SECONDS = 30.0
+#: Of a shell.
+PROMPT = "ready> "
 HEIGHT = 50
 #: Variables that change the colours or the width.
 LOOKS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "TTY_COMPATIBLE")
@@ -57,7 +59,7 @@ def environment(url: str | None, **more: str) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if not name.startswith("REDIS_")}
     for name in LOOKS:
         found.pop(name, None)
-    found["TERM"] = "xterm-256color"
+    found |= {"TERM": "xterm-256color", "PS1": PROMPT}
     found["PYTHONPATH"] = str(Path(redis_lock_decorators.__file__).parents[1])
     return {**found, **({} if url is None else {"REDIS_URL": url}), **more}
 
@@ -77,6 +79,7 @@ class Program:
         arguments: its command line.
         url: of the server, in ``REDIS_URL``.
         width: in characters, of the pseudo-terminal that it gets; 0 for pipes.
+        command: run this instead, such as a shell.
         cwd: its working directory.
         stderr_too: write the standard error to the terminal, too.
         more: further variables of its environment.
@@ -87,6 +90,7 @@ class Program:
         *arguments: str,
         url: str | None = None,
         width: int = 0,
+        command: Sequence[str] = (),
         cwd: Path | None = None,
         stderr_too: bool = False,
         **more: str,
@@ -98,10 +102,11 @@ class Program:
         if width:
             self.terminal, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, width, 0, 0))
+            _set_silent(slave)
             files.update(stdin=slave, stdout=slave, **({"stderr": slave} if stderr_too else {}))
             opened = OPEN_TERMINAL
         self.process = subprocess.Popen(
-            [*opened, *PROGRAM, *arguments],
+            [*opened, *(command or [*PROGRAM, *arguments])],
             env=environment(url, **more),
             start_new_session=True,
             cwd=cwd,
@@ -121,8 +126,21 @@ class Program:
             if file is not None:
                 with suppress(OSError):
                     file.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the terminal."""
         if self.terminal is not None:
             os.close(self.terminal)
+            self.terminal = None
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program."""
+        self.process.send_signal(number)
+
+    def code(self) -> int:
+        """Wait for the end; return the exit code, negative for a signal."""
+        return self.process.wait(PATIENCE_SECONDS)
 
     def write(self, text: str) -> None:
         """Write to the standard input, or type at the terminal."""
@@ -134,7 +152,7 @@ class Program:
         self.process.stdin.flush()
 
     def until(self, text: str) -> str:
-        """Read the output up to a text; return it with that text."""
+        """Read the output up to a text; return what stands before it."""
         before, self._seen = self._read_until(text, self._output(), self._seen)
         return before
 
@@ -154,7 +172,7 @@ class Program:
                 assert data, f"{text!r} did not appear in {seen!r}"
                 seen += data
         before, _, rest = seen.partition(wanted)
-        return _text(before + wanted), rest
+        return _text(before), rest
 
     def close_output(self) -> None:
         """Stop reading, as ``head`` does."""
@@ -173,7 +191,7 @@ class Program:
             self.process.stdin.close()
         while data := _read(self._output()):
             self._seen += data
-        errors, code = self.errors(), self.process.wait(PATIENCE_SECONDS)
+        errors, code = self.errors(), self.code()
         return Done(code, _text(self._seen), errors)
 
     def _output(self) -> int:
@@ -201,6 +219,19 @@ def crowd(server: Any, client: Any, name: str, count: int, turns: int = 1) -> It
         yield lease
     for thread in threads:
         thread.join()
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, such as T for stopped (Linux)."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()[0]
+
+
+def _set_silent(terminal: int) -> None:
+    """Do not echo what is typed, which tests would take for output."""
+    modes = termios.tcgetattr(terminal)
+    modes[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
 
 
 def _read(file: int) -> bytes:

@@ -53,6 +53,19 @@ class Nodes:
         for client in (there, here, *self.clients):
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.names[to])
 
+    def move_all(self, keys: list[bytes], source: int, to: int) -> None:
+        """Migrate the slots of keys, and the keys in them, in a moment."""
+        here, there = self.clients[source], self.clients[to]
+        slots = [slot_of(key) for key in keys]
+        _each(there, [("CLUSTER", "SETSLOT", s, "IMPORTING", self.names[source]) for s in slots])
+        _each(here, [("CLUSTER", "SETSLOT", s, "MIGRATING", self.names[to]) for s in slots])
+        port = there.connection_pool.connection_kwargs["port"]
+        found = _each(here, [("CLUSTER", "GETKEYSINSLOT", s, 100) for s in slots])
+        migrate = ("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS")
+        _each(here, [(*migrate, *names) for names in found if names])
+        for client in (there, here, *self.clients):
+            _each(client, [("CLUSTER", "SETSLOT", s, "NODE", self.names[to]) for s in slots])
+
     def migrate(self, key: bytes, to: int) -> None:
         """Migrate the key's slot atomically, as Valkey 9 does."""
         slot, here = slot_of(key), self.clients[self.owner(key)]
@@ -82,3 +95,11 @@ class Nodes:
         with replica.client() as client:
             client.execute_command("CLUSTER", "FAILOVER")
         replica.wait_until_says("role:master", "INFO")
+
+
+def _each(client: Any, commands: list[tuple[Any, ...]]) -> list[Any]:
+    """The replies to commands in one pipeline."""
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(pipeline.execute())

@@ -10,8 +10,8 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import redis
@@ -43,6 +43,31 @@ def wrap(client: Any) -> None:
     client.execute_command = traced
 
 
+class TestTime:
+    """The clock of the tests: real time, or that of a double."""
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = time.monotonic
+        self.sleep: Callable[[float], None] = time.sleep
+
+    def unix(self) -> float:
+        """Unix time in seconds."""
+        return time.time() + self.now() - time.monotonic()
+
+    @contextmanager
+    def of(self, double: Any) -> Iterator[None]:
+        """Use the time of a double."""
+        former = self.now, self.sleep
+        self.now, self.sleep = lambda: double.now, double.sleep
+        try:
+            yield
+        finally:
+            self.now, self.sleep = former
+
+
+TIME = TestTime()
+
+
 class BlockingFront:
     """Threads and blocking clients."""
 
@@ -67,7 +92,7 @@ class BlockingFront:
             yield lease
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        TIME.sleep(seconds)
 
     async def elsewhere(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
         """The results of functions that run concurrently, each in its own thread.

@@ -217,6 +217,7 @@ OPERATIONS = {
     "lease with max_hold": _leases(max_hold=60.0),
     "lease with on_lost": _leases(on_lost=lambda lease, why: None),
     "lease that is not renewed": _leases(auto_renew=False),
+    "lease with owner_info": _leases(owner_info=lambda: {"job": "growth"}),
     "transaction": _leases(release_method="transaction"),
     "lease of several": Operation(("RedisLock",), _acquire_several, _release),
     "extended lease": Operation(("RedisLock",), _acquire_and_extend, _release),

@@ -11,6 +11,13 @@ from typing import Any
 import redis_lock_decorators
 
 PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
+#: The part of it that simulates servers.
+TESTING = str(pathlib.Path(PACKAGE, "testing"))
+
+
+def is_of_package(path: str) -> bool:
+    """Whether a file is one of the package, without its testing tools."""
+    return path.startswith(PACKAGE) and not path.startswith(TESTING)
 
 
 class Interrupted(BaseException):
@@ -49,7 +56,7 @@ class Interruption:
         return self.left < 0
 
     def _call(self, frame: Any, event: str, argument: object) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return self._line if is_of_package(frame.f_code.co_filename) else None
 
     def _line(self, frame: Any, event: str, argument: object) -> Any:
         code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()

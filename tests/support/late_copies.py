@@ -11,17 +11,26 @@ from redis.exceptions import ResponseError
 
 from redis_lock_decorators._flow.acquire import WaitStrategy, acquire
 from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._flow.release import release
+from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators._rules.options import ReleaseMethod
+from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed
+from redis_lock_decorators.testing.fake.clock import Clock
+from redis_lock_decorators.testing.fake.server import TOGETHER, SimulatedServer
 from support.simulated_loop import HeldLease
 from support.simulated_queue import QueuePort, SimulatedProcess
-from support.simulated_server import TOGETHER, Clock, SimulatedServer
 from support.simulation import _verb, new_claim
 
 #: Seconds of a lease here, and the first lease of a lock without expiry.
 LEASE, LONGEST = 3.0, 10.0
 #: The precision of a clock that counts in milliseconds.
 TICK = 0.001
+
+
+def own_of(key: bytes) -> bytes:
+    """The companion key with the information about the holder."""
+    return companion(key, KIND)
 
 
 class CopyingServer(SimulatedServer):
@@ -127,6 +136,18 @@ class World:
                     )
                 elif left < claim.deadline - now - TICK:
                     self._note(f"{key!r} ends {claim.deadline - now - left} s too early")
+                elif claim.owner_info is not None:
+                    self._check_owner_info(claim, key)
+
+    def _check_owner_info(self, claim: Claim, key: bytes) -> None:
+        """Check that no other claim is shown as the holder, and that the information has an end."""
+        value, left = self.server.value(own_of(key)), self.server.left(own_of(key))
+        if value is None or not is_of(value, claim.identifier):
+            return
+        if parsed(value).get("holder", id(claim)) != id(claim):
+            self._note(f"{key!r} shows the information of another holder")
+        if not 0 < left <= self.server.left(key) + TICK:
+            self._note(f"the information about {key!r} has {left} s left")
 
     def _note(self, violation: str) -> None:
         self.violations.append(f"{self.clock.now - 1000:.4f}: {violation}")
@@ -152,10 +173,13 @@ class Process:
         delta: float = 0.1,
         strategy: WaitStrategy = "queue",
         is_renewed: bool = False,
+        is_informed: bool = False,
         **attributes: Any,
     ) -> Claim | None:
         """Acquire locks; None if they were not free in time."""
         claim = new_claim(*names, expire=LEASE, owner=object())
+        if is_informed:
+            claim.owner_info = OwnerInfo(0.0, f'"holder":{id(claim)}', '"pid":1')
         claim.grant_ms = round(LEASE * 600)
         for attribute, value in attributes.items():
             setattr(claim, attribute, value)

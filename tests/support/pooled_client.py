@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators._io.asyncio_port import pool_transport
-from redis_lock_decorators._io.transport import batch, idle_connections, task_connection
+from redis_lock_decorators._io.background import timers
+from redis_lock_decorators._io.transport import (
+    asyncio_pool,
+    batch,
+    exclusive_limit,
+    idle_connections,
+    task_connection,
+)
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from support.asyncio_pools import Pool
 from support.batching import use_clock
@@ -39,6 +46,6 @@ def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
         task_connection, "input_check", lambda stream: lambda milliseconds: stream.has_input
     )
     use_clock(loop.time, monkeypatch)
-    for module in (batch, idle_connections, task_connection):
+    for module in (asyncio_pool, batch, exclusive_limit, idle_connections, task_connection, timers):
         monkeypatch.setattr(module, "monotonic", loop.time)
     return loop

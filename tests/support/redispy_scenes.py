@@ -67,6 +67,7 @@ class Scene:
         self.server = SimulatedServer(Clock(monotonic()))
         port = SimulatedPort(self.server)
         port.renewer = SimpleNamespace(add=lambda watch: None, remove=lambda watch: None)
+        port.lease_loop = SimpleNamespace(check=lambda claim: None)
         monkeypatch.setattr(api.kind, "_port", lambda self: port)
         self.patch = monkeypatch.setattr
         self.lock = self.make()

@@ -14,13 +14,19 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
-from redis_lock_decorators._flow.torn_slots import TornSlots
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
+from redis_lock_decorators.testing.fake.clock import Clock
+from redis_lock_decorators.testing.fake.server import (
+    BY_SHA,
+    BY_TEXT,
+    TOGETHER,
+    ReplyParser,
+    SimulatedServer,
+)
 from support.faults import Fate, Request, delivered, is_before_sending
-from support.simulated_server import BY_SHA, BY_TEXT, TOGETHER, Clock, ReplyParser, SimulatedServer
 
 __all__ = ["Clock", "SimulatedPort", "SimulatedServer", "acquired", "cluster_port", "new_claim"]
 
@@ -77,9 +83,9 @@ class SimulatedPort:
         self.serials: Iterator[int] = itertools.count(1)
         self.held = HeldClaims()
         self.arrivals = ArrivalOrder()
-        self.torn_slots = TornSlots()
         self.random = random.Random(seed).random
         self.runs_tasks = False
+        self.cancellable = False
         self.latency = 0.001
         self.patience = 5.0
         self.faults: list[Fate | None] = []
@@ -126,6 +132,9 @@ class SimulatedPort:
 
     async def send(self, *command: Any, until: float, sending: Sending | None = None) -> Any:
         return self.exchange(command, until, sending)
+
+    def late_reply(self, sending: Sending) -> None:
+        """No late reply arrives."""
 
     async def send_together(
         self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None

@@ -5,14 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import redis_lock_decorators
-
-#: The folder of the package.
-PACKAGE = str(Path(redis_lock_decorators.__file__).parent)
+from support.interruptions import is_of_package
 
 
 class Steps:
@@ -25,7 +21,7 @@ class Steps:
         self.count = 0
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        if not is_of_package(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._on_step

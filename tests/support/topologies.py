@@ -21,7 +21,7 @@ from redis_lock_decorators.testing import (
     ServerNotFound,
     find_server,
 )
-from support.fronts import LEGACY
+from support.fronts import LEGACY, TIME
 
 IMAGES = ("redis:6.2", "redis:7.4", "redis:8", "valkey/valkey:8", "valkey/valkey:9")
 #: Seconds within which a container must answer.
@@ -63,6 +63,8 @@ def names(servers: str) -> list[str]:
     """The topologies to test on, for the ``--servers`` option."""
     if servers == "testcontainers":
         return list(IMAGES)
+    if servers == "fake":
+        return ["fake"]
     if servers != "embedded":
         return ["url", "url-decoded"]
     shared = ["valkey", "valkey-decoded", "cluster", "cluster-decoded"]
@@ -78,6 +80,8 @@ def started(name: str, servers: str) -> Iterator[Topology]:
         if servers == "testcontainers":
             address = _container(stack, name)
             connections = [partial(kind, host=address[0], port=address[1]) for kind in _kinds()]
+        elif servers == "fake":
+            connections = _fake(stack)
         elif servers != "embedded":
             connections = [partial(kind.from_url, servers) for kind in _kinds()]
         else:
@@ -88,6 +92,15 @@ def started(name: str, servers: str) -> Iterator[Topology]:
             lambda **more: connect(**{**options, **more}),
             lambda **more: async_connect(**{**options, **more}),
         )
+
+
+def _fake(stack: contextlib.ExitStack) -> list[Any]:
+    from redis_lock_decorators.testing.fake import FakeServer
+    from support.fake_topology import AsyncFakeRedis, FakeRedis, client_of
+
+    double = stack.enter_context(FakeServer(replicas=0))
+    stack.enter_context(TIME.of(double))
+    return [partial(client_of, double, kind) for kind in (FakeRedis, AsyncFakeRedis)]
 
 
 def _kinds() -> list[Any]:

@@ -30,7 +30,7 @@ def nodes(cluster):
     nodes.close()
 
 
-def test_failover(tmp_path, rounds, record_property, cluster, nodes):
+def test_locks_work_through_failovers(tmp_path, rounds, record_property, cluster, nodes):
     master = cluster.masters[0]
     (replica,) = cluster.replicas_of(master)
     with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way)) as scene:
@@ -44,7 +44,7 @@ def test_failover(tmp_path, rounds, record_property, cluster, nodes):
         scene.finish([master], record_property, scene.slow())
 
 
-def test_killed_master(tmp_path, record_property, cluster, nodes):
+def test_locks_work_after_the_master_was_killed(tmp_path, record_property, cluster, nodes):
     master = cluster.masters[0]
     (replica,) = cluster.replicas_of(master)
     with Scene(tmp_path, to_cluster(cluster), lambda way: nodes.at(0, way)) as scene:

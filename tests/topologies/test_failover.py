@@ -13,7 +13,9 @@ from redis_lock_decorators.testing import LocalAddress
 
 
 @pytest.mark.parametrize("old_connections", ["kept", "cut"])
-def test_failover_behind_one_address(tmp_path, rounds, record_property, old_connections):
+def test_locks_work_through_failovers_behind_one_address(
+    tmp_path, rounds, record_property, old_connections
+):
     """As with a virtual IP, a DNS name or a proxy."""
     with (
         Pair() as pair,
@@ -32,7 +34,7 @@ def test_failover_behind_one_address(tmp_path, rounds, record_property, old_conn
         scene.finish([pair.master], record_property, scene.slow())
 
 
-def test_failover_with_master_discovery(tmp_path, rounds, record_property):
+def test_locks_work_through_failovers_with_master_discovery(tmp_path, rounds, record_property):
     """Connections to the old master stay open, including subscriptions."""
     path = tmp_path / "port"
     with Pair() as pair:

@@ -45,7 +45,7 @@ def test_coordinated_failover(tmp_path, rounds, record_property, sentinels):
         scene.finish([watched.master], record_property, scene.slow())
 
 
-def test_failover(tmp_path, rounds, record_property, sentinels):
+def test_locks_work_through_failovers(tmp_path, rounds, record_property, sentinels):
     watched, allowed = Watched(sentinels), []
     with Scene(tmp_path, to_sentinels(sentinels)) as scene:
         for _ in rounds:
@@ -107,7 +107,7 @@ def test_waiter_leaves_a_replaced_master_that_is_not_demoted(sentinels, kind):
         assert old.info("replication")["role"] == "master"
 
 
-def test_killed_master(tmp_path, record_property):
+def test_locks_work_after_the_master_was_killed(tmp_path, record_property):
     with LocalSentinel() as sentinels, Scene(tmp_path, to_sentinels(sentinels)) as scene:
         watched = Watched(sentinels)
         with scene.holding(), scene.fault():

@@ -20,7 +20,7 @@ def server():
         yield server
 
 
-def test_restart_without_data(tmp_path, rounds, record_property, server):
+def test_locks_work_through_restarts_without_data(tmp_path, rounds, record_property, server):
     allowed = []
     with Scene(tmp_path, to_server(server.port), moment=0.4, lease=2 * LEASE) as scene:
         for _ in rounds:
@@ -34,7 +34,9 @@ def test_restart_without_data(tmp_path, rounds, record_property, server):
         scene.finish([server], record_property, allowed)
 
 
-def test_server_stopped_for_longer_than_a_lease(tmp_path, rounds, record_property, server):
+def test_locks_work_after_the_server_stopped_for_longer_than_a_lease(
+    tmp_path, rounds, record_property, server
+):
     allowed = []
     with Scene(tmp_path, to_server(server.port)) as scene:
         for _ in rounds:
@@ -48,7 +50,7 @@ def test_server_stopped_for_longer_than_a_lease(tmp_path, rounds, record_propert
 
 
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
-def test_client_pause(tmp_path, rounds, record_property, server, mode):
+def test_locks_work_through_client_pauses(tmp_path, rounds, record_property, server, mode):
     with Scene(tmp_path, to_server(server.port)) as scene, server.client() as client:
         for _ in rounds:
             with scene.holding(), scene.fault(lasting=0.4 * LEASE):
@@ -57,7 +59,7 @@ def test_client_pause(tmp_path, rounds, record_property, server, mode):
         scene.finish([server], record_property)
 
 
-def test_out_of_memory(tmp_path, rounds, record_property, server):
+def test_locks_work_after_the_server_was_out_of_memory(tmp_path, rounds, record_property, server):
     with Scene(tmp_path, to_server(server.port)) as scene, server.client() as client:
         client.config_set("maxmemory-policy", "noeviction")
         for _ in rounds:

@@ -370,6 +370,9 @@ assert_type(lock.call(charge, 1, note="x"), str)
 assert_type(acquire_lock(conn, "x", acquire_time=None), str)
 RedisLock(get_lock_name=lambda n: f"n:{n}", get_redis_connection=redis.Redis, fencing=True)
 RedisLock(["a", b"b"], None, 10, 10)
+RedisLock("a", owner_info=True)
+RedisLock("a", owner_info=lambda: {"job": 5})
+assert_type(lock.owner_info(), dict[str, Any] | None)
 billing.configure(expire=3, get_async_redis_connection=lambda: aconn)
 
 

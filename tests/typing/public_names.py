@@ -35,6 +35,7 @@ def connect() -> redis.Redis:
 configure(get_redis_connection=connect, prefix="shop:", expire=30, acquire_time=None, delta=0.01)
 configure(auto_renew=False, max_hold=60, min_hold=None, fencing=True, replicas=1)
 configure(wait="cohort")
+configure(owner_info=lambda: {"job": "nightly"})
 configure(on_lost=lambda lease, why: print(lease.lock_name, why), cancel_on_lost=False)
 billing = Locks(get_redis_connection=connect, prefix="billing:", release_method="native")
 

@@ -42,7 +42,7 @@ def test_loss_is_reported_when_a_thread_can_be_started_again(
     # as the renewer does after its last lease
     lease_loop.renewer.at_tick = lambda: lease_loop.wake_at(math.inf)
 
-    lease_loop.call(lambda: helper_threads.losses.call(reported.set))
+    lease_loop.call(lambda: helper_threads.loss_threads.call(reported.set))
 
     assert reported.wait(PATIENCE)
     until(lambda: lease_loop.current_worker() is None)
@@ -69,7 +69,7 @@ def test_losses_are_reported_without_a_new_thread(limited: LeaseLoop) -> None:
     reported = [threading.Event() for _ in range(3)]
 
     for one in reported:
-        limited.call(lambda one=one: helper_threads.losses.call(one.set))  # type: ignore[misc]
+        limited.call(lambda one=one: helper_threads.loss_threads.call(one.set))  # type: ignore[misc]
 
     assert all(one.wait(PATIENCE) for one in reported)
 
@@ -96,7 +96,7 @@ def test_loss_is_reported_while_a_connection_attempt_hangs(limited: LeaseLoop) -
         await in_thread(lambda: hang.wait(PATIENCE))
 
     limited.call(lambda: limited.start(work()))
-    limited.call(lambda: helper_threads.losses.call(reported.set))
+    limited.call(lambda: helper_threads.loss_threads.call(reported.set))
 
     assert reported.wait(PATIENCE)
     hang.set()

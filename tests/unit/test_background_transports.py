@@ -23,6 +23,10 @@ from redis_lock_decorators._io.transport.background_client import (
 PING = [("PING",)]
 
 
+async def no_thread(*_: object) -> None:
+    raise background_client.NoThread("can't start new thread")
+
+
 async def unanswered(transport: ConnectionTransport) -> Exception:
     """Send a request whose time passes before its reply arrives; returns its error."""
     request = asyncio.ensure_future(transport.send_batch(PING, soon(0.1)))
@@ -158,20 +162,33 @@ async def test_failed_opening_is_followed_by_another() -> None:
         transport.close()
 
 
-@on_a_loop
-async def test_stop_iteration_from_a_hook_is_a_failed_opening() -> None:
-    with Peers() as pool:
-        transport = ConnectionTransport(pool)
-        pool.error = StopIteration("no token left")
-        for _ in range(MAX_OPENINGS + 1):
-            with pytest.raises(RuntimeError, match="no token left") as caught:
-                await transport.send_batch(PING, soon(5))
-            assert not client_errors.was_sent(caught.value)
+@pytest.mark.parametrize(
+    "kind", [StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError]
+)
+@pytest.mark.parametrize("has_threads", [True, False], ids=["on a thread", "without a thread"])
+def test_what_a_hook_raises_is_a_failed_opening(
+    kind: type[BaseException], has_threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_threads:
+        monkeypatch.setattr(background_client, "in_thread", no_thread)
 
-        pool.error = None
+    @on_a_loop
+    async def use() -> None:
+        with Peers() as pool:
+            transport = ConnectionTransport(pool)
+            pool.error = kind("no token left")
+            for _ in range(MAX_OPENINGS + 1):
+                with pytest.raises(RuntimeError, match="no token left") as caught:
+                    await transport.send_batch(PING, soon(5))
+                assert not client_errors.was_sent(caught.value)
+                assert client_errors.is_outcome(caught.value)
 
-        await opened(pool, transport)
-        transport.close()
+            pool.error = None
+
+            await opened(pool, transport)
+            transport.close()
+
+    use()
 
 
 @on_a_loop

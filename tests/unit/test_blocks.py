@@ -250,7 +250,7 @@ def test_forked_child_leaves_the_block_that_it_has_entered(api: Any) -> None:
         scene = Scene(api)
         parents = await scene.enter()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fork, "number", fork.number + 1)
+            patch.setattr(fork, "process_id", fork.process_id + 1)
             own = await scene.enter()
 
             await scene.leave()

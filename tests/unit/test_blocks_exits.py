@@ -24,6 +24,7 @@ import redis_lock_decorators.asyncio.redislock
 import redis_lock_decorators.lease
 from redis_lock_decorators import LockError, LockLostError, redislock
 from redis_lock_decorators._flow.claim_state import ENDED
+from redis_lock_decorators._io import blocking_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
@@ -91,6 +92,20 @@ def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(api: Any) -> None
 
 
 # Direct calls of exits
+
+
+def test_interrupted_exit_leaves_no_coroutine_without_an_end(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    use_separate_servers(Blocking, monkeypatch)
+    lease = Scene(Blocking).lock.acquire()
+
+    with interrupted_at_the_entry_of(blocking_port.run):
+        lease._leave(None, None, None, None)
+    gc.collect()
+
+    assert lease._claim.state is ENDED
+    assert [str(found.message) for found in recwarn] == []
 
 
 def test_direct_exit_releases_the_only_lease_of_this_context(api: Any) -> None:

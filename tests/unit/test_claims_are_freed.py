@@ -37,7 +37,7 @@ def _referrers(claim: Claim) -> list[str]:
     return [type(found).__name__ for found in gc.get_referrers(claim)]
 
 
-def test_members_that_hand_a_lock_to_each_other() -> None:
+def test_members_that_hand_a_lock_to_each_other_are_freed() -> None:
     world = World()
     world.crowd(world.process(), 20)
 
@@ -46,7 +46,7 @@ def test_members_that_hand_a_lock_to_each_other() -> None:
     freed_after(world)
 
 
-def test_leaders_that_hand_no_lock_to_others() -> None:
+def test_leaders_that_hand_no_lock_to_others_are_freed() -> None:
     world = World()
     process = world.process()
     for _ in range(5):
@@ -56,7 +56,7 @@ def test_leaders_that_hand_no_lock_to_others() -> None:
     freed_after(world)
 
 
-def test_waiters_that_give_up() -> None:
+def test_waiters_that_give_up_are_freed() -> None:
     world = World()
     process = world.process()
     holder = world.acquire(process)
@@ -68,7 +68,7 @@ def test_waiters_that_give_up() -> None:
     freed_after(world)
 
 
-def test_members_that_were_granted_the_lock_by_the_queue() -> None:
+def test_members_that_were_granted_the_lock_by_the_queue_are_freed() -> None:
     world = World()
     other = world.acquire(world.process(), strategy="queue")
     world.crowd(world.process(), 5)

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from redis_lock_decorators import ConfigurationError, Locks, RedisLock, acquire_lock, redis_lock
-from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.client_checks import refuse_unfit_client
 from redis_lock_decorators.lock import Lock
 
 aredis = pytest.importorskip("redis.asyncio")  # not in redis-py 3.5
@@ -148,17 +148,17 @@ def test_asyncio_client_with_a_plain_execute_command_is_known(client: Any) -> No
     asynchronous()("x", client=client)
     redis_lock("x", client=client)(later)
     Locks(client=client)
-    refuse_unfit(client, awaited=True)
+    refuse_unfit_client(client, awaited=True)
     refused("asyncio client, but this", lambda: RedisLock("x", client=client))
-    refused("asyncio client, but this", lambda: refuse_unfit(client, awaited=False))
+    refused("asyncio client, but this", lambda: refuse_unfit_client(client, awaited=False))
 
 
 @pytest.mark.parametrize("client", wrapped(BLOCKING))
 def test_blocking_client_with_a_replaced_method_is_known(client: Any) -> None:
     RedisLock("x", client=client)
-    refuse_unfit(client, awaited=False)
+    refuse_unfit_client(client, awaited=False)
     refused("blocking client, but this", lambda: asynchronous()("x", client=client))
-    refused("blocking client, but this", lambda: refuse_unfit(client, awaited=True))
+    refused("blocking client, but this", lambda: refuse_unfit_client(client, awaited=True))
 
 
 def test_asyncio_class_patched_by_a_tracer_is_known(

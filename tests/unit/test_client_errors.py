@@ -1,6 +1,7 @@
 """The meaning of clients' exceptions: unknown outcomes are repeated, others are raised."""
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from redis_lock_decorators._io.client_errors import (
     keeps_connection,
     lacks,
     mark_unsent,
+    may_leave_unconfigured,
     meant,
     was_sent,
 )
@@ -195,6 +197,7 @@ def test_transient_error_of_a_newer_client_is_unknown(name: str) -> None:
     [
         "Redis Cluster cannot be connected. Please provide at least one reachable node: timed out",
         "All slots are not covered after query all startup_nodes. 5 of 16384 covered...",
+        "No way to dispatch this command to Redis Cluster. Missing key.",  # ASKING, repeated
     ],
 )
 def test_unreachable_cluster_is_unknown(sentence: str) -> None:
@@ -335,3 +338,57 @@ def test_connection_closed_by_another_task_is_unknown() -> None:
     assert is_unknown(error)
     assert isinstance(meant(library.Redis(), error), client.ConnectionError)
     assert meant(library.Redis(), error).__cause__ is error
+
+
+def converted(error: BaseException) -> Exception:
+    """An error of the client's library in which a wrapped client ended another."""
+    made = client.ConnectionError("the store is unavailable")
+    made.__cause__ = error
+    return made
+
+
+def caught_by_program(error: BaseException) -> Exception:
+    """An error of a library that a wrapped client made of one that it caught from the library."""
+    try:
+        try:
+            raise error
+        except BaseException as cause:
+            raise client.ConnectionError("the store is unavailable") from cause
+    except client.ConnectionError as found:
+        return found
+
+
+def of_library(error: BaseException) -> Exception:
+    """The same, made by the library itself."""
+    names = {"__name__": "redis.connection", "error": error, "client": client}
+    exec(inspect.getsource(caught_by_program), names)  # noqa: S102 - frames like the library's
+    found: Exception = names["caught_by_program"](error)  # type: ignore[operator]
+    return found
+
+
+OF_OTHER_LIBRARY = type("ConnectionError", (Exception,), {"__module__": "valkey.exceptions"})
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("vault"), True),
+        (asyncio.CancelledError(), True),
+        (OF_OTHER_LIBRARY("vault"), True),
+        (converted(ValueError("vault")), True),
+        (converted(converted(ValueError("vault"))), True),
+        (client.ConnectionError("refused"), False),
+        (client.ResponseError("ERR x"), False),
+        (converted(ConnectionRefusedError()), False),
+        (converted(EOFError()), False),
+        (converted(asyncio.CancelledError()), False),
+        (caught_by_program(OSError("vault")), True),
+        (caught_by_program(asyncio.CancelledError()), True),
+        (caught_by_program(client.ConnectionError("refused")), True),
+        (of_library(OSError("refused")), False),
+        (of_library(asyncio.CancelledError()), False),
+    ],
+    ids=repr,
+)
+def test_connection_may_be_open_but_not_set_up(error: BaseException, expected: bool) -> None:
+    assert may_leave_unconfigured(client.RedisError(), error) == expected

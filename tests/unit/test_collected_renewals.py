@@ -43,7 +43,6 @@ import redis_lock_decorators.lease
 import redis_lock_decorators.lock
 from redis_lock_decorators import redis_lock, redislock
 from redis_lock_decorators._flow.renewal.ownership import has_owner
-from redis_lock_decorators._shared import lease_base
 from redis_lock_decorators._shared.lease_base import claim_for
 
 KEY = b"sys:lock:a"
@@ -62,10 +61,9 @@ class Scene:
         self.lease_loop, self.port = new_lease_loop()
         self.done: list[str] = []
         port: Any = self.port
-        port.lease_loop = SimpleNamespace(check=lambda: None, is_current=lambda: True)
+        port.lease_loop = SimpleNamespace(check=lambda claim: None, is_current=lambda: True)
         port.loop = SimpleNamespace(is_closed=lambda: False)
         monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "is_running_here", lambda _: True)
-        monkeypatch.setattr(lease_base, "monotonic", self.lease_loop.now)
         packages = redis_lock_decorators, redis_lock_decorators.asyncio
         for package in packages:
             lease: Any = package.lease
@@ -78,7 +76,7 @@ class Scene:
                 monkeypatch.setattr(module, "unheld", unheld)
             monkeypatch.setattr(package.lock.Lock, "_port", lambda _: port)
         losses = SimpleNamespace(call=lambda function: function())
-        monkeypatch.setattr(redis_lock_decorators.lease, "losses", losses)
+        monkeypatch.setattr(redis_lock_decorators.lease, "loss_threads", losses)
 
     def lock(self, **options: Any) -> Any:
         given = {"client": BLOCKING, "expire": 10, "on_lost": self.on_lost, **options}

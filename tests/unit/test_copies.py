@@ -7,12 +7,14 @@ import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis.asyncio
 
 from redis_lock_decorators import Locks, RedisLock, configure, current_lease, redis_lock
+from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.lease_base import claim_for
 from redis_lock_decorators._shared.settings import DEFAULT, Settings
@@ -105,7 +107,8 @@ def test_locks_object_cannot_be_copied(copied):
 @pytest.mark.parametrize("kind", [Lease, AsyncLease])
 def test_lease_cannot_be_copied(kind, copied):
     options = Options()
-    lease = kind(claim_for(("a",), options, None), None, options)
+    port: Any = SimpleNamespace(now=monotonic)
+    lease = kind(claim_for(("a",), options, None), port, options)
 
     with pytest.raises(TypeError, match="belongs to the process that acquired it"):
         copied(lease)
@@ -161,6 +164,7 @@ def test_default_settings_are_their_own_copy(copied):
 SENT = """
 import asyncio
 import pickle
+from types import SimpleNamespace
 import sys
 
 from redis_lock_decorators import RedisLock, configure

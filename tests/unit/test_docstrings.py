@@ -25,6 +25,24 @@ def test_docstring_names_existing_attributes_and_arguments(module: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("x: int", []),
+        ("def x(self): pass", []),
+        ("def f(self, other): self.x = other", []),
+        ("def f(self, other): return other.x", ["A: x"]),
+        ("def f(self): x = 1", ["A: x"]),
+        ("y: x", ["A: x"]),
+    ],
+)
+def test_attribute_exists_if_its_own_class_has_it(body: str, found: list[str]) -> None:
+    docstring = '"""An A.\n\n    Attributes:\n        x: a part of it.\n    """'
+    (kind,) = ast.parse(f"class A:\n    {docstring}\n    {body}").body
+
+    assert problems(kind) == found
+
+
 def problems(node: ast.AST) -> list[str]:
     """The names in a docstring that do not exist in the code."""
     if isinstance(node, ast.ClassDef):
@@ -50,12 +68,18 @@ def arguments(function: Function) -> set[str]:
 
 
 def attributes(kind: ast.ClassDef) -> set[str]:
-    found = set()
-    for node in ast.walk(kind):
-        if isinstance(node, ast.Attribute):
-            found.add(node.attr)
-        elif isinstance(node, ast.Name):
-            found.add(node.id)
-        elif isinstance(node, Function):
+    """The attributes of ``self`` that a class uses, and the names that its body defines."""
+    found = {
+        node.attr
+        for node in ast.walk(kind)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    for node in kind.body:
+        if isinstance(node, Function):
             found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            stored = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+            found |= {one.id for one in stored if isinstance(one.ctx, ast.Store)}
     return found

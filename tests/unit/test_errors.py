@@ -23,6 +23,7 @@ from redis_lock_decorators.errors import (
     LockNotOwnedError,
     LockTimeoutError,
     LockUnconfirmedError,
+    in_seconds,
     shortened,
     shown,
 )
@@ -55,6 +56,31 @@ ERRORS = [
 every_error = pytest.mark.parametrize("error", ERRORS, ids=repr)
 #: Control characters that must not reach a terminal.
 HOSTILE = "\x1b[31m\r\nroot logged in\x00"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.0000123, "0.000012 s"),
+        (0.0001, "0.0001 s"),
+        (0.123456, "0.123 s"),
+        (2.5, "2.5 s"),
+        (999.6, "1000 s"),
+        (1800, "1800 s"),
+        (86_400.0, "86400 s"),
+        (3e7, "30000000 s"),
+    ],
+)
+def test_durations_have_no_exponent(seconds: float, text: str) -> None:
+    assert in_seconds(seconds) == text
+
+
+def test_message_names_a_long_time_in_full() -> None:
+    error = LockTimeoutError("report", waited=1234.5, holder=IDENTIFIER, free_in=1800)
+
+    assert "within 1234 s" in str(error)
+    assert "for at most 1800 s" in str(error)
 
 
 def content(error: LockError) -> Any:

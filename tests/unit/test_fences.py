@@ -13,7 +13,6 @@ from support.faults import (
     resent,
 )
 from support.fencing import KEY, NUMBER, attempt, fenced
-from support.simulated_server import EPOCH
 from support.simulation import Clock, SimulatedPort, SimulatedServer, cluster_port, new_claim
 
 from redis_lock_decorators._flow.attempt import (
@@ -24,6 +23,7 @@ from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators.testing.fake.clock import EPOCH
 
 HOUR = 3600.0
 

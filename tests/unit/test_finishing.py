@@ -44,7 +44,7 @@ def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 async def shielded(work: Work) -> None:
-    await asyncio_port.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
+    await asyncio_port.finish(work)
 
 
 @pytest.mark.parametrize("cancelled", ["all", "worker"])
@@ -114,7 +114,7 @@ def test_work_that_is_cancelled_each_time_is_abandoned(loop: VirtualLoop) -> Non
         begun += 1
         raise asyncio.CancelledError
 
-    loop.run_until_complete(asyncio_port.AsyncioPort.shield(None, cancelled))  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio_port.finish(cancelled))
 
     assert begun == asyncio_port.MOST_STARTS
 
@@ -128,15 +128,59 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
         done.append(1)
 
     async def main() -> None:
-        caller = asyncio.ensure_future(
-            asyncio_port.AsyncioPort.shield(None, work)  # type: ignore[arg-type]
-        )
+        caller = asyncio.ensure_future(asyncio_port.finish(work))
         await asyncio.sleep(0)
         assert not caller.done()
 
     asyncio.run(main())
 
     assert done
+
+
+def test_code_that_cancels_all_tasks_does_not_cancel_the_work(loop: VirtualLoop) -> None:
+    begun = 0
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0.5)
+
+    async def main() -> None:
+        caller = asyncio.ensure_future(asyncio_port.finish(work))
+        for _ in range(4):
+            await asyncio.sleep(0)
+            await cancel_others()
+        await asyncio.wait([caller])
+
+    loop.run_until_complete(main())
+
+    assert begun == 1
+
+
+def test_end_of_a_program_waits_for_work_that_a_cancelled_caller_has_left(
+    loop: VirtualLoop,
+) -> None:
+    work = Work(1.8)
+
+    async def main() -> None:
+        caller = asyncio.ensure_future(shielded(work))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        assert not work.done
+        await asyncio.gather(*await cancel_others(), return_exceptions=True)
+
+    loop.run_until_complete(main())
+
+    assert work.done == 1
+
+
+async def cancel_others() -> set[asyncio.Task[Any]]:
+    """Cancel all other tasks, as the end of ``asyncio.run`` does; return them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    return others
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -150,9 +194,7 @@ def test_exception_from_outside_is_raised_after_the_work(loop: VirtualLoop, time
             raise Limit
 
     with pytest.raises(Limit):
-        loop.run_until_complete(
-            asyncio_port.AsyncioPort.shield(None, interrupted)  # type: ignore[arg-type]
-        )
+        loop.run_until_complete(asyncio_port.finish(interrupted))
 
     assert len(begun) == 2
 
@@ -164,6 +206,6 @@ def test_error_of_the_work_is_ignored(loop: VirtualLoop) -> None:
         begun.append(1)
         raise redis.ConnectionError("gone")
 
-    loop.run_until_complete(asyncio_port.AsyncioPort.shield(None, failing))  # type: ignore[arg-type]
+    loop.run_until_complete(asyncio_port.finish(failing))
 
     assert len(begun) == 1

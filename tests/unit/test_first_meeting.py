@@ -151,6 +151,33 @@ def test_address_without_slashes_is_refused(source, monkeypatch):
         source()
 
 
+@pytest.mark.parametrize("source", [from_environment, async_from_environment])
+def test_address_with_an_unknown_option_is_refused(source, monkeypatch):
+    monkeypatch.delenv("REDIS_LOCK_CONNECTION", raising=False)
+    monkeypatch.setenv("REDIS_URL", f"{ADDRESS}?geheim=1")
+
+    with pytest.raises(ConfigurationError, match="REDIS_URL has an option") as caught:
+        source()
+
+    assert "geheim" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("source", [from_environment, async_from_environment])
+def test_address_with_a_known_option_is_accepted(source, monkeypatch):
+    monkeypatch.delenv("REDIS_LOCK_CONNECTION", raising=False)
+    monkeypatch.setenv("REDIS_URL", f"{ADDRESS}?socket_timeout=2&protocol=2")
+
+    assert source().connection_pool.connection_kwargs["socket_timeout"] == 2
+
+
+@pytest.mark.parametrize("source", [from_environment, async_from_environment])
+def test_function_of_the_environment_that_needs_arguments_is_refused(source, monkeypatch):
+    monkeypatch.setenv("REDIS_LOCK_CONNECTION", f"{__name__}:connect")
+
+    with pytest.raises(ConfigurationError, match=r"REDIS_LOCK_CONNECTION='.*:connect' needs arg"):
+        source()
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
 def test_attributes_of_a_subclass_are_copied(copied):
     assert copied(Numbered("x", 7)).number == 7

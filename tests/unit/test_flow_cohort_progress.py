@@ -122,7 +122,7 @@ def test_leader_that_waits_long_remains_the_only_one(world: World) -> None:
 
     for _ in range(50):
         world.advance(1)
-        holder.claim.set_term(world.clock.now, 10)
+        holder.claim.prolong(world.clock.now, 10)
         world.server.put(KEY, holder.claim.identifier, 10)
         assert len(world.server.members(KEYS[1])) == 1
 

@@ -48,14 +48,14 @@ def test_move_back_is_not_changed_by_a_late_copy_of_the_first_move() -> None:
     port = SimulatedPort()
     port.latency = 0.0
     claim = acquired(port, "a", expire=10)
-    first = port.server._end(KEY)
+    first = port.server.end(KEY)
     port.faults = [None, delayed(2)]
     run(adjust(port, claim, lasts(3)))
     run(adjust(port, claim, lasts(10)))  # in the same millisecond
 
     port.clock.advance(2.5)
 
-    assert port.server._end(KEY) in (first, first + 1)
+    assert port.server.end(KEY) in (first, first + 1)
     assert excess(port, claim) <= 0
 
 

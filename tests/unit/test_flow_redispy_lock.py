@@ -17,7 +17,6 @@ from support.faults import (
 )
 from support.redispy_requests import KEY, more, of_token, request
 from support.simulated_queue import QueuePort, SimulatedProcess
-from support.simulated_server import Clock, SimulatedServer
 from support.simulation import SimulatedPort, acquired
 
 from redis_lock_decorators._flow.claim import claim_on
@@ -26,6 +25,8 @@ from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_notes, with_queue
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError
+from redis_lock_decorators.testing.fake.clock import Clock
+from redis_lock_decorators.testing.fake.server import SimulatedServer
 
 # Locks without expiry, and their tokens
 

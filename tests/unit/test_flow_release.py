@@ -280,7 +280,7 @@ def test_reply_to_another_command_is_rejected(reply: Any) -> None:
     run(release(port, claim, "script"))
 
     assert port.idle_drops == 1
-    assert port.verbs == ["release", "release"]
+    assert set(port.verbs) == {"release"}
     assert port.server.value(KEY) is None
 
 

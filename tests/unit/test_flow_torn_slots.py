@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from redis.exceptions import ReadOnlyError, ResponseError
 from support.faults import delivered, raising, reply_lost, resent, slow
-from support.simulated_commands import Commands
 from support.simulated_queue import SimulatedProcess
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, new_claim
 
@@ -17,11 +16,11 @@ from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.renewal.batch import Renewal, renew
 from redis_lock_decorators._flow.requests import cancel
-from redis_lock_decorators._flow.torn_slots import PAUSE
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import slot_of, with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError
+from redis_lock_decorators.testing.fake.commands import Commands
 
 KEYS = b"sys:lock:{a}", b"sys:lock:{a}b"
 
@@ -50,7 +49,6 @@ def test_release_that_fails_between_two_keys_is_no_loss(
 ) -> None:
     def interrupted(request: Any) -> Any:
         port.server.is_torn = False
-        port.torn_slots.forget(KEYS[0])
         if replied:
             raise ReadOnlyError("READONLY You can't write against a read only replica.")
         return reply_lost(request)
@@ -318,30 +316,6 @@ def test_lease_that_expired_while_leaving_a_queue_is_not_entered() -> None:
     assert server.value(key) == attempt.claim.identifier
 
 
-def over_several_keys(port: Any, since: float) -> list[str]:
-    """The verbs of the scripts over several keys that were sent after that time."""
-    scripts = [sent for sent in port.log if sent.command[0] in ("EVALSHA", "EVAL")]
-    return [one.verb for one in scripts if one.at > since and one.command[2] > 1]
-
-
-def test_waiters_of_a_moving_slot_send_few_requests_over_several_keys() -> None:
-    server = SimulatedServer(Clock(), cluster=True)
-    other, process = SimulatedPort(server), SimulatedProcess(server)
-    names = [f"{{a}}{number}" for number in range(30)]
-    for name in names:
-        acquired(other, name, expire=300)
-    attempts = [process.acquire(name, wait=200, expire=10) for name in names]
-    server.clock.advance(1)
-    server.is_torn = True
-    server.clock.advance(10)  # each has been rechecked
-    since = server.clock.now
-
-    server.clock.advance(20 * PAUSE)
-
-    assert len(over_several_keys(process.port, since)) <= 20
-    assert not any(attempt.held for attempt in attempts)
-
-
 def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
     server = SimulatedServer(Clock(), cluster=True)
     other, process = SimulatedPort(server), SimulatedProcess(server)
@@ -351,11 +325,8 @@ def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
     server.is_torn = True
     server.clock.advance(10)
     server.is_torn = False
-    server.clock.advance(PAUSE + 1)
-    since = server.clock.now
+    server.clock.advance(0.5)
 
-    server.clock.advance(1)
-    assert over_several_keys(process.port, since) == []
     for claim in held:
         run(release(other, claim, "script"))
     server.clock.advance(0.05)
@@ -363,32 +334,22 @@ def test_waiters_join_their_queues_again_when_the_slot_has_moved() -> None:
     assert all(attempt.held for attempt in attempts)
 
 
-def test_second_release_in_a_moving_slot_is_sent_key_by_key_immediately(port: Any) -> None:
-    claims = [acquired(port, name) for name in ("{a}", "{a}b")]
+def test_each_release_in_a_moving_slot_tries_the_script_first(port: Any) -> None:
+    claims = [acquired(port, name) for name in ("{a}", "{a}b", "{a}c")]
     port.server.is_torn = True
 
-    for claim in claims:
+    for claim in claims[:2]:
         run(release(port, claim, "script"))
+    port.server.is_torn = False
+    run(release(port, claims[2], "script"))
 
-    assert port.verbs == ["release", "extend", "unlock", "extend", "unlock", "recheck"]
+    assert port.verbs == [*["release", "extend", "unlock"] * 2, "release"]
     assert [port.server.value(key) for key in KEYS] == [None, None]
 
 
-def test_request_over_several_keys_is_tried_after_a_pause(port: Any) -> None:
-    claims = [acquired(port, name) for name in ("{a}", "{a}b", "{a}c")]
-    port.server.is_torn = True
-    run(release(port, claims[0], "script"))
-    port.server.is_torn = False
-    port.clock.advance(PAUSE)
-
-    for claim in claims[1:]:
-        run(release(port, claim, "script"))
-
-    assert port.verbs == ["release", "extend", "unlock", "release", "release"]
-
-
 @pytest.mark.parametrize("min_hold", [0, 1])
-def test_waiter_is_notified_by_a_process_that_last_saw_the_slot_moving(min_hold: int) -> None:
+@pytest.mark.parametrize("forced", [False, True])
+def test_waiter_is_notified_immediately_after_a_move(min_hold: int, forced: bool) -> None:
     server = SimulatedServer(Clock(), cluster=True)
     other, process = SimulatedPort(server), SimulatedProcess(server)
     held, former = acquired(other, "{a}", expire=60), acquired(other, "{a}b")
@@ -399,54 +360,37 @@ def test_waiter_is_notified_by_a_process_that_last_saw_the_slot_moving(min_hold:
     server.clock.advance(0.1)
     held.held_until = other.now() + min_hold
 
-    run(release(other, held, "script"))
+    if forced:
+        run(force(other, held.keys, held.identifier))
+    else:
+        run(release(other, held, "script"))
     server.clock.advance(0.05 + min_hold)
 
     assert attempt.held
 
 
-def test_waiter_leaves_its_queue_though_the_slot_was_last_seen_moving(port: Any) -> None:
-    claim, entry = acquired(port, "{a}"), "channel|waiter|2500"
-    Commands(port.server).zadd(with_queue(claim.keys)[1], 1, entry)
-    port.torn_slots.note(claim.keys[0], port.now())
-
-    run(cancel(port, new_claim("{a}"), entry, port.now() + 1))
-
-    assert not port.server.value(with_queue(claim.keys)[1])
-
-
-def test_waiter_is_notified_of_a_forced_release_after_a_move() -> None:
+@pytest.mark.parametrize("is_subscribed", [False, True])
+def test_entry_that_remains_in_the_queue_delays_no_other_waiter(is_subscribed: bool) -> None:
     server = SimulatedServer(Clock(), cluster=True)
-    other, process = SimulatedPort(server), SimulatedProcess(server)
-    claim = acquired(other, "{a}", expire=60)
-    attempt = process.acquire("{a}", wait=20, expire=10)
+    other, first, second = (
+        SimulatedPort(server),
+        SimulatedProcess(server),
+        SimulatedProcess(server, 1),
+    )
+    acquired(other, "{a}", expire=60), acquired(other, "{a}b", expire=60)
+    attempt = first.acquire("{a}", wait=50, expire=10)
+    server.clock.advance(1)
+    server.is_torn = True
+    server.drop(KEYS[0])
+    while not attempt.held:
+        server.clock.advance(0.01)
+    server.is_torn = False
+    if is_subscribed:
+        first.acquire("{a}b", wait=50, expire=10)
+    waiter = second.acquire("{a}", wait=50, expire=10)
     server.clock.advance(0.1)
-    other.torn_slots.note(claim.keys[0], other.now())
 
-    run(force(other, claim.keys, claim.identifier))
+    run(release(first.port, attempt.claim, "script"))
     server.clock.advance(0.05)
 
-    assert attempt.held
-
-
-def test_one_release_at_a_time_notifies_waiters_after_a_move() -> None:
-    server = SimulatedServer(Clock(), cluster=True)
-    other, process = SimulatedPort(server), SimulatedProcess(server)
-    names = "{a}", "{a}b"
-    first, second = [acquired(other, name, expire=60) for name in names]
-    attempts = [process.acquire(name, wait=20, expire=10) for name in names]
-    server.clock.advance(0.1)
-    other.torn_slots.note(first.keys[0], other.now())
-
-    def during_the_recheck(request: Any) -> Any:
-        other.torn_slots.note(first.keys[0], other.now())
-        run(release(other, second, "script"))
-        assert other.verbs == ["unlock", "recheck", "unlock"]
-        return delivered(request)
-
-    other.faults = [None, during_the_recheck]
-    run(release(other, first, "script"))
-    server.clock.advance(0.05)
-
-    assert other.verbs == ["unlock", "recheck", "unlock", "recheck"]
-    assert all(attempt.held for attempt in attempts)
+    assert waiter.held

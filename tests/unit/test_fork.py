@@ -33,11 +33,11 @@ def in_child():
 
 pid = os.fork()
 if pid == 0:
-    is_right = found == [True, False] and own.is_of_this_process() and "number" in vars(fork)
+    is_right = found == [True, False] and own.is_of_this_process() and "process_id" in vars(fork)
     os._exit(0 if is_right else 1)
 assert os.waitpid(pid, 0)[1] == 0, "the child takes itself for its parent"
 assert found == [True, True] and claim.is_of_this_process()
-assert vars(fork)["number"] == os.getpid()
+assert vars(fork)["process_id"] == os.getpid()
 """
 
 
@@ -51,15 +51,15 @@ def test_child_is_known_in_hooks_that_run_before_those_of_the_package() -> None:
 
 
 @fork_only
-def test_number_is_asked_of_the_system_while_any_thread_forks() -> None:
+def test_process_id_is_asked_of_the_system_while_any_thread_forks() -> None:
     fork._before()
     fork._before()
     fork._after_in_parent()
-    still_forking = vars(fork).get("number")
+    still_forking = vars(fork).get("process_id")
     fork._after_in_parent()
 
     assert still_forking is None
-    assert vars(fork)["number"] == fork.number == os.getpid()
+    assert vars(fork)["process_id"] == fork.process_id == os.getpid()
 
 
 def test_module_has_no_other_attributes() -> None:

@@ -26,7 +26,8 @@ from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._rules.options import Options
-from redis_lock_decorators._shared.lease_base import LeaseBase, enter, forget
+from redis_lock_decorators._shared.current_leases import enter, forget
+from redis_lock_decorators._shared.lease_base import LeaseBase
 
 #: Operations that are compared, and the growth of the steps of each that is allowed.
 FEW, MANY, MOST_GROWTH = 100, 400, 1.5

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
+from support.interruptions import Interrupted, Interruption, interrupt_every_line
 from support.lease_loops import until
 from support.leftovers import PATIENCE, own_threads
 
@@ -111,7 +114,7 @@ def test_forked_child_does_not_make_calls_of_its_parent(
     done = threading.Event()
 
     with monkeypatch.context() as patch:
-        patch.setattr(fork, "number", fork.number + 1)
+        patch.setattr(fork, "process_id", fork.process_id + 1)
         helper_threads.begin()
         assert len(helper_threads) == 0
         helper_threads.call(done.set)
@@ -142,3 +145,120 @@ def test_threads_that_ended_with_their_hub_are_not_counted(
     assert called.wait(PATIENCE)
     assert not helper_threads.is_stuck()
     hang.set()
+
+
+# Exceptions of signal handlers
+
+
+class Overlaps:
+    """A call that records how many run at the same time."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.made: list[int] = []
+
+    def __call__(self, number: int) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        threading.Event().wait(0.001)  # another thread can run
+        self.made.append(number)
+        self.running -= 1
+
+    def assert_in_order(self, helper_threads: HelperThreads, before: Sequence[int] = ()) -> None:
+        done = threading.Event()
+        for number in range(30):
+            helper_threads.call(lambda number=number: self(number))  # type: ignore[misc]
+        helper_threads.call(done.set)
+
+        assert done.wait(PATIENCE)
+        assert self.made == [*before, *range(30)]
+        assert self.most == 1
+
+
+def interrupted_before(_: threading.Thread) -> None:
+    raise Interrupted
+
+
+def interrupted_after(thread: threading.Thread, start: object = threading.Thread.start) -> None:
+    start(thread)  # type: ignore[operator]
+    raise Interrupted
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.05])
+@pytest.mark.parametrize("start", [interrupted_before, interrupted_after])
+def test_interrupted_start_leaves_one_thread(
+    monkeypatch: pytest.MonkeyPatch, start: Callable[[threading.Thread], None], linger: float
+) -> None:
+    helper_threads, hang = HelperThreads("test", 1, linger=linger), threading.Event()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(3):
+            with contextlib.suppress(Interrupted):
+                helper_threads.call(lambda: hang.wait(PATIENCE))
+    hang.set()
+
+    Overlaps().assert_in_order(helper_threads)
+    until(lambda: helper_threads.is_idle())
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.005])
+def test_start_that_is_interrupted_at_any_line_leaves_one_thread(linger: float) -> None:
+    def work(interruption: Interruption) -> None:
+        helper_threads = HelperThreads("test", 1, linger=linger)
+        try:
+            with interruption:
+                helper_threads.call(lambda: None)
+        finally:
+            Overlaps().assert_in_order(helper_threads)
+
+    assert interrupt_every_line(work) > 10
+
+
+def test_thread_that_ends_without_notice_is_replaced() -> None:
+    """A signal handler may raise an exception in a greenlet that ends."""
+    helper_threads = HelperThreads("test", 1)
+    helper_threads.call(lambda: None)
+    until(helper_threads.is_idle)
+    (threads,) = helper_threads._by_hub.values()
+    ended = threading.Thread(target=int)
+    ended.start()
+    ended.join()
+    threads._serving[object()] = partial(module._is_active, ended)
+
+    Overlaps().assert_in_order(helper_threads)
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.05])
+def test_running_thread_that_python_calls_stopped_is_counted(
+    monkeypatch: pytest.MonkeyPatch, linger: float
+) -> None:
+    """CPython 3.10 to 3.12 do so if a signal handler's exception interrupts ``is_alive``."""
+    helper_threads, overlaps = HelperThreads("test", 1, linger=linger), Overlaps()
+    running, begun, hang = [], threading.Event(), threading.Event()
+
+    def call() -> None:
+        running.append(threading.current_thread())
+        begun.set()
+        hang.wait(PATIENCE)
+
+    helper_threads.call(call)
+    assert begun.wait(PATIENCE)
+    is_alive = threading.Thread.is_alive
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            threading.Thread, "is_alive", lambda self: self not in running and is_alive(self)
+        )
+        helper_threads.call(lambda: overlaps(-2))
+        helper_threads.call(lambda: overlaps(-1))
+        hang.set()
+        overlaps.assert_in_order(helper_threads, [-2, -1])
+
+
+def test_thread_that_threading_does_not_know_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper_threads, overlaps = HelperThreads("test", 1), Overlaps()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_is_active", lambda _: False)
+        overlaps.assert_in_order(helper_threads)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from queue import Full, LifoQueue, Queue
 from typing import Any
 
 import pytest
 import redis
 from redis.exceptions import ReadOnlyError, ResponseError
 
+from redis_lock_decorators._io import client_methods
 from redis_lock_decorators._io.client_methods import disconnect
 from redis_lock_decorators._io.transport.client_calls import replies_of
 from redis_lock_decorators._rules.keys import slot_of
@@ -39,7 +41,7 @@ class QueuedPool(redis.BlockingConnectionPool):
 class Client:
     """A blocking client, whose server replies with an error."""
 
-    def __init__(self, pool: Any, error: Exception | None = None) -> None:
+    def __init__(self, pool: Any, error: BaseException | None = None) -> None:
         self.connection_pool = pool
         self.error = error
 
@@ -52,6 +54,13 @@ class Node:
 
     def __init__(self, client: Client | None) -> None:
         self.redis_connection = client
+
+
+class ValkeyNode:
+    """The same of valkey-py."""
+
+    def __init__(self, client: Client | None) -> None:
+        self.valkey_connection = client
 
 
 class Cluster:
@@ -78,7 +87,7 @@ def pool_with_connections(kind: Any = redis.ConnectionPool) -> tuple[Any, Any, A
     used, idle = Connection(), Connection()
     for connection in (used, idle):
         connection.connect()
-    if kind is redis.ConnectionPool:
+    if not issubclass(kind, redis.BlockingConnectionPool):
         pool._in_use_connections.add(used)
         pool._available_connections.append(idle)
     else:
@@ -110,23 +119,122 @@ def test_pool_whose_connections_are_all_in_use_is_left_unchanged() -> None:
     assert pool.pool.empty()
 
 
-def test_pool_keeps_the_number_of_its_connections() -> None:
-    pool, _, idle = pool_with_connections(QueuedPool)
-    before = list(pool.pool.queue)
+class CountingPool(redis.ConnectionPool):
+    """A pool of a program, whose method has fewer arguments than that of the library."""
+
+    def disconnect(self) -> None:
+        super().disconnect()
+
+
+def test_idle_connections_of_a_programs_pool_are_dropped() -> None:
+    pool, used, idle = pool_with_connections(CountingPool)
 
     disconnect(Client(pool))
 
-    assert list(pool.pool.queue) == before
-    assert before[-1] is idle
+    assert (used.is_connected, idle.is_connected) == (True, False)
 
 
+class Watching(Connection):
+    """Finds out whether a thread could take it from its pool while it is closed."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+        self.pool: Any = None
+        self.was_queued = False
+
+    def disconnect(self) -> None:
+        super().disconnect()
+        self.was_queued = self in self.pool.queue
+
+
+@pytest.mark.parametrize("kind", [redis.BlockingConnectionPool, QueuedPool])
+def test_no_thread_gets_a_connection_that_is_being_closed(kind: Any) -> None:
+    """The pool opens others in the place of those; its number of connections is the same."""
+    pool = kind(connection_class=Watching, max_connections=3)
+    idle = Watching()
+    idle.connect()
+    idle.pool = pool.pool
+    pool._connections = [idle]
+    pool.pool.get_nowait()
+    pool.pool.put_nowait(idle)
+
+    disconnect(Client(pool))
+
+    assert (idle.is_connected, idle.was_queued) == (False, False)
+    assert list(pool.pool.queue) == [None] * 3
+    assert pool._connections == []
+
+
+@pytest.mark.parametrize("queue", [LifoQueue, Queue])
+def test_all_idle_connections_in_a_queue_are_dropped(queue: Any) -> None:
+    pool = QueuedPool(connection_class=Connection, max_connections=3, queue_class=queue)
+    connections = [Connection(), Connection()]
+    for connection in connections:
+        connection.connect()
+        pool.pool.get_nowait()
+    for connection in connections:
+        pool.pool.put_nowait(connection)
+
+    disconnect(Client(pool))
+
+    assert not any(connection.is_connected for connection in connections)
+    assert pool.pool.qsize() == 3
+
+
+class QueueOfGreenlets:
+    """A queue without a mutex, as those of gevent and eventlet.
+
+    These are not imported here: eventlet would then warn of each fork in the tests of this process.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        self.maxsize = maxsize
+        self.queue: list[Any] = []
+
+    def qsize(self) -> int:
+        return len(self.queue)
+
+    def put_nowait(self, connection: Any) -> None:
+        if self.qsize() == self.maxsize:
+            raise Full
+        self.queue.append(connection)
+
+    def get_nowait(self) -> Any:
+        return self.queue.pop()
+
+
+def test_idle_connections_in_a_queue_of_greenlets_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis-py 5 and valkey-py have no method for idle ones only."""
+    monkeypatch.setattr(client_methods, "_library_method", lambda *_: None)
+    pool = QueuedPool(connection_class=Connection, max_connections=3, queue_class=QueueOfGreenlets)
+    idle = Connection()
+    idle.connect()
+    pool.pool.get_nowait()
+    pool.pool.put_nowait(idle)
+
+    disconnect(Client(pool))
+
+    assert not idle.is_connected
+    assert pool.pool.qsize() == 3
+
+
+def test_pool_without_a_way_to_disconnect_is_left_unchanged() -> None:
+    error = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        replies_of(Client(object(), error), [("GET", b"a")])
+
+
+@pytest.mark.parametrize("node", [Node, ValkeyNode])
 @pytest.mark.parametrize("kind", [redis.ConnectionPool, QueuedPool])
 @pytest.mark.parametrize("error", NOT_MASTER, ids=str)
 def test_only_idle_connections_to_the_node_that_answered_are_dropped(
-    kind: Any, error: Exception
+    node: Any, kind: Any, error: Exception
 ) -> None:
     first, second = pool_with_connections(kind), pool_with_connections(kind)
-    cluster = Cluster(*(Node(Client(pool)) for pool, *_ in (first, second)), error=error)
+    cluster = Cluster(*(node(Client(pool)) for pool, *_ in (first, second)), error=error)
 
     assert replies_of(cluster, [("GET", KEYS[1])]) == [error]
 

@@ -1,17 +1,22 @@
 """Exceptions from outside, such as KeyboardInterrupt, while a lock is released."""
 
 import pytest
+from redis.exceptions import NoPermissionError
 from support.faults import (
     interrupted,
     raising,
     refused,
     reply_lost,
     request_lost,
+    slow,
 )
 from support.releases import FIRST, KEY, SECOND, Limit, every_method, new_port
-from support.simulation import acquired, cluster_port
+from support.simulation import SimulatedPort, acquired, cluster_port, new_claim
 
+from redis_lock_decorators import _lua
+from redis_lock_decorators._flow.acquire import acquire, undo
 from redis_lock_decorators._flow.block_exit import leave
+from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._flow.release import release, release_keys
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -113,3 +118,90 @@ def test_lock_is_released_after_an_exception_before_the_sending(
         run(release(port, claim, method))
 
     assert port.server.value(KEY) is None
+
+
+def stopped_server_without_scripts(port: SimulatedPort) -> None:
+    """Stop the server for some seconds: it runs all requests when it goes on."""
+    port.server.loaded.clear()
+    port.usual = slow(20)
+
+
+@pytest.mark.parametrize("may_resend", [False, True])
+@pytest.mark.parametrize("reply_left", [False, True])
+@pytest.mark.parametrize("owner_info", [False, True])
+def test_interrupted_release_needs_no_script_at_a_server_that_stood_still(
+    may_resend: bool, reply_left: bool, owner_info: bool
+) -> None:
+    port = new_port(may_resend=may_resend)
+    claim = acquired(port, "a", expire=60)
+    if owner_info:
+        claim.owner_info = OwnerInfo(0, "{}", "{}")
+    stopped_server_without_scripts(port)
+    port.faults = [interrupted(KeyboardInterrupt(), reply_left=reply_left)]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(release(port, claim, "script"))
+    port.clock.advance(25)
+
+    assert port.server.value(KEY) is None
+
+
+def test_release_without_a_reply_needs_no_script_at_a_server_that_stood_still() -> None:
+    port = new_port()
+    claim = acquired(port, "a", expire=60)
+    stopped_server_without_scripts(port)
+    port.faults = [request_lost]
+
+    run(leave(port, claim, "script", failed=False))
+    port.clock.advance(25)
+
+    assert port.server.value(KEY) is None
+
+
+def test_interrupted_acquisition_is_undone_at_a_server_that_stood_still() -> None:
+    port = new_port()
+    claim = new_claim("a", expire=60)
+    port.faults = [interrupted(KeyboardInterrupt(), reply_left=True)]
+    stopped_server_without_scripts(port)
+    port.server.loaded.add(_lua.script("acquire").sha)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(acquire(port, claim, 0, 0.005))
+    port.clock.advance(25)
+
+    assert port.server.value(KEY) is None
+
+
+def test_interrupted_block_is_undone_at_a_server_that_stood_still() -> None:
+    port = new_port()
+    claim = acquired(port, "a", expire=60)
+    stopped_server_without_scripts(port)
+
+    run(undo(port, claim))
+    port.clock.advance(25)
+
+    assert port.server.value(KEY) is None
+
+
+@pytest.mark.parametrize("may_resend", [False, True])
+def test_repeated_release_needs_no_right_to_send_the_text(may_resend: bool) -> None:
+    def refuse_text(*command: object) -> None:
+        raise NoPermissionError("this user has no permissions to run the 'eval' command")
+
+    port = new_port(may_resend=may_resend)
+    claim = acquired(port, "a", expire=60)
+    port.server._handlers["EVAL"] = refuse_text
+    port.faults = [request_lost]
+
+    run(release(port, claim, "script"))
+
+    assert port.server.value(KEY) is None
+    assert {sent.command[0] for sent in port.log} == {"EVALSHA", "EVAL"}
+
+
+def test_first_release_sends_no_text() -> None:
+    port = new_port()
+
+    run(release(port, acquired(port, "a"), "script"))
+
+    assert [sent.command[0] for sent in port.log] == ["EVALSHA"]

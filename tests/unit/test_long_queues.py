@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from model.scripts import Scripts
 from support.simulated_queue import Acquisition, SimulatedProcess
-from support.simulated_server import Clock, SimulatedServer
 
 from redis_lock_decorators._rules.keys import with_queue
+from redis_lock_decorators.testing.fake.clock import Clock
+from redis_lock_decorators.testing.fake.scripts import Scripts
+from redis_lock_decorators.testing.fake.server import SimulatedServer
 
 KEY, QUEUE, STATES = with_queue((b"sys:lock:a",))
 MANY = 6 * Scripts.most

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from redis.exceptions import AskError, MovedError, TryAgainError
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as NoReply
 from support.virtual_loop import VirtualLoop
@@ -30,6 +31,8 @@ class Cluster:
 
     __module__ = "redis.cluster"
 
+    redirection: Exception | None = None
+
     def __init__(self, moves: bool) -> None:
         self.moves = moves
         self.nodes_manager = SimpleNamespace(slots_cache=dict.fromkeys(range(16_384), _node("a")))
@@ -44,6 +47,8 @@ class Cluster:
         return SimpleNamespace(execute_command=lambda *command, **options: None, execute=self.send)
 
     def send(self, raise_on_error: bool) -> list[Any]:
+        if self.redirection is not None:
+            return [self.redirection, 1]
         if self.moves:
             self.nodes_manager.slots_cache = dict.fromkeys(range(16_384), _node("b"))
         return [b"identifier:1", 1]
@@ -59,14 +64,18 @@ class AsyncCluster(Cluster):
         raise AssertionError("one by one")
 
     def pipeline(self, **options: Any) -> Any:
-        async def execute(raise_on_error: bool) -> list[Any]:
+        async def execute(raise_on_error: bool, allow_redirections: bool) -> list[Any]:
+            assert not allow_redirections
             return self.send(raise_on_error)
 
         return SimpleNamespace(execute_command=lambda *command, **options: None, execute=execute)
 
 
-def sent(kind: type[Cluster], moves: bool) -> list[Any]:
+def sent(
+    kind: type[Cluster], moves: bool = False, redirection: Exception | None = None
+) -> list[Any]:
     client = kind(moves)
+    client.redirection = redirection
     if kind is Cluster:
         port = BlockingPort(client, ClientState(client, PrivatePool(), background_loop()))
         return run(port.send_together(ACQUIRE, CONFIRM, until=UNTIL))
@@ -102,6 +111,23 @@ def test_confirmation_by_a_former_node_of_a_slot_is_unknown(kind: type[Cluster])
 @pytest.mark.parametrize("kind", [Cluster, AsyncCluster, UnusedCluster])
 def test_confirmation_by_the_node_of_a_slot_counts(kind: type[Cluster]) -> None:
     assert sent(kind, moves=False) == [b"identifier:1", 1]
+
+
+@pytest.mark.parametrize("kind", [Cluster, AsyncCluster])
+def test_confirmation_before_a_redirected_request_is_run_does_not_count(
+    kind: type[Cluster],
+) -> None:
+    with pytest.raises(Disconnected, match="moved"):
+        sent(kind, redirection=MovedError("0 :1"))
+
+
+@pytest.mark.parametrize("kind", [Cluster, AsyncCluster])
+def test_confirmation_by_a_node_that_still_exports_the_slot_does_not_count(
+    kind: type[Cluster],
+) -> None:
+    """The other node may own the slot by now, and run the request without a key of the lock."""
+    with pytest.raises(TryAgainError):
+        sent(kind, redirection=AskError("0 other:1"))
 
 
 def test_waiters_share_one_subscriber_before_the_client_is_first_used() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
+from weakref import ref
 
 import pytest
 from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
@@ -135,8 +139,63 @@ def test_detached_call_is_the_same_call() -> None:
     assert calls == ["it expired"]
 
 
-def test_detached_call_keeps_a_function_without_references() -> None:
-    assert detached(lambda lease, why: None)() is not None
+CALLS: list[str] = []
+
+
+def test_detached_call_calls_a_deleted_function_without_references() -> None:
+    call = detached(lambda lease, why: CALLS.append(why))()
+
+    assert call is not None
+    call.make(None, "it expired")
+    assert CALLS.pop() == "it expired"
+
+
+class Part:
+    """An object of a namespace."""
+
+
+CODE = """
+def on_lost(lease, why):
+    raise AssertionError
+"""
+
+
+def namespace() -> tuple[dict[str, Any], Any]:
+    """Return the globals of ``exec``, and a weak reference to an object in them."""
+    return {"__name__": "redis_lock_of_test", "part": (part := Part())}, ref(part)
+
+
+def test_detached_call_does_not_keep_the_namespace_of_a_function() -> None:
+    made, part = namespace()
+    exec(CODE, made)  # noqa: S102
+    call = detached(made["on_lost"])
+    assert call() is not None
+
+    made = {}
+    gc.collect()
+
+    assert part() is None
+    assert call() is None
+
+
+def test_detached_call_does_not_keep_a_module_that_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, part = namespace()
+    module = ModuleType(made["__name__"])
+    vars(module).update(made)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(CODE, vars(module))  # noqa: S102
+    call = detached(vars(module).pop("on_lost"))
+    gc.collect()
+    assert call() is not None
+
+    monkeypatch.undo()
+    del made, module
+    gc.collect()
+
+    assert part() is None
+    assert call() is None
 
 
 def test_detached_call_does_not_keep_what_on_lost_refers_to() -> None:

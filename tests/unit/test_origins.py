@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from redis_lock_decorators._io.client_checks import refuse_unfit
+from redis_lock_decorators._io.client_checks import refuse_unfit_client
 from redis_lock_decorators._io.transport.origins import origin
 
 POOLS = [redis.ConnectionPool, redis.BlockingConnectionPool]
@@ -79,7 +79,7 @@ def test_recorded_method_keeps_its_signature(pool: Any) -> None:
     origin(pool)
 
     assert inspect.signature(pool.disconnect).parameters == parameters
-    refuse_unfit(client, awaited=False)
+    refuse_unfit_client(client, awaited=False)
 
 
 def test_method_that_a_program_set_on_the_pool_is_called() -> None:

@@ -31,7 +31,7 @@ class RecordingPort(background_ports.BackgroundPort):
     """A background port that records whether it was closed."""
 
     def __init__(self, port: Any) -> None:
-        self.client = port.client
+        self.client, self.may_resend = port.client, port.may_resend
         self.is_closed = False
 
     def follow(self, client: Any) -> None:
@@ -69,8 +69,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTimers:
     return clock
 
 
+def blocking_port(client: object) -> Any:
+    return SimpleNamespace(client=client, may_resend=False, check_pool=lambda: None)
+
+
 def blocking_ports(count: int) -> list[Any]:
-    return [SimpleNamespace(client=Client()) for _ in range(count)]
+    return [blocking_port(Client()) for _ in range(count)]
 
 
 def test_port_follows_a_client_whose_pool_is_replaced() -> None:
@@ -128,7 +132,7 @@ def test_client_is_not_kept_alive_and_its_port_is_closed_with_it(clock: FakeTime
 
 
 def test_client_at_a_former_clients_address_has_a_new_port(clock: FakeTimers) -> None:
-    ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Client())
+    ports, port = BackgroundPorts(clock.later), blocking_port(Client())
     before: Any = ports.port_for(port)
     number = id(port.client)
     port.client = Client()
@@ -145,7 +149,7 @@ def test_client_without_weak_references_has_a_port(clock: FakeTimers) -> None:
     class Slotted:
         __slots__ = ("connection_pool",)
 
-    ports, port = BackgroundPorts(clock.later), SimpleNamespace(client=Slotted())
+    ports, port = BackgroundPorts(clock.later), blocking_port(Slotted())
 
     found = ports.port_for(port)
     clock.advance(UNUSED / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from support.peers import MOVES, Peers, name_of_move
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io import client_errors, timeouts
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import private_connection, sockets
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
@@ -281,7 +282,7 @@ def test_forked_process_leaves_the_connections_of_its_parent_open(
     with Peers(b"+1\r\n") as pool:
         private_pool = PrivatePool()
         ask(private_pool, pool)
-        monkeypatch.setattr(fork, "number", -1)
+        monkeypatch.setattr(fork, "process_id", -1)
 
         pool.reset()
 
@@ -495,3 +496,26 @@ def test_private_connections_are_plain_whatever_the_clients_options(
     assert (connection.db, connection.health_check_interval) == (3, 0)
     assert connection.encoder.decode_responses  # while hooks of the program open it
     assert str(getattr(connection, "protocol", 2)) == "2"
+
+
+def test_idle_connection_is_checked_without_a_replaced_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replaced one sets a timer, whose exception may be raised after an interruption."""
+
+    def green(*arguments: object) -> object:
+        raise AssertionError("it used a replaced function")
+
+    for name in ("poll", "select"):
+        if hasattr(select, "poll"):
+            monkeypatch.setattr(select, name, green)
+    sockets._native_poll.cache_clear()
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        private_pool = PrivatePool()
+        ask(private_pool, pool)
+        (connected,) = private_pool._idle
+
+        assert not connected.is_stale()
+        pool.ends[0].sendall(b"+late\r\n")
+        assert connected.is_stale()
+    sockets._native_poll.cache_clear()

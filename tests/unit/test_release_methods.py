@@ -77,6 +77,20 @@ def test_transaction_needs_no_write_to_report_a_loss(lacking: str) -> None:
     assert port.verbs == ["WATCH", "EXEC"]
 
 
+@pytest.mark.parametrize("fate", [reply_lost, request_lost, refused])
+def test_refused_native_release_explains_no_missing_key(fate: Any) -> None:
+    """Its answer shows that it deleted nothing, though the request after it fails."""
+    port = new_port()
+    claim = acquired(port, "a", expire=60)
+    port.server._stored.pop(KEY)
+    port.faults = [None, fate]
+
+    with pytest.raises(LockLostError, match="gone"):
+        run(release(port, claim, "native"))
+
+    assert port.verbs[:3] == ["DELIFEQ", "EXISTS", "GET"]
+
+
 # Waiters
 
 

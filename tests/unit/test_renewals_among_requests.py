@@ -102,12 +102,3 @@ def test_requests_of_tasks_do_not_wait_for_rechecks_or_renewals() -> None:
         return found
 
     assert asyncio.run(ask()) == [b"done", b"done"]
-
-
-def test_background_work_knows_which_slots_its_threads_found_being_moved() -> None:
-    async def check() -> None:
-        port = BlockingPort(client, ClientState(client, PrivatePool(), background_loop()))
-        assert new_port(port).torn_slots is port.torn_slots
-
-    client = Blocking()
-    asyncio.run(check())

@@ -22,7 +22,7 @@ def test_granted_lock_soon_has_its_whole_lease() -> None:
     claim = new_claim("a", expire=10)
     claim.identifier = "handed-over"
     claim.since, claim.entered = port.now() - 0.4, port.now()
-    claim.set_term(claim.since, 2.5)
+    claim.deadline, claim.duration = lease_times.deadline(claim.since, 2.5), 2.5
     port.server.put(claim.keys[0], claim.identifier, 2.1)
     lease = HeldLease(port, claim=claim, expire=10)
     first = port.now()

@@ -23,6 +23,8 @@ from support.simulated_loop import HeldLease
 from redis_lock_decorators._flow.claim_state import RELEASING
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.redispy_adjust import adjust
+from redis_lock_decorators._flow.renewal import renewer
+from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease, warn_if_dropped
 from redis_lock_decorators._io.blocking_port import run
 
 # Ends of leases
@@ -73,6 +75,29 @@ def test_lease_that_was_garbage_collected_is_not_renewed(
     assert (len(lease_loop.renewer), lease_loop.wakes_at) == (0, math.inf)
     (message,) = [record.getMessage() for record in caplog.records]
     assert "lock 'a' was garbage-collected without a release" in message
+
+
+def test_lease_that_is_tracked_again_during_its_check_gives_no_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thread is about to release it, and another one changes its expiry."""
+
+    def track_again(tracked: TrackedLease, now: float) -> None:
+        lease_loop.renewer.add(tracked)
+        warn_if_dropped(tracked, now)
+        checked.append(tracked)
+
+    checked: list[TrackedLease] = []
+    monkeypatch.setattr(renewer, "warn_if_dropped", track_again)
+    lease_loop, port = new_lease_loop()
+    lease = HeldLease(port, "a", expire=30)
+    port.clock.advance(9)  # until its first check is scheduled
+    lease.watch.is_tracked = False  # ``remove`` continues after the check
+
+    port.clock.advance(5)
+
+    assert checked
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("after", [0, 1, 200.0])

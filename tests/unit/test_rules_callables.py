@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import io
 import itertools
 import types
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -315,6 +316,15 @@ def test_context_manager_of_a_decorated_generator_is_accepted() -> None:
     [
         *(map(str, []), filter(None, []), itertools.starmap(max, [])),
         *(zip([1], generator(), strict=False), enumerate(map(str, [1])), (generator(), 200)),
+        *(itertools.chain([1], generator()), itertools.chain.from_iterable(generator())),
+        *(itertools.islice(generator(), 3), itertools.accumulate(generator())),
+        *(itertools.takewhile(bool, [1]), itertools.dropwhile(bool, [1])),
+        *(itertools.filterfalse(bool, [1]), itertools.groupby(generator()), iter(list, [])),
+        *(itertools.tee(generator()), itertools.tee(generator())[1], reversed([generator()])),
+        *(itertools.pairwise(generator()), itertools.zip_longest([1], generator())),
+        *(itertools.islice(enumerate(itertools.chain([1], generator())), 3), iter((generator(),))),
+        *(contextlib.closing(generator()), contextlib.aclosing(async_generator())),
+        *((1, generator()), [1, generator()], [1, async_generator()], [map(str, [1])]),
     ],
     ids=lambda result: type(result).__name__,
 )
@@ -325,7 +335,12 @@ def test_lazy_iterator_is_refused(result: Any) -> None:
 
 @pytest.mark.parametrize(
     "result",
-    [zip([1], (2,), strict=True), enumerate([1]), reversed([1]), (), (1, 2)],
+    [
+        *(zip([1], (2,), strict=True), enumerate([1]), reversed([1]), (), (1, 2), [1], [1] * 1000),
+        *(itertools.chain([1], (2,)), itertools.islice([1], 3), itertools.accumulate([1])),
+        *(itertools.groupby([1]), itertools.tee([1]), itertools.count(), itertools.repeat(1)),
+        *(contextlib.closing(io.StringIO()), (1, concurrent.futures.Future()), (1, plain)),
+    ],
     ids=lambda result: type(result).__name__,
 )
 def test_iterator_over_finished_work_is_handed_on(result: Any) -> None:
@@ -343,3 +358,24 @@ def test_function_that_runs_after_its_call_is_refused_before_it() -> None:
 def test_refusal_names_the_function() -> None:
     with pytest.raises(ConfigurationError, match=rf"{__name__}\.plain"):
         refuse_unrun(functools.partial(plain), generator())
+
+
+def test_iterators_of_endless_depth_are_handed_on() -> None:
+    items: Any = iter([1])
+    for _ in range(5_000):
+        items = itertools.chain(items, [2])
+
+    assert refuse_unrun(plain, items) is items
+
+
+def test_refused_iterator_is_not_run() -> None:
+    def steps() -> Any:
+        ran.append(1)
+        yield 1
+
+    ran: list[int] = []
+
+    with pytest.raises(ConfigurationError):
+        refuse_unrun(plain, itertools.chain(steps()))
+
+    assert ran == []

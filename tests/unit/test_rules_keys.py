@@ -3,13 +3,16 @@
 import binascii
 import enum
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import redis_lock_decorators
 from redis_lock_decorators._rules.keys import (
+    KINDS,
     LONGEST_NAME,
     SLOTS,
     _in_slot,
@@ -20,7 +23,9 @@ from redis_lock_decorators._rules.keys import (
     is_companion,
     key_of,
     slot_of,
+    with_companions,
 )
+from redis_lock_decorators._rules.owner_info import KIND
 from redis_lock_decorators._shared.redispy_args import key_of as redispy_key_of
 from redis_lock_decorators.errors import LockNameError
 
@@ -238,7 +243,7 @@ def test_keys_of_one_slot_keep_their_order() -> None:
 # Companion keys
 
 
-KINDS = st.sampled_from([b"queue", b"waiters", b"released", b"fence", b"a"])
+ANY_KIND = st.sampled_from([*KINDS, b"a"])
 #: Keys that end like companion keys, or nearly so, and any other keys.
 ENDS = st.sampled_from([b"", b"~", b"~:", b"~:queue", b"{a}~:queue", b"{a}", b"}~:fence", b"~:Q"])
 ODD = st.one_of(BRACED, st.binary(min_size=1, max_size=30), st.just(b"sys:lock:a"))
@@ -249,7 +254,7 @@ def odd_keys(draw: Any) -> bytes:
     """Generate keys of any bytes, companion keys and companions of these."""
     key = draw(ODD) + draw(ENDS)
     for _ in range(draw(st.integers(0, 2))):
-        key = companion(key, draw(KINDS)) + draw(ENDS)
+        key = companion(key, draw(ANY_KIND)) + draw(ENDS)
     return key
 
 
@@ -281,6 +286,16 @@ def test_companion_names_what_chooses_the_slot_of_its_lock(
     assert companion(key, b"fence") == companion_key
 
 
+def test_every_companion_that_the_package_uses_is_listed() -> None:
+    package = Path(redis_lock_decorators.__file__).parent
+    texts = [path.read_text("utf-8") for path in package.rglob("*.py")]
+    used = {kind for text in texts for kind in re.findall(r'companion\(.+, b"(\w+)"\)', text)}
+
+    # "absent" is the kind of a key that is never stored.
+    assert {kind.decode() for kind in KINDS} == used - {"absent"} | {KIND.decode()}
+    assert companion(b"a", KIND) in with_companions(b"a")
+
+
 @pytest.mark.parametrize("key", [b"a}b", b"a{b", b"{", b"}", b"{}", b"}{", b"{}{a}", b"a{}b{c}"])
 def test_companion_of_a_key_without_a_tag_has_letters_for_its_slot(key: bytes) -> None:
     found = companion(key, b"fence")
@@ -289,7 +304,7 @@ def test_companion_of_a_key_without_a_tag_has_letters_for_its_slot(key: bytes) -
 
 
 @pytest.mark.parametrize("begin", [b"a{b", b"}", b"{}ab"])
-@pytest.mark.parametrize("kind", [b"queue", b"waiters", b"released", b"fence"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_there_are_letters_for_every_slot(begin: bytes, kind: bytes) -> None:
     for slot in range(SLOTS):
         assert slot_of(_in_slot(slot, begin, b"~:" + kind)) == slot
@@ -306,17 +321,17 @@ def test_companion_is_in_the_slot_of_its_key(key: bytes) -> None:
     assert slot_of(companion(key, b"fence")) == slot_of(key)
 
 
-@given(key=odd_keys(), kind=KINDS)
+@given(key=odd_keys(), kind=ANY_KIND)
 def test_companion_is_in_the_slot_of_its_key_whatever_its_braces(key: bytes, kind: bytes) -> None:
     assert slot_of(companion(key, kind)) == slot_of(key)
 
 
-@given(key=odd_keys(), kind=KINDS)
+@given(key=odd_keys(), kind=ANY_KIND)
 def test_companion_begins_with_the_key_and_so_with_its_prefix(key: bytes, kind: bytes) -> None:
     assert companion(key, kind).startswith(key)
 
 
-@given(key=odd_keys(), kind=KINDS)
+@given(key=odd_keys(), kind=ANY_KIND)
 def test_companion_shows_its_lock_and_kind_so_it_is_unique(key: bytes, kind: bytes) -> None:
     found = companion(key, kind)
 
@@ -324,7 +339,7 @@ def test_companion_shows_its_lock_and_kind_so_it_is_unique(key: bytes, kind: byt
     assert found.endswith(b"~:" + kind)
 
 
-@given(keys=st.tuples(odd_keys(), odd_keys()), kinds=st.tuples(KINDS, KINDS))
+@given(keys=st.tuples(odd_keys(), odd_keys()), kinds=st.tuples(ANY_KIND, ANY_KIND))
 def test_companions_of_two_locks_or_kinds_differ(
     keys: tuple[bytes, bytes], kinds: tuple[bytes, bytes]
 ) -> None:
@@ -333,7 +348,7 @@ def test_companions_of_two_locks_or_kinds_differ(
     assert (first == second) == (keys[0] == keys[1] and kinds[0] == kinds[1])
 
 
-@given(key=odd_keys(), kind=KINDS, cut=st.integers(0, 60))
+@given(key=odd_keys(), kind=ANY_KIND, cut=st.integers(0, 60))
 def test_lock_cannot_have_the_name_of_a_companion(key: bytes, kind: bytes, cut: int) -> None:
     found = companion(key, kind)
     assume(len(found) <= LONGEST_NAME)

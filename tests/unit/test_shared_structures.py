@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "shared-structures.rst"
+PAGE = ROOT / "docs" / "reference" / "shared-structures.rst"
 MODULES = sorted((ROOT / "redis_lock_decorators").rglob("*.py"))
 #: A comment that says who uses an attribute; "any thread" makes it a shared one.
 MARKER = re.compile(r"#: .*\b(any thread|loop only)\b|#: any task|#: the worker's thread only")

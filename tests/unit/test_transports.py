@@ -16,8 +16,13 @@ from support.asyncio_pools import Connection, Pool
 from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._io.transport.asyncio_client import send_separately
-from redis_lock_decorators._io.transport.idle_connections import MAX_IDLE, UNUSED
+from redis_lock_decorators import _lua
+from redis_lock_decorators._io.asyncio_port import pool_transport
+from redis_lock_decorators._io.transport.idle_connections import (
+    MAX_IDLE,
+    UNUSED,
+    UNUSED_AFTER_CLOSE,
+)
 
 
 @pytest.fixture
@@ -119,12 +124,35 @@ def test_connection_is_closed_with_the_pool(loop: VirtualLoop, pool: Pool, is_in
     loop.run_until_complete(ask())
 
 
+def test_renewals_after_the_client_was_closed_share_a_connection(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    async def ask() -> None:
+        client = Client(pool)
+        renew = ("EVALSHA", _lua.script("renew").sha, 1, b"key")
+        await client.get()
+        await pool.disconnect()
+        opened = len(pool.all)
+        for _ in range(30):
+            await client.batcher.exchange(client.transport, renew, loop.now + 5)
+            await asyncio.sleep(0.3)
+        assert len(pool.all) == opened + 1
+        assert len(pool.open) == 1
+        await client.get()
+        assert pool.open == [], "a release has closed it"
+        await client.batcher.exchange(client.transport, renew, loop.now + 5)
+        await asyncio.sleep(UNUSED_AFTER_CLOSE + 0.1)
+        assert pool.open == []
+
+    loop.run_until_complete(ask())
+
+
 def test_idle_connections_are_limited_and_closed_when_unused(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
         client = Client(pool)
-        idle = client.batcher.idle
+        nodes = [client.batcher.separate(number) for number in range(MAX_IDLE + 5)]
         await asyncio.gather(
-            *[send_separately(client, idle, [GET], loop.now + 5) for _ in range(MAX_IDLE + 5)]
+            *[node.exchange(pool_transport(node, client), GET, loop.now + 5) for node in nodes]
         )
         assert len(pool.all) == MAX_IDLE + 5
         assert len(pool.open) == MAX_IDLE

@@ -7,7 +7,8 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from redis_lock_decorators import RedisLock
+from redis_lock_decorators import Lease, RedisLock
+from redis_lock_decorators.asyncio import Lease as AsyncLease
 from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
 
 
@@ -80,3 +81,24 @@ def test_subclass_may_support_both_kinds() -> None:
         async def __aexit__(self, *failure: object) -> None: ...
 
     run(enter_as_task(Both("x")))
+
+
+@pytest.mark.parametrize("kind", [RedisLock, AsyncRedisLock])
+def test_lock_as_a_decorator_names_the_decorator(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"by @redis_lock\(\"name\"\), or .* lock\.call\("):
+
+        @kind("x")
+        def work() -> None: ...
+
+
+def test_lease_for_tasks_refuses_with() -> None:
+    lease = object.__new__(AsyncLease)
+
+    with pytest.raises(TypeError, match=r"of a RedisLock for asyncio .* use 'async with'$"), lease:  # type: ignore[attr-defined]
+        pass
+    assert not hasattr(lease, "__enter__")
+
+
+def test_lease_for_threads_refuses_async_with() -> None:
+    with pytest.raises(TypeError, match=r"of a RedisLock for threads .* use 'with', or"):
+        run(enter_as_task(object.__new__(Lease)))

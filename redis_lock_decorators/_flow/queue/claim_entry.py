@@ -33,7 +33,7 @@ class ClaimEntry:
     Attributes:
         is_confirmed: Redis knows that the lock was entered.
         subscriber: receives the messages about the entry.
-        waiter: the entry.
+        waiter: the entry as its subscriber knows it; signals about the entry wake it.
     """
 
     __slots__ = (

@@ -129,6 +129,10 @@ class Cohort:
         self.wake_silent(now)
         return False
 
+    def may_hand_off_at(self, now: float) -> bool:
+        """Whether the lock that it holds may be handed off at ``now`` or later."""
+        return now < self.since + MOST_SECONDS
+
     def note_holder(self, giver: Claim, member: CohortWaiter) -> None:
         """Record that a waiter was handed the lock, unless it has handed it off already."""
         self._waiting.pop(member, None)

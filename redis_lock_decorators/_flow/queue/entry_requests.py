@@ -74,6 +74,8 @@ async def release_abandoned(port: Port, entry: AbandonedEntry, until: float) -> 
 async def confirm(port: Port, entered: EnteredClaim, until: float) -> None:
     """Confirm to Redis that the lock was entered: then its expiry is no sign of a crash."""
     claim = claim_on(entered.key, 1.0, entered.identifier)
+    if entered.claim.cohort is None:  # else it may have been handed off
+        claim.owner_info, claim.entered = entered.claim.owner_info, entered.claim.entered
     try:
         await persist(port, partial(enter, port, claim, entered.queue_entry, 0), until)
     except Exception as error:

@@ -6,6 +6,7 @@ import math
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived
+from redis_lock_decorators._rules.error_texts import described
 
 #: Seconds until the next try, at first and at most: each failure in a row doubles them.
 UNAVAILABLE_PAUSE, LONGEST_UNAVAILABLE_PAUSE = 5.0, 60.0
@@ -32,8 +33,8 @@ class Reachability:
         self._unreceived = 0
         self._has_warned = self._is_forbidden = False
 
-    def is_unavailable(self, error: Exception, channel: str, now: float) -> bool:
-        """Note why a subscription failed; whether to make no other one for a while."""
+    def note_failure(self, error: Exception, channel: str, now: float) -> bool:
+        """Note why a subscription failed; return whether to make no other one for a while."""
         if isinstance(error, NotReceived):
             self._unreceived += 1
             if self._unreceived < UNRECEIVED_LIMIT:
@@ -71,6 +72,6 @@ class Reachability:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "lock notifications are unavailable; waiters fall back to polling: %s (%s: %s)",
-                *(why, type(error).__name__, error),
+                "lock notifications are unavailable; waiters fall back to polling: %s (%s)",
+                *(why, described(error)),
             )

@@ -23,8 +23,6 @@ REPLY_SILENCE = 2.5
 AFTER = 0.002
 #: Seconds between two checks of a lock whose holder sends no message, at first and at most.
 RECHECK_PAUSE, LONGEST_RECHECK_PAUSE = 0.025, 0.25
-#: The slot of a lock is being moved: its waiters poll.
-TORN = Refusal("", math.inf)
 #: The slot of a lock is being moved: its waiters poll, and no message is sent.
 TORN = Refusal("", math.inf)
 #: Waiters per request.

@@ -97,7 +97,7 @@ class Subscriber(SubscriberConnection):
         self._wakes_at = math.inf
         if subscription is None:
             return
-        if self._is_woken_late(now, wakes_at):
+        if self._defer_if_late(now, wakes_at):
             return
         if not self.is_open:
             if now >= self._opens_by:
@@ -123,8 +123,8 @@ class Subscriber(SubscriberConnection):
             self._lease_loop.start(self._recheck(key, queued), partial(self._recheck_ended, key))
         self._wake_in_time()
 
-    def _is_woken_late(self, now: float, wakes_at: float) -> bool:
-        """Whether something has blocked the loop: then arrived data is read first."""
+    def _defer_if_late(self, now: float, wakes_at: float) -> bool:
+        """If something has blocked the loop, wake up later, so that arrived data is read first."""
         self._was_late = now > wakes_at + LATE and not self._was_late
         if self._was_late:
             if not self.is_open:

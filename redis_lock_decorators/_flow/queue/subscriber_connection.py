@@ -183,7 +183,7 @@ class SubscriberConnection:
             return
         if not isinstance(error, NotReceived) and not self._port.is_answer(error):
             self._reachability.warn(error, self.channel)  # such as a thread that cannot be started
-        elif self._reachability.is_unavailable(error, self.channel, self._lease_loop.now()):
+        elif self._reachability.note_failure(error, self.channel, self._lease_loop.now()):
             self._become_unavailable()
 
     def _forbid(self, error: Exception) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.owner_info import Stored, renewing
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import (
     Refusal,
@@ -62,12 +63,17 @@ async def renew(port: Port, renewals: list[Renewal], until: float) -> list[Outco
 async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
     """Renew keys by one script; the outcome of each, in their order."""
     details: list[int | str] = []
-    for _, _, (claim, seconds) in part:
-        details += (claim.identifier, durations.milliseconds(seconds))
-    keys = tuple([key.key for key in part])
-    # The request has its own identifier: a lease's may be handed off while this is under way.
-    request = claim_on(keys[0], 1.0)
+    stored: list[Stored] = []  # the information about holders
     began = port.now()
+    for number, (_, key, (claim, seconds)) in enumerate(part, 1):
+        # A lease's identifier may be handed off while this is under way.
+        identifier = claim.identifier
+        details += (identifier, durations.milliseconds(seconds))
+        if claim.owner_info is not None and identifier:
+            text = claim.owner_info.text(claim, began)
+            stored.append(Stored(number, key, identifier, text))
+    keys = tuple([key.key for key in part])
+    request = claim_on(keys[0], 1.0)
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
         # NOSCRIPT is a reply too, so the time without one counts from there.
@@ -76,7 +82,8 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
     outcomes: list[Outcome] = [None] * len(part)  # the reply names only keys that are lost
     try:
         read = partial(_note_lost, outcomes)
-        await ask(port, "renew", request, keys, *details, until=until, read=read, send=send)
+        own = renewing(port, stored, send) if stored else send
+        await ask(port, "renew", request, keys, *details, until=until, read=read, send=own)
     except Exception as error:
         if len(part) == 1 or not (is_torn(port, error) or is_forbidden(port, error)):
             return [error] * len(part)

@@ -9,7 +9,8 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.term import Unrenewed
-from redis_lock_decorators.errors import shown
+from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators.errors import in_seconds, shown
 
 #: What a server lacks until an administrator changes something.
 _LASTING = ("right", "command", "memory")
@@ -59,7 +60,7 @@ class Outages:
 
     def record_failure(self, lease: OutageLease, error: Exception, sent: float, now: float) -> None:
         """Record that a renewal sent at ``sent`` failed, or that its outcome is unknown ``now``."""
-        text, is_refused = f"{type(error).__name__}: {error}", lease.port.lacks(error) in _LASTING
+        text, is_refused = described(error), lease.port.lacks(error) in _LASTING
         before = lease.claim.unrenewed
         since = sent if before is None else before.since
         lease.claim.unrenewed = Unrenewed(since, text, is_refused)
@@ -85,8 +86,8 @@ class Outages:
         self.leave(lease)
         if not outage.leases:
             log.info(
-                "leases are renewed again, after %.3g s in which the renewal of %d failed",
-                *(now - outage.since, outage.count),
+                "leases are renewed again, after %s in which the renewal of %d failed",
+                *(in_seconds(now - outage.since), outage.count),
             )
 
     def leave(self, lease: OutageLease) -> None:

@@ -20,6 +20,7 @@ from redis_lock_decorators._flow.renewal.tracked_lease import (
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
+from redis_lock_decorators._rules.error_texts import described
 
 __all__ = ["Renewer", "RenewerLoop", "TrackedLease"]
 
@@ -111,7 +112,7 @@ class Renewer(LeaseSchedule):
         try:
             await port.send_renewal(*request, until=tracked.claim.deadline)
         except Exception as error:
-            log.debug("no connection for renewals yet: %s: %s", type(error).__name__, error)
+            log.debug("no connection for renewals yet: %s", described(error))
 
     async def _renew(self, batch: list[TrackedLease]) -> None:
         sent = self._lease_loop.now()
@@ -150,17 +151,23 @@ class Renewer(LeaseSchedule):
         if now >= claim.deadline:  # too late: code may have seen already that the lease is lost
             self._lose(tracked, tracked.why_over())
         elif outcome is None:
+            if claim.observer is not None:
+                claim.observer.renewed(claim, now, now - sent)
             claim.prolong(sent, renewal.seconds)
             self._outages.end(tracked, now)
             tracked.pauses, tracked.is_grant, tracked.confirmed = None, False, sent
             self._schedule(tracked, *tracked.next_check())
         else:
+            if claim.observer is not None:
+                claim.observer.unrenewed(claim, now)
             tracked.pauses = tracked.pauses or delays.recovering(self._lease_loop.random)
             self._schedule(tracked, min(now + next(tracked.pauses), claim.deadline), EARLY)
 
     def _lose(self, tracked: TrackedLease, why: str) -> None:
         tracked.notify_attempts = tracked.notify_attempts or MOST_NOTIFY_ATTEMPTS
         tracked.claim.lost_reason = why
+        if tracked.claim.observer is not None:
+            tracked.claim.observer.lost(tracked.claim, self._lease_loop.now(), why)
         self._notify_soon(tracked)
 
     def _notify_soon(self, tracked: TrackedLease) -> None:

@@ -78,8 +78,8 @@ class LeaseSchedule:
         """Renew a lease from now on, or schedule it anew because its end moved; from any thread."""
         claim = tracked.claim
         when = claim.since + tracked.options.first_check
-        if claim.duration < tracked.options.lease_seconds:
-            when = tracked.first_check()  # it is a grant, to be renewed for the whole lease
+        if tracked.is_grant or claim.duration < tracked.options.lease_seconds:
+            when = tracked.first_check()  # a grant is to be renewed for the whole lease
         tracked.is_tracked = True
         self._new.add(tracked)
         # A wake-up time in the past was stored, but an exception prevented that its timer was set.

@@ -11,20 +11,26 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_expired
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._flow.queue.cohort import MOST_SECONDS
 from redis_lock_decorators._flow.renewal.batch import Renewal
 from redis_lock_decorators._flow.renewal.outages import Outage
 from redis_lock_decorators._flow.renewal.ownership import has_owner
 from redis_lock_decorators._rules import lease_times
 from redis_lock_decorators._rules.options import Options
-from redis_lock_decorators.errors import AT_MOST, shown
+from redis_lock_decorators.errors import AT_MOST, in_seconds, shown
 
 #: The ``id`` of a client, and the cluster nodes of some keys.
 BatchKey = tuple[int, frozenset[object]]
 
 #: Seconds after its entry at which a holder renews a grant for the first time.
 FIRST_RENEWAL = 0.1
+#: The same for a member of a cohort that stores information about its holder: its cohort no longer
+#: hands off the lock then.
+FIRST_OF_MEMBER = MOST_SECONDS + 0.05
 #: A loss is reported at most so many seconds early, so that many deadlines need few wake-ups.
 EARLY = 0.01
+#: Why a lease is lost that no code can release.
+DROPPED = "it was garbage-collected without a release"
 
 
 class TrackedLease:
@@ -40,7 +46,8 @@ class TrackedLease:
             that holds the lease; None if there is nothing to report then.
         notify: called with the lease, once, to report its loss to its holder.
         is_tracked: it is to be renewed.
-        is_grant: it still has the short time of a grant.
+        is_grant: it still has the short time of a grant, or information about its holder is still
+            to be stored: it is renewed soon.
         due: when it is checked next.
         batch: the leases that are renewed together with it; None while no renewal is under way.
         confirmed: when the last renewal was sent that found the lease held.
@@ -89,6 +96,8 @@ class TrackedLease:
         #: loop only
         self.is_grant = claim.duration <= claim.grant_ms / 1000 < options.lease_seconds
         self.confirmed = -math.inf
+        if claim.owner_info is not None and not claim.owner_info.is_complete(claim):
+            self.is_grant = True
         self.batch: list[TrackedLease] | None = None
         self.pauses: Iterator[float] | None = None
         self.outage: Outage | None = None
@@ -100,14 +109,14 @@ class TrackedLease:
     def next_check(self) -> tuple[float, float]:
         """When to renew the lease or report its loss, and how many seconds earlier is fine."""
         end, expire = self.claim.deadline, min(self.options.lease_seconds, self.claim.duration)
-        if self.batch is not None or not self._is_renewed(end, expire):
+        if self.batch is not None or not self._update_renews(end, expire):
             return end, EARLY
         when = lease_times.renewal_due(end, expire)
         if self.claim.duration > expire:  # a renewal does not prolong it, but notices its loss
             confirmed = max(self.confirmed, lease_times.sent(end, self.claim.duration))
             when = min(when, confirmed + lease_times.SHARE * expire)
         if self.is_grant:
-            return min(when, self.claim.entered + FIRST_RENEWAL), EARLY
+            return min(when, self._first_renewal()), EARLY
         return when, self.options.grain
 
     def first_check(self) -> float:
@@ -123,7 +132,7 @@ class TrackedLease:
         when = claim.deadline - (1 - lease_times.SHARE) * claim.duration
         if not self.is_grant:
             return when - options.grain
-        first = claim.entered + FIRST_RENEWAL
+        first = self._first_renewal()
         return (first if first < when else when) - EARLY
 
     def is_due(self, now: float) -> bool:
@@ -157,7 +166,11 @@ class TrackedLease:
     def is_over(self) -> bool:
         """Whether the lease needs neither a renewal nor a report."""
         is_over = self.claim.is_over() and not self.notify_attempts
-        return not self.is_tracked or is_over or (self.lease() is None and not has_owner(self))
+        return not self.is_tracked or is_over or self.is_dropped()
+
+    def is_dropped(self) -> bool:
+        """Whether no code can release the lease."""
+        return self.lease() is None and not has_owner(self)
 
     def found(self) -> object:
         """The lease to notify; None if there is none."""
@@ -167,11 +180,19 @@ class TrackedLease:
 
     def why_over(self) -> str:
         """Why the lease ended, where Redis gave no reason."""
-        if lease_times.is_last(self.claim.deadline, self.options.lease_seconds, self._hold_end):
-            return f"{AT_MOST} {self.options.max_hold:.3g} s is over"
+        max_hold, lease_seconds = self.options.max_hold, self.options.lease_seconds
+        if max_hold and lease_times.is_last(self.claim.deadline, lease_seconds, self._hold_end):
+            return f"{AT_MOST} {in_seconds(max_hold)} is over"
         return why_expired(self.claim)
 
-    def _is_renewed(self, end: float, expire: float) -> bool:
+    def _first_renewal(self) -> float:
+        """When a grant is renewed for the first time."""
+        claim = self.claim
+        is_member = claim.owner_info is not None and claim.cohort is not None
+        return claim.entered + (FIRST_OF_MEMBER if is_member else FIRST_RENEWAL)
+
+    def _update_renews(self, end: float, expire: float) -> bool:
+        """Record whether the lease will be renewed, and return that."""
         is_last = lease_times.is_last(end, expire, self._hold_end)
         self.claim.renews = self.options.auto_renew and not is_last and has_owner(self)
         return self.claim.renews
@@ -217,14 +238,20 @@ def log_failure(tracked: TrackedLease, error: BaseException) -> None:
 
 
 def warn_if_dropped(tracked: TrackedLease, now: float) -> None:
-    """Log that a renewed lease was garbage-collected without a release, so that it will expire."""
+    """Log that a renewed lease was garbage-collected without a release, so that it will expire.
+
+    A lease that was over for another reason may be tracked again by now: another thread extends it.
+    """
     claim = tracked.claim
-    if tracked.options.auto_renew and tracked.is_tracked and claim.is_live(now):
+    is_renewed = tracked.options.auto_renew and tracked.is_tracked
+    if is_renewed and claim.is_live(now) and tracked.is_dropped():
         log.warning(
             "the lease of lock %s was garbage-collected without a release, so it is no longer "
             "renewed: keep what acquire() returns until its release()",
             shown(claim.lock_name),
         )
+    if claim.observer is not None and tracked.is_tracked and tracked.is_dropped():
+        claim.observer.lost(claim, now, DROPPED)
 
 
 def popped(tracked_leases: set[TrackedLease]) -> TrackedLease | None:

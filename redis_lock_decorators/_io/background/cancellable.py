@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import cancellations
 
 T = TypeVar("T")
@@ -30,10 +31,11 @@ async def cancellable(
     """
     if sys.version_info < (3, 11):
         return await _in_separate_task(work, discard)
-    before = cancellations()
+    before, loop = cancellations(), asyncio.get_running_loop()
     try:
         result = await work
     except Exception:
+        raise_if_closed(loop)
         if cancellations() > before:
             raise asyncio.CancelledError from None
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ def in_empty_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         try:
             step = partial(work.send, (yield awaited))
         except GeneratorExit:
-            context.run(work.close)
+            with suppress(Exception):  # its clean-up fails, as on a closed event loop
+                context.run(work.close)
             raise
         except BaseException as error:
             step = partial(work.throw, error)

@@ -23,6 +23,7 @@ from redis_lock_decorators._io.background.worker import BackgroundWorker, Owner,
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.greenlets import GreenletPort
+from redis_lock_decorators._rules.error_texts import described
 
 #: The name of the threads of background tasks.
 NAME = "redis_lock_decorators work"
@@ -103,7 +104,7 @@ class GreenletWorker(BackgroundWorker):
             thread.start()
         except RuntimeError as error:
             work.close()
-            log.warning("cannot start a thread for background work on locks: %s", error)
+            log.warning("cannot start a thread for background work on locks: %s", described(error))
             if ended is not None:
                 self._shared.calls.append(ended)
             return None
@@ -127,7 +128,7 @@ class GreenletWorker(BackgroundWorker):
             yield
         finally:
             self._shared.run_lock.acquire()
-            if self._process != fork.number:
+            if self._process != fork.process_id:
                 raise Forked
 
     def _enqueue(self, function: Callable[[], object]) -> bool:
@@ -138,7 +139,7 @@ class GreenletWorker(BackgroundWorker):
         return True
 
     def _work(self) -> None:
-        while not self._is_stopping and self._process == fork.number:
+        while not self._is_stopping and self._process == fork.process_id:
             with self._shared.run_lock:
                 self._make_calls()
             now = monotonic()
@@ -169,9 +170,9 @@ class GreenletWorker(BackgroundWorker):
             except Forked:
                 return
             except Exception as error:
-                log.info("background work on locks failed: %s: %s", type(error).__name__, error)
+                log.info("background work on locks failed: %s", described(error))
             finally:
-                if ended is not None and self._process == fork.number:
+                if ended is not None and self._process == fork.process_id:
                     self._safely(ended)
 
     def _safely(self, function: Callable[[], object]) -> None:

@@ -1,10 +1,11 @@
-"""Threads for calls that background work must not wait for: loss reports, releases, logging."""
+"""Threads for calls that background work must not wait for: on_lost, releases, logging, hooks."""
 
 from __future__ import annotations
 
 import _thread
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -12,7 +13,14 @@ from functools import partial
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._io.background.hubs import MOST_HUBS, forget_oldest, hub, is_in_hub
+from redis_lock_decorators._io.background.hubs import (
+    MOST_HUBS,
+    forget_oldest,
+    half_patched,
+    hub,
+    is_in_hub,
+    start_half_patched,
+)
 from redis_lock_decorators._io.background.worker import (
     NAME,
     is_running_worker_unfit,
@@ -28,6 +36,10 @@ HANG_SECONDS = 2.0
 MOST_RELEASES = 8
 #: Seconds until the next attempt to start a thread.
 RETRY = 0.25
+#: Seconds that the thread of hooks waits for another event, and between two checks for one.
+LINGER, LINGER_INTERVAL = 1.0, 0.01
+
+_sleep = time.sleep  # a test of the program may replace it
 
 
 class HelperThreads:
@@ -42,10 +54,13 @@ class HelperThreads:
         work: part of the threads' names.
         most: the maximum number of threads.
         patience: seconds without progress after which ``most`` more threads are allowed.
+        linger: seconds that a thread waits for another call before it ends.
     """
 
-    def __init__(self, work: str, most: int, patience: float = math.inf) -> None:
-        self._new = partial(HubThreads, f"{NAME} {work}", most, patience)
+    def __init__(
+        self, work: str, most: int, patience: float = math.inf, linger: float = 0.0
+    ) -> None:
+        self._new = partial(HubThreads, f"{NAME} {work}", most, patience, linger)
         self._by_hub: dict[tuple[int, object], HubThreads] = {}  #: any thread
 
     def __len__(self) -> int:
@@ -69,7 +84,7 @@ class HelperThreads:
         return bool(self._by_hub) and self._of_this_hub().is_stuck()
 
     def _of_this_hub(self) -> HubThreads:
-        key = fork.number, hub()
+        key = fork.process_id, hub()
         threads = self._by_hub.get(key)
         if threads is None:
             threads = self._by_hub.setdefault(key, self._new())
@@ -82,59 +97,83 @@ class HubThreads:
 
     Attributes:
         calls: the queued calls, each with the time at which it was queued.
+
+    A thread registers itself as its first step, and serves if it is among the first ``most`` that
+    are alive. The starter counts nothing: if a signal handler interrupts it, it cannot know whether
+    the thread runs. If too many are started, the last ones return.
     """
 
-    def __init__(self, name: str, most: int, patience: float) -> None:
+    def __init__(self, name: str, most: int, patience: float, linger: float = 0.0) -> None:
         self._name = name
         self._usual = most
         self._patience = patience
-        self._process = fork.number
+        self._linger = linger
+        self._process = fork.process_id
         #: any thread
         self.calls: deque[tuple[Callable[[], object], float]] = deque()
-        self._free: deque[None] = deque([None] * most)  # one item per allowed thread
+        # In the order of their registration:
+        self._serving: dict[object, Callable[[], bool]] = {}  # whether each is still running
+        self._starting: dict[object, Callable[[], bool]] = {}  # whether each will register itself
         self._most = most
         self._started = -math.inf  # when a call was last started
 
     def call(self, function: Callable[[], object]) -> None:
         self.calls.append((function, monotonic()))
+        if self._linger and len(self._alive()) >= self._most:
+            return  # the thread is working or lingers: it checks for calls after it is free again
         worker = running_worker()
         # A finalizer may interrupt the start of a thread, which is not reentrant.
         if worker is None or not worker._enqueue(self.begin):
             self.begin()
 
     def begin(self) -> None:
-        if self._process != fork.number or not self.calls or is_running_worker_unfit():
+        if self._process != fork.process_id or not self.calls or is_running_worker_unfit():
             return
-        if is_in_hub():  # starting a thread waits for it, which a hub must not
+        if (
+            not half_patched() and is_in_hub()
+        ):  # starting a thread waits for it, which a hub must not
             _thread.start_new_thread(self.begin, ())
             return
-        try:
-            self._free.pop()
-        except IndexError:
-            self._grow()
-            return
-        try:
+        if len(self._alive()) + self._count_starting() < self._most:
             self._start()
-        except BaseException:  # raised by a signal handler
-            self._free.append(None)
-            raise
+        else:
+            self._grow()
 
     def is_idle(self) -> bool:
-        return not self.calls and len(self._free) >= self._most
+        return not self.calls and not len(self._alive())
 
     def is_stuck(self) -> bool:
-        is_full = not self._free and self._patience < math.inf
-        return bool(self.calls) and (is_full or len(self._free) >= self._most)
+        alive = len(self._alive())
+        is_full = alive >= self._most and self._patience < math.inf
+        return bool(self.calls) and (is_full or not alive + self._count_starting())
+
+    def _alive(self) -> list[object]:
+        # No "items()": its tuples may start the garbage collector, whose finalizers may call.
+        serving = ((token, self._serving.get(token)) for token in list(self._serving))
+        return [token for token, is_running in serving if is_running is not None and is_running()]
+
+    def _count_starting(self) -> int:
+        return sum(will_register() for will_register in list(self._starting.values()))
 
     def _start(self) -> None:
+        token = object()
+        serve, until = partial(self._serve, token), monotonic() + RETRY
         try:
-            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._starting[token] = lambda: monotonic() < until
+            if start_half_patched(serve):
+                return
+            thread = threading.Thread(target=serve, name=self._name, daemon=True)
+            self._starting[token] = partial(_is_active, thread)
             Context().run(thread.start)
         except (RuntimeError, MemoryError):
+            self._starting.pop(token, None)
             worker = running_worker()
-            if worker is None or not worker.run_on_spare(self._name, self._serve):
-                self._free.append(None)
+            if worker is not None:
+                worker.run_on_spare(self._name, serve)
             _retry_later()  # the spare thread may be busy for long
+        except BaseException:  # raised by a signal handler: the thread may run or not
+            self._starting.pop(token, None)
+            raise
 
     def _grow(self) -> None:
         """On a worker: allow more threads if all of them seem to hang."""
@@ -145,25 +184,54 @@ class HubThreads:
             log.warning("all %s threads of %s are busy: starting more", self._most, self._name)
             self._started = now
             self._most += self._usual
-            self._free.extend([None] * self._usual)
             for _ in range(self._usual):
                 self.begin()
         _retry_later()
 
-    def _serve(self) -> None:
+    def _serve(self, token: object) -> None:
+        """The target of a thread."""
         try:
-            while self._process == fork.number:
-                try:
-                    function, _ = self.calls.popleft()
-                except IndexError:
-                    return
-                self._started = monotonic()
-                function()
-                del function  # it refers to a lease
+            self._starting.pop(token, None)
+            thread = threading.current_thread()
+            # Not registered by ``threading``: until its last line here.
+            self._serving[token] = partial(_is_active, thread) if _is_active(thread) else _always
+            if token in self._alive()[: self._most]:
+                self._make_calls()
         finally:
-            if self._process == fork.number:
-                self._free.append(None)
-                self.begin()  # a call may have been queued in the meantime
+            self._serving.pop(token, None)
+            self.begin()  # a call may have been queued in the meantime
+
+    def _make_calls(self) -> None:
+        while self._process == fork.process_id:
+            try:
+                function, _ = self.calls.popleft()
+            except IndexError:
+                if not self._lingers():
+                    return
+                continue
+            self._started = monotonic()
+            function()
+            del function  # it refers to a lease
+
+    def _lingers(self) -> bool:
+        """Pause, as another call may come soon; False if none has for long."""
+        if not self._linger or monotonic() >= self._started + self._linger:
+            return False
+        _sleep(LINGER_INTERVAL)  # a lock would have to be released for each call
+        return True
+
+
+def _is_active(thread: threading.Thread) -> bool:
+    """Whether a thread has started and not ended.
+
+    ``Thread.is_alive`` must not be called: if a signal handler raises an exception in it, CPython
+    3.10 to 3.12 mark a running thread as stopped, for good.
+    """
+    return threading._active.get(thread.ident) is thread  # type: ignore[attr-defined]
+
+
+def _always() -> bool:
+    return True
 
 
 def _retry_later() -> None:
@@ -174,13 +242,15 @@ def _retry_later() -> None:
 
 
 #: Report losses.
-losses = HelperThreads("on_lost", MOST_LOSSES, HANG_SECONDS)
+loss_threads = HelperThreads("on_lost", MOST_LOSSES, HANG_SECONDS)
 #: Send the releases of finalizers that run in the background.
 releases = HelperThreads("release", MOST_RELEASES)
 #: Log the messages of the background, in order.
 log_records = HelperThreads("log", 1)
+#: Call hooks with events, in order.
+hook_threads = HelperThreads("hooks", 1, linger=LINGER)
 
-ALL = losses, releases, log_records
+ALL = loss_threads, releases, log_records, hook_threads
 
 
 def begin() -> None:

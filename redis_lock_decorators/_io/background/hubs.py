@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import _thread
 import importlib
+import select
 import socket
 import sys
 import threading
-import time
+from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
 
 #: So many of the latest hubs are remembered, and the first, which is usually the main thread's.
 MOST_HUBS = 64
+#: The modules of the libraries that start greenlets as if these were threads.
+_THREADS = {"gevent": "gevent.thread", "eventlet": "eventlet.green.thread"}
 
 
 def are_threads_green() -> bool:
@@ -20,14 +23,29 @@ def are_threads_green() -> bool:
     return not isinstance(_thread.start_new_thread, BuiltinFunctionType)
 
 
-def are_only_pauses_green() -> bool:
-    """Whether greenlets switch in ``time.sleep`` and sockets, but not at locks: ``thread=False``.
+def half_patched() -> str:
+    """The library whose greenlets use the sockets, while threads are native; "" if there is none.
 
-    Waiting for a Python lock then stops all greenlets.
+    A green socket belongs to the hub of the thread that has opened it: other threads cannot use it.
     """
-    if isinstance(time.sleep, BuiltinFunctionType) or are_threads_green():
-        return False
-    return socket.socket.__module__.partition(".")[0] in ("gevent", "eventlet")
+    module = socket.socket.__module__
+    if module == "socket" or are_threads_green():
+        return ""
+    library = module.partition(".")[0]
+    return library if library in _THREADS else ""
+
+
+def start_half_patched(function: Callable[[], object]) -> bool:
+    """Start a greenlet without waiting for it; False if threads can be started instead."""
+    library = half_patched()
+    if library:
+        importlib.import_module(_THREADS[library]).start_new_thread(function, ())
+    return bool(library)
+
+
+def is_select_replaced() -> bool:
+    """Whether ``select`` is not native, but lets other greenlets run while it waits."""
+    return not isinstance(select.select, BuiltinFunctionType)
 
 
 def hub() -> object:
@@ -53,7 +71,7 @@ def is_in_hub() -> bool:
     """
     green: Any = _thread.start_new_thread
     if isinstance(green, BuiltinFunctionType):  # no further call: each release checks this
-        if isinstance(time.sleep, BuiltinFunctionType):
+        if socket.socket.__module__ == "socket":
             return False
         green = socket.socket
     library = str(getattr(green, "__module__", "")).partition(".")[0]

@@ -11,7 +11,6 @@ from typing import Any
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.hubs import are_threads_green
 from redis_lock_decorators._io.background.log_thread import hand_over
-from redis_lock_decorators._io.background.native_selector import native_selector
 from redis_lock_decorators._io.background.spare_thread import SpareThread
 from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
@@ -31,11 +30,18 @@ class WorkerLoop(asyncio.SelectorEventLoop):
 
     worker: BackgroundWorker
 
-    def __init__(self) -> None:
-        super().__init__(native_selector())
-
     #: Monotonic seconds, even while a test has frozen the clock of event loops.
     time = staticmethod(monotonic)
+
+    _is_made = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_made = True
+
+    def __del__(self) -> None:
+        if self._is_made:  # otherwise a signal handler interrupted its constructor
+            super().__del__()
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         log = partial(super().default_exception_handler, context)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Timer
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
@@ -23,11 +24,11 @@ from redis_lock_decorators._io.background.hubs import (
 )
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.supervised import background_tasks, start
+from redis_lock_decorators._io.background.thread_checks import refuse_threadless
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
     BackgroundWorker,
     can_start_threads,
-    refuse_threadless,
     running_worker,
 )
 from redis_lock_decorators._io.clock import monotonic
@@ -55,6 +56,7 @@ class CallerLoop:
         self.clients: PerClient[Any] = PerClient()
         self._loop = asyncio.get_running_loop()
         self._tasks = background_tasks()
+        self._tasks.wait_at_end()
         self._timer = LoopTimer(self.renewer.tick)
 
     def wake_at(self, when: float) -> None:
@@ -65,7 +67,7 @@ class CallerLoop:
         """Whether it is the lease loop of the running event loop."""
         return is_running_here(self._loop)
 
-    def check(self) -> None:
+    def check(self, claim: Claim | None = None) -> None:
         """Do nothing: an event loop needs no thread."""
 
     def begin(self) -> None:
@@ -96,7 +98,7 @@ class BackgroundLoop:
     random = staticmethod(random.random)
 
     def __init__(self) -> None:
-        self.process = fork.number
+        self.process = fork.process_id
         self.phase = random.random()
         self.renewer = Renewer(self)
         #: any thread
@@ -121,14 +123,14 @@ class BackgroundLoop:
         """Whether a worker runs this code."""
         return running_worker() is not None
 
-    def check(self) -> None:
-        """Refuse leases that need a thread, and waiting, where Python allows no threads.
+    def check(self, claim: Claim | None = None) -> None:
+        """Refuse leases that need a thread, and waiting, where no thread can work for them.
 
         Raises:
-            ConfigurationError: this is an isolated subinterpreter.
+            ConfigurationError: this is an isolated subinterpreter, or the program is half patched.
         """
         if not self._has_threads:
-            refuse_threadless()
+            refuse_threadless(claim)
             self._has_threads = True
 
     def begin(self) -> None:
@@ -176,6 +178,7 @@ class BackgroundLoop:
     def retire(self, worker: BackgroundWorker) -> None:
         """Stop sending work to a worker; called on the worker itself, or if it is unfit."""
         self._worker.remove(worker)
+        self._has_threads = False  # sockets may be replaced before the next worker starts
 
     def resume(self) -> None:
         """Do what an ended worker has left; called on a worker that ends or starts."""
@@ -188,7 +191,7 @@ class BackgroundLoop:
 
     def _send(self, call: Callable[[BackgroundWorker], bool]) -> None:
         # In a forked child, copies of the parent's greenlets may get here.
-        while self.process == fork.number and not call(self._present()):
+        while self.process == fork.process_id and not call(self._present()):
             pass
 
     def _present(self) -> BackgroundWorker:
@@ -222,12 +225,12 @@ class _Loops:
         #: any thread
         self.threads: dict[object, BackgroundLoop] = {}
         self.loops: dict[asyncio.AbstractEventLoop, CallerLoop] = {}
-        self._process = fork.number
+        self._process = fork.process_id
         self._inherited: list[dict[object, BackgroundLoop]] = []
 
     def of(self, hub: object) -> BackgroundLoop:
         """The lease loop of a hub; 0 is that of all native threads."""
-        if self._process != fork.number:
+        if self._process != fork.process_id:
             self._start_anew()
         lease_loop = self.threads.get(hub)
         if lease_loop is None:
@@ -240,7 +243,7 @@ class _Loops:
         # Keep them from the garbage collector: their finalizers would use the parent's sockets.
         self._inherited.append(self.threads)
         self.threads = {}
-        self._process = fork.number
+        self._process = fork.process_id
 
 
 _loops = _Loops()

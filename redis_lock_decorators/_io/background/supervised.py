@@ -8,16 +8,21 @@ coroutine.
 from __future__ import annotations
 
 import asyncio
+import math
+from asyncio.tasks import _unregister_task  # documented for other implementations of tasks
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from typing import Any
+from typing import Any, cast
 
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._io.background.loop_ends import at_end
 from redis_lock_decorators._io.background.supervised_task import SupervisedTask
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, forget_closed, is_running_here
+from redis_lock_decorators._rules.error_texts import described
 
 #: Seconds between two checks for stopped tasks.
 CHECK_INTERVAL = 0.25
@@ -56,6 +61,9 @@ class BackgroundTasks:
         self._supervised: dict[asyncio.Future[Any], SupervisedTask] = {}
         self._by_driver: dict[object, asyncio.Future[Any]] = {}  # the tasks that were taken over
         self._calls: deque[Call] = deque()
+        self._unlisted: set[asyncio.Future[object]] = set()
+        self._at_end: object = None  # awaits ``unlisted_ended``
+        self._gave_up = False
         self._timer = LoopTimer(self._check)
 
     def add(self, task: asyncio.Future[Any], ended: Callable[[], object] | None = None) -> None:
@@ -72,6 +80,34 @@ class BackgroundTasks:
         self._calls.append(Call(function))
         self._timer.set(monotonic() + CHECK_INTERVAL)
         self._loop.call_soon(self._make_calls, context=Context())
+
+    def wait_at_end(self) -> None:
+        """Let the end of the event loop wait for unlisted tasks."""
+        self._at_end = at_end(self.unlisted_ended)
+
+    def add_unlisted(self, task: asyncio.Future[object]) -> None:
+        """Let ``unlisted_ended`` wait for a task that the event loop does not list."""
+        self._unlisted.add(task)
+        task.add_done_callback(self.give_up, context=Context())
+
+    def give_up(self, task: asyncio.Future[object]) -> None:
+        """Wait no longer for an unlisted task; warn of the first that is not done."""
+        self._unlisted.discard(task)
+        if not task.done() and not self._gave_up:
+            self._gave_up = True
+            log.warning(
+                "a release was interrupted, and its reply did not arrive within %g seconds: the "
+                "event loop ends without it, and whether the lock was lost before is not known",
+                OUTAGE,
+            )
+
+    async def unlisted_ended(self) -> None:
+        """Wait for the unlisted tasks, for as long as an outage may last."""
+        end = monotonic() + OUTAGE
+        while self._unlisted and (left := end - monotonic()) > 0:
+            await asyncio.wait(self._unlisted.copy(), timeout=min(CHECK_INTERVAL, left))
+        for task in self._unlisted.copy():
+            self.give_up(task)
 
     def tasks(self) -> list[asyncio.Future[Any]]:
         """The tasks that are not done."""
@@ -92,7 +128,7 @@ class BackgroundTasks:
             if supervised.ended is not None:
                 supervised.ended()
             self._supervised.pop(task, None)
-            for driver in [driver for driver, of in self._by_driver.items() if of is task]:
+            for driver in [driver for driver, served in self._by_driver.items() if served is task]:
                 del self._by_driver[driver]
 
     def _make_calls(self) -> None:
@@ -180,6 +216,32 @@ def start_in_context(
     return task
 
 
+def start_unlisted(work: Awaitable[object]) -> asyncio.Future[object]:
+    """Run work in the background by a task that ``asyncio.all_tasks`` does not list.
+
+    So code that cancels all tasks, such as the end of ``asyncio.run``, does not cancel it. A listed
+    task waits for it, so that such code does, too; and the end of the event loop waits, as that
+    task may be cancelled before its first step, or start after all tasks were listed.
+    """
+    task: Any = start(work)
+    _unregister_task(task)
+    task._log_destroy_pending = False  # the event loop may be closed before the work is done
+    background_tasks().add_unlisted(task)
+    start(_outlast(task))
+    return cast("asyncio.Future[object]", task)
+
+
+async def _outlast(task: asyncio.Future[object]) -> None:
+    """Wait for a task; for as long as an outage may last once the waiting is cancelled."""
+    end = math.inf
+    while not task.done() and (left := end - monotonic()) > 0:
+        try:
+            await asyncio.wait([task], timeout=min(CHECK_INTERVAL, left))
+        except asyncio.CancelledError:
+            end = min(end, monotonic() + OUTAGE)
+    background_tasks().give_up(task)
+
+
 def start_on(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[object]]) -> None:
     """Run work in the background of an event loop, from any thread; not if the loop is closed."""
     if is_running_here(loop):
@@ -219,4 +281,4 @@ def _forget_closed() -> None:
 
 def _log_failure(task: asyncio.Future[object]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.info("background work on locks failed: %s: %s", type(error).__name__, error)
+        log.info("background work on locks failed: %s", described(error))

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._io.background import timers
-from redis_lock_decorators._io.background.hubs import are_only_pauses_green
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._rules.interruptions import RELEASED, is_from_python
 
 #: The longest single wait in seconds: eventlet has a lower limit than Python's locks.
 LONGEST = 86_400.0
-#: Seconds between two checks for signals where waiting at a lock would stop all greenlets.
-POLL_INTERVAL = 0.005
 
 
 class Gate:
@@ -70,10 +66,7 @@ class ThreadWakeup:
         end = monotonic() + seconds
         while not self._signals and (left := end - monotonic()) > 0:
             self._begin()
-            if are_only_pauses_green():
-                time.sleep(min(left, POLL_INTERVAL))
-            else:
-                self._gate.wait(left)
+            self._gate.wait(left)
         return self._signals.popleft() if self._signals else None
 
 

@@ -18,7 +18,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
 from redis_lock_decorators._io.background.hubs import is_in_hub
-from redis_lock_decorators.errors import ConfigurationError
+from redis_lock_decorators._rules.error_texts import safe_text
 
 #: The name of the thread.
 NAME = "redis_lock_decorators"
@@ -78,7 +78,7 @@ class BackgroundWorker:
         self._owner = owner
         self._timer = self.timer(self._tick)
         self._previous = previous
-        self._process = fork.number
+        self._process = fork.process_id
         self._is_working = False
 
     def call(self, function: Callable[[], object]) -> bool:
@@ -111,7 +111,7 @@ class BackgroundWorker:
                 log.warning(
                     "cannot start the background thread: locks are not renewed and losses not "
                     "reported: %s",
-                    error,
+                    safe_text(error),
                 )
 
     def dismiss(self) -> bool:
@@ -166,7 +166,7 @@ class BackgroundWorker:
                 self._wait_for_previous()
                 self._work()
         finally:
-            if self._runner.get() is token and self._process == fork.number:
+            if self._runner.get() is token and self._process == fork.process_id:
                 self._end()
 
     def _is_first(self, token: object) -> bool:
@@ -240,18 +240,3 @@ NEEDS_MAIN_THREAD = sys.version_info[:3] in ((3, 12, 0), (3, 12, 1))
 def can_start_threads() -> bool:
     """Whether another worker can be started after this one has ended."""
     return not NEEDS_MAIN_THREAD or threading.main_thread().is_alive()
-
-
-def refuse_threadless() -> None:
-    """Refuse background work where Python allows no threads.
-
-    Raises:
-        ConfigurationError: this is an isolated subinterpreter.
-    """
-    try:
-        threading.Thread(daemon=True)
-    except RuntimeError as error:
-        raise ConfigurationError(
-            f"no thread can renew locks or wait for them in this interpreter ({error}): use "
-            'auto_renew=False, no on_lost, and wait="poll" here'
-        ) from error

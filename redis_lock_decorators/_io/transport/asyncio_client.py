@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_methods import (
     disconnect_idle,
+    drop_unconfigured_idle,
     has_pipelines,
     has_single_connection,
     pipelined,
     undecoded,
 )
+from redis_lock_decorators._io.client_nodes import note_moved
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused, is_closed
 from redis_lock_decorators._io.timeouts import timeout
+from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
-from redis_lock_decorators._io.transport.batch import starts_acquisition
+from redis_lock_decorators._io.transport.batch import (
+    Redirection,
+    starts_acquisition,
+)
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import encoded
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
@@ -31,24 +37,23 @@ class ClientTransport:
     A client that was closed is closed again after a release.
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "_redirections_left")
 
     may_resend = True
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, redirections_left: int = single_tries.MAX_REDIRECTIONS) -> None:
         self._client = client
+        self._redirections_left = redirections_left
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         return await cancellable(self._send_batch(commands, until))
 
     async def _send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         was_closed = _remains_closed(self._client, commands)
+        sending = self._replies(commands)
         try:
-            async with timeout(until - monotonic()):
-                if len(commands) == 1 and not has_single_connection(self._client):
-                    replies = [await self._one(commands[0])]
-                else:
-                    replies = await self._many(commands)
+            async with timeout(until - monotonic(), sending):
+                replies = await sending
         except asyncio.TimeoutError:
             raise self.no_reply() from None
         else:
@@ -68,24 +73,109 @@ class ClientTransport:
     async def drop_idle_connections(self) -> None:
         await disconnect_idle(self._client)
 
+    async def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if len(commands) == 1 and not has_single_connection(self._client):
+            return [await self._one(commands[0])]
+        return await self._many(commands)
+
     async def _one(self, command: tuple[Any, ...]) -> Any:
+        """The reply to a command that is sent alone."""
+        client, node = self._client, None
+        if single_tries.is_due(client, command):
+            await client.initialize()
+            node = single_tries.master(client, command)
+        if node is None:
+            return await self._call(client.execute_command, command)
+        reply = await self._call(node.execute_command, command)
+        if client_errors.is_broken(reply):  # the client looks up its nodes
+            return await self._call(client.execute_command, command)
+        return (await self._redirected([reply]))[0]
+
+    async def _call(self, execute: Callable[..., Awaitable[Any]], command: tuple[Any, ...]) -> Any:
         try:
-            return await self._client.execute_command(*encoded(command), **undecoded(self._client))
-        except Exception as error:
-            return client_errors.meant(self._client, error)
+            return await execute(*encoded(command), **undecoded(self._client))
+        except BaseException as error:
+            return _failure(self._client, error)
 
     async def _many(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if not has_pipelines(self._client):
+        client = self._client
+        if not has_pipelines(client):
             return [await self._one(command) for command in commands]
-        if hasattr(self._client, "nodes_manager"):
-            await self._client.initialize()
+        is_cluster = hasattr(client, "nodes_manager")
+        if is_cluster:
+            await client.initialize()
+        options = {"allow_redirections": False} if is_cluster else {}
         try:
-            pipeline = pipelined(self._client, commands)
-            replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        except Exception as error:
-            failure = client_errors.meant(self._client, error)
+            pipeline = pipelined(client, commands)
+            replies: list[Any] = await pipeline.execute(raise_on_error=False, **options)
+        except BaseException as error:
+            failure = _failure(client, error)
             raise failure from failure.__cause__
+        return await self._redirected(replies)
+
+    async def _redirected(self, replies: list[Any]) -> list[Any]:
+        """The replies, with a ``Redirection`` for each that another node has to give."""
+        for reply in single_tries.moved(self._client, replies):
+            noted = note_moved(self._client, reply)
+            if noted is not None:
+                await noted
+        for number in single_tries.redirected(replies):
+            replies[number] = self._redirection(replies[number])
         return replies
+
+    def _redirection(self, reply: Any) -> Redirection:
+        target = single_tries.target(self._client, reply)
+        if target is None or not self._redirections_left:
+            return Redirection(single_tries.address(reply), OwnMethodTransport(self._client))
+        left = self._redirections_left - 1
+        return Redirection(target, NodeTransport(self._client, target, left), target.asks)
+
+
+class NodeTransport(ClientTransport):
+    """Sends commands together to the node to which they are redirected."""
+
+    __slots__ = ("_target",)
+
+    def __init__(self, client: Any, target: single_tries.Target, redirections_left: int) -> None:
+        super().__init__(client, redirections_left)
+        self._target = target
+
+    async def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        client = self._client
+        await client.initialize()
+        try:
+            pipeline = self._target.pipeline(client, commands)
+            found = await pipeline.execute(raise_on_error=False, allow_redirections=False)
+        except BaseException as error:
+            failure = _failure(client, error)
+            if len(commands) == 1 and self._target.is_left(failure):
+                return [await self._call(client.execute_command, commands[0])]
+            raise failure from failure.__cause__
+        return await self._redirected(self._target.replies(found))
+
+
+class OwnMethodTransport(ClientTransport):
+    """Sends commands one by one by the client's own method, which finds their nodes."""
+
+    __slots__ = ()
+
+    async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        return await single_tries.one_by_one(super().send_batch, commands, until, self.no_reply)
+
+    async def _replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [await self._call(self._client.execute_command, command) for command in commands]
+
+
+async def with_redirected(
+    replies: list[Any], commands: Sequence[tuple[Any, ...]], until: float
+) -> list[Any]:
+    """The replies to commands that are sent without a batcher, after redirections."""
+    for number, reply in enumerate(replies):
+        if isinstance(reply, Redirection):
+            again = [commands[number]]
+            found = await reply.transport.send_batch(again, until)
+            (replies[number],) = await with_redirected(found, again, until)
+    return replies
 
 
 async def send_separately(
@@ -95,8 +185,23 @@ async def send_separately(
 
     One of them may block the connection for a while.
     """
-    batcher = RequestBatcher(idle)
-    return await batcher.exchange_together(PoolTransport(batcher, client), commands, until)
+    batcher, limit = RequestBatcher(idle), idle.exclusive
+    acquires = any(map(starts_acquisition, commands))
+    try:
+        until = await limit.enter(batcher, client.connection_pool, until, acquires)
+        replies = await batcher.exchange_together(PoolTransport(batcher, client), commands, until)
+        limit.note_reply()
+    finally:
+        limit.leave(batcher)
+    return replies
+
+
+def _failure(client: Any, error: BaseException) -> Exception:
+    """The meaning of an error of the client's methods; raise one that is no failure."""
+    drop_unconfigured_idle(client, error)
+    if not isinstance(error, Exception):
+        raise error
+    return client_errors.meant(client, error)
 
 
 def _remains_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:

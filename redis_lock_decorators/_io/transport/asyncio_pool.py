@@ -8,22 +8,34 @@ may use all of them, and no setting of them is changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, cast
 from weakref import ref
 
+from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
+from redis_lock_decorators._io.background.supervised import start_unlisted
+from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.per_client import weak
-from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport.batch import Exchange, starts_acquisition
+from redis_lock_decorators._io.timeouts import Expiry, timeout
+from redis_lock_decorators._io.transport.batch import Exchange, is_renewal, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
+from redis_lock_decorators._rules.error_texts import described
+
+#: The arguments for a read that returns bytes.
+UNDECODED = {"disable_decoding": True}
 
 
 class PoolTransport:
@@ -34,9 +46,12 @@ class PoolTransport:
     make a client for each of its requests. So client and batcher, which refer to the transport, are
     referred to weakly; what sends keeps both alive.
     Timeouts are measured by the batcher: one timer for all requests instead of two per command.
+
+    Attributes:
+        port: a weak reference to a port that sends over it.
     """
 
-    __slots__ = ("_batcher", "_client", "_idle", "_pool")
+    __slots__ = ("_batcher", "_client", "_idle", "_pool", "port")
 
     may_resend = False
 
@@ -45,6 +60,7 @@ class PoolTransport:
         self._idle = batcher.idle
         self._client = weak(client, self._idle.close_with_client)
         self._pool = client.connection_pool
+        self.port: Callable[[], Any] = no_port
 
     @property
     def pool(self) -> Any:
@@ -56,24 +72,35 @@ class PoolTransport:
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         idle, pool, batcher = self._idle, self.pool, self._batcher()
+        is_closed = idle.is_closed
         try:
-            if idle.is_closed and any(map(starts_acquisition, commands)):
+            if is_closed and any(map(starts_acquisition, commands)):
+                is_closed = False
                 idle.reopen()
             found = idle.usable(pool) or await self._opened(pool, until)
         except BaseException as error:
+            if isinstance(error, client_errors.PoolReplaced) and (port := self.port()) is not None:
+                port.use_methods()
             client_errors.mark_unsent(error)
             raise
         under_way = batcher.under_way = Exchange(found.connection, until, found.patience)
         replies: list[Any] = []
+        is_sent = False
         try:
             data = b"".join([packed(command) for command in commands])
             await found.connection.send_packed_command([data], check_health=False)
+            is_sent = True
             await _read(under_way, len(commands), replies)
         except BaseException as error:
+            if is_sent and batcher.reads_on and isinstance(error, asyncio.CancelledError):
+                work = _read_on(found, under_way, len(commands), replies)
+                batcher.late_replies().unread = start_unlisted(work)
+                raise
             # Replies may still arrive: they must never be read as those of other commands.
             found.close()
             if not isinstance(error, Exception):
                 raise
+            raise_if_closed(found.loop)
             idle.drop()
             failure = client_errors.meant(pool, error)
             if under_way.is_ended:
@@ -86,6 +113,8 @@ class PoolTransport:
         if client_errors.are_elsewhere(replies):
             found.close()
             idle.drop()
+        elif is_closed and all(map(is_renewal, commands)):
+            idle.keep_for_renewals(found)
         else:
             idle.keep(found)
         return replies
@@ -121,7 +150,7 @@ class PoolTransport:
 class TaskExclusive:
     """A private connection for the exchanges of one transaction."""
 
-    __slots__ = ("_idle", "_pool", "_until", "_used")
+    __slots__ = ("__weakref__", "_idle", "_pool", "_until", "_used")
 
     def __init__(self, idle: IdleConnections, pool: Any, until: float) -> None:
         self._idle = idle
@@ -130,21 +159,44 @@ class TaskExclusive:
         self._used: TaskConnection | None = None
 
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pool, until = self._pool, self._until
         if self._used is None:
-            self._used = self._idle.usable(pool) or await added(self._idle, pool, until)
-        connection, replies = self._used.connection, list[Any]()
+            self._until = await self._idle.exclusive.enter(self, self._pool, self._until)
+        admitted = monotonic()
         try:
-            async with timeout(min(until - monotonic(), self._used.patience)):
+            return await self._admitted(commands)
+        except Exception as error:
+            with_send_time(error, admitted)
+            raise
+
+    async def _admitted(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        pool, until = self._pool, self._until
+        found = self._used or self._idle.usable(pool)
+        if found is None:
+            found = self._used = await added(self._idle, pool, until)
+        if self._used is not None and until < (least := monotonic() + ROUND_TRIP):
+            until = prolonged(until, least)  # the server has answered on this connection
+        self._used = found
+        connection, replies = found.connection, list[Any]()
+        under_way = Exchange(connection, until)
+        try:
+            # No task is cancelled: the garbage collector may have closed this coroutine.
+            expire = partial(self._expire, under_way)
+            with Expiry(min(until - monotonic(), found.patience), expire):
                 data = b"".join([packed(command) for command in commands])
                 await connection.send_packed_command([data], check_health=False)
-                await _read(Exchange(connection, until), len(commands), replies)
-        except asyncio.TimeoutError:
-            raise client_errors.no_reply(pool) from None
+                await _read(under_way, len(commands), replies)
         except Exception as error:
+            raise_if_closed(found.loop)
+            if under_way.is_ended:
+                raise client_errors.no_reply(pool) from None
             failure = client_errors.meant(pool, error)
             raise failure from failure.__cause__
+        self._idle.exclusive.note_reply()
         return replies
+
+    def _expire(self, under_way: Exchange) -> None:
+        under_way.end()
+        self._idle.exclusive.leave(self)
 
     def end(self, is_kept: bool) -> None:
         if self._used is not None and is_kept:
@@ -152,6 +204,7 @@ class TaskExclusive:
         elif self._used is not None:
             self._used.close()
             self._idle.drop()
+        self._idle.exclusive.leave(self)
 
 
 async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
@@ -172,6 +225,21 @@ async def connected(pool: Any, until: float) -> TaskConnection:
         raise failure from failure.__cause__
 
 
+async def _read_on(
+    found: TaskConnection, under_way: Exchange, count: int, replies: list[Any]
+) -> list[Any]:
+    """Read the replies that a cancelled task no longer reads; fewer if some do not arrive."""
+    try:
+        # The event loop may have stood still meanwhile, with the replies in the socket.
+        async with timeout(max(under_way.until - monotonic(), ROUND_TRIP)):
+            await _read(under_way, count, replies)
+    except Exception as error:
+        log.debug("no late reply: %s", described(error))
+    finally:
+        found.close()
+    return replies
+
+
 async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
     """Append the replies as they arrive, as bytes whatever the client decodes.
 
@@ -180,10 +248,13 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
     """
     connection = under_way.connection
     parser = getattr(connection, "_parser", connection)
-    read, read_next = connection.read_response, parser.read_response
+    first: dict[str, bool] | None = _reading(cast("Hashable", type(connection)))
     while len(replies) < count:
         try:
-            reply = await read(disable_decoding=True)
+            if first is not None:
+                reply = await connection.read_response(**first)
+            else:
+                reply = await parser.read_response(disable_decoding=True)
             if isinstance(reply, Exception):
                 raise reply
         except OSError as error:  # the connection's own method raises the client's error instead
@@ -193,6 +264,16 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
                 raise
             reply = error
         replies.append(reply)
-        if len(replies) < count:
-            under_way.expect_reply()
-            read = read_next
+        under_way.last_reply, first = monotonic(), None
+
+
+@lru_cache
+def _reading(kind: type[Any]) -> dict[str, bool]:
+    """The arguments for a read after which its connection can be read on if it was cancelled.
+
+    Connections of redis-py before 4.6 close themselves then.
+    """
+    parameters = inspect.signature(kind.read_response).parameters
+    if "disconnect_on_error" not in parameters:
+        return UNDECODED
+    return {**UNDECODED, "disconnect_on_error": False}

@@ -9,18 +9,27 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
+from weakref import ref
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.worker import NAME, running_worker
 from redis_lock_decorators._io.client_methods import disconnect
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.hook_errors import of_hook
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import private_connection
-from redis_lock_decorators._io.transport.client_calls import replies_of
+from redis_lock_decorators._io.transport import private_connection, single_tries
+from redis_lock_decorators._io.transport.batch import Redirection
+from redis_lock_decorators._io.transport.client_calls import (
+    own_replies_of,
+    replies_at,
+    replies_by_own_method,
+)
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
 from redis_lock_decorators._io.transport.origins import Origin, follow, origin
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
+from redis_lock_decorators._rules.error_texts import described
 
 T = TypeVar("T")
 
@@ -41,7 +50,11 @@ class ConnectionTransport:
 
     Requests are sent immediately, also while others are under way. A connection that opens too
     late for one request serves the next one, and so does a connection with a late reply unless
-    another one opens first: over a slow network there may be no time for more.
+    another one opens first: over a slow network there may be no time for more. If the server
+    accepts no connection, as at its limit of clients, an idle one of the client's threads is used.
+
+    Args:
+        idle: the private connections of the client's threads.
 
     Attributes:
         pool: the client's pool, whose parameters connections are opened with.
@@ -49,8 +62,9 @@ class ConnectionTransport:
 
     may_resend = False
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, idle: PrivatePool | None = None) -> None:
         self.pool = pool
+        self._idle: Callable[[], PrivatePool | None] = _none if idle is None else ref(idle)
         self._connection: LoopConnection | None = None
         self._openings: dict[asyncio.Future[Any], float] = {}
         self._is_closed = False
@@ -69,10 +83,18 @@ class ConnectionTransport:
             raise failure from None
         except Exception:
             self._drop(connection)
+            if connection is None or not connection.is_accepted:
+                found = await self._exchanged_idle(data, len(commands), until)
+                if found is not None:
+                    return found
             raise
-        if not all(map(client_errors.keeps_connection, replies)):
-            self._drop(connection)
-        return replies
+        if all(map(client_errors.keeps_connection, replies)):
+            connection.is_accepted = True
+            return replies
+        self._drop(connection)
+        if connection.is_accepted or client_errors.are_elsewhere(replies):
+            return replies
+        return await self._exchanged_idle(data, len(commands), until) or replies
 
     def no_reply(self) -> Exception:
         return client_errors.no_reply(self.pool)
@@ -89,6 +111,19 @@ class ConnectionTransport:
         """Close the connection once no caller waits for a reply. Called on any thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._usable)
+
+    async def _exchanged_idle(self, data: bytes, count: int, until: float) -> list[Any] | None:
+        """The replies to commands sent over an idle connection of the client's threads, if any."""
+        idle = self._idle()
+        if idle is None:
+            return None
+        try:
+            async with timeout(until - monotonic()):
+                return await in_thread(partial(idle.exchange_idle, self.pool, data, count, until))
+        except NoThread:
+            return None
+        except asyncio.TimeoutError:
+            raise self.no_reply() from None
 
     def _drop(self, connection: LoopConnection | None) -> None:
         if connection is not None:
@@ -142,7 +177,11 @@ class ConnectionTransport:
         try:
             return await in_thread(within, lambda late: late.disconnect()), leads_to
         except NoThread:
-            return connect(monotonic() + BRIEF), leads_to
+            try:
+                return connect(monotonic() + BRIEF), leads_to
+            except BaseException as error:
+                failure = _awaitable(error)
+                raise failure from failure.__cause__
 
     def _use(self, opening: asyncio.Future[Any]) -> None:
         self._openings.pop(opening, None)
@@ -165,19 +204,45 @@ class ThreadTransport:
 
     may_resend = True
 
-    def __init__(self, client: Any, client_state: ClientState[Any]) -> None:
+    def __init__(
+        self,
+        client: Any,
+        client_state: ClientState[Any],
+        redirections_left: int = single_tries.MAX_REDIRECTIONS,
+    ) -> None:
         self._client = client
         self._client_state = client_state
+        self._redirections_left = redirections_left
         self._calls: dict[object, asyncio.Future[Any]] = {}
 
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         node = self._client_state.node(self._client, commands[0])
+        replies = await self._called(node, partial(own_replies_of, self._client, commands), until)
+        return self._redirected(replies)
+
+    def _redirected(self, replies: list[Any]) -> list[Any]:
+        """The replies, with a ``Redirection`` for each that another node has to give."""
+        for number in single_tries.redirected(replies):
+            replies[number] = self._redirection(replies[number])
+        return replies
+
+    def _redirection(self, reply: Any) -> Redirection:
+        target = single_tries.target(self._client, reply)
+        if target is None or not self._redirections_left:
+            address = single_tries.address(reply)
+            return Redirection(address, OwnMethodCalls(self, address))
+        return Redirection(target, RedirectedCalls(self, target))
+
+    async def _called(
+        self, key: object, call_client: Callable[[], list[Any]], until: float
+    ) -> list[Any]:
+        """The result of a call on a separate thread, after that of an earlier one for this key."""
         try:
             async with timeout(until - monotonic()):
-                while (call := self._calls.get(node)) is not None and not call.done():
+                while (call := self._calls.get(key)) is not None and not call.done():
                     await asyncio.wait([call])
-                call = asyncio.ensure_future(in_thread(partial(replies_of, self._client, commands)))
-                self._calls[node] = call
+                call = asyncio.ensure_future(in_thread(call_client))
+                self._calls[key] = call
                 replies: list[Any] = await asyncio.shield(call)
                 return replies
         except asyncio.TimeoutError:
@@ -191,6 +256,46 @@ class ThreadTransport:
 
     def close(self) -> None:
         """Close nothing: all connections belong to the client."""
+
+
+class RedirectedCalls(ThreadTransport):
+    """Calls for commands that nodes have redirected to another one: only these wait for it.
+
+    Args:
+        parent: the transport that got the redirections.
+        target: the other node.
+    """
+
+    def __init__(self, parent: ThreadTransport, target: single_tries.Target) -> None:
+        left = parent._redirections_left - 1
+        super().__init__(parent._client, parent._client_state, left)
+        self._calls = parent._calls
+        self._target = target
+
+    async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        call = partial(replies_at, self._client, self._target, commands)
+        return self._redirected(await self._called(self._target, call, until))
+
+
+class OwnMethodCalls(ThreadTransport):
+    """Calls of the client's own method, which finds the nodes of commands, one by one.
+
+    Args:
+        parent: the transport that got redirections which only that method can follow.
+        key: the key of these calls.
+    """
+
+    def __init__(self, parent: ThreadTransport, key: object) -> None:
+        super().__init__(parent._client, parent._client_state)
+        self._calls = parent._calls
+        self._key = key
+
+    async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        return await single_tries.one_by_one(self._call, commands, until, self.no_reply)
+
+    async def _call(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
+        call = partial(replies_by_own_method, self._client, commands)
+        return await self._called(self._key, call, until)
 
 
 class NoThread(RuntimeError):
@@ -238,12 +343,21 @@ async def in_thread(work: Callable[[], T], unwanted: Callable[[T], object] | Non
     return await result
 
 
-def _awaitable(error: BaseException) -> BaseException:
-    """An error that a coroutine can raise; a StopIteration would only end it."""
-    if not isinstance(error, StopIteration):
+def _awaitable(error: BaseException) -> Exception:
+    """An error that a coroutine on the background thread can raise.
+
+    A StopIteration would only end the coroutine, and an exit or a cancellation the thread or the
+    task, which serve other clients too. No signal handler runs here, so a hook has raised it.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    found = client_errors.caused(RuntimeError(f"a hook raised {error!r}"), error)
+    found = client_errors.caused(RuntimeError(f"a hook raised {described(error)}"), error)
+    of_hook(found)
     return found if client_errors.was_sent(error) else client_errors.mark_unsent(found)
+
+
+def _none() -> None:
+    """A substitute for a weak reference."""
 
 
 def _failure(work: asyncio.Future[Any]) -> BaseException | None:

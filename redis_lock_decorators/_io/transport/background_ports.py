@@ -88,8 +88,10 @@ class BackgroundPorts:
     def port_for(self, port: Any) -> BackgroundPort:
         """The port on the running event loop to the client of a blocking port."""
         number = id(port.client)
+        port.check_pool()
         found = self._ports[number][0] if number in self._ports else new_port(port)
-        if found.client is not port.client:  # a former client had the same address in memory
+        # A former client had the same address in memory, or it had a pool that could be bypassed.
+        if found.client is not port.client or found.may_resend is not port.may_resend:
             found.close()
             found = new_port(port)
         found.follow(port.client)
@@ -123,9 +125,9 @@ def new_port(port: BlockingPort) -> BackgroundPort:
     client_state = ClientState(
         client, RequestBatcher() if port.may_resend else DirectSender(), port.lease_loop
     )
-    client_state.serials, client_state.torn_slots = port.serials, port.torn_slots
+    client_state.serials = port.serials
     if not port.may_resend:
-        plain = ConnectionTransport(client.connection_pool)
+        plain = ConnectionTransport(client.connection_pool, port._private_pool)
         return BackgroundPort(client, client_state, plain, thread_subscription)
     # Each waits for its own calls only: a recheck must not delay renewals.
     rest, renewals = (ThreadTransport(client, client_state) for _ in range(2))

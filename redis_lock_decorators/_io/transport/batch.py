@@ -16,6 +16,7 @@ from redis_lock_decorators._io.transport.task_connection import abort, fail_wait
 
 #: The scripts that start an acquisition.
 STARTS = ("acquire", "acquire_fenced", "enqueue")
+_RENEWAL_SCRIPT = _lua.script("renew")
 _START_SCRIPTS = {part for verb in STARTS for part in _lua.script(verb)}
 
 
@@ -55,7 +56,6 @@ class Request:
         first: it is sent before others, and no exchange with it may outlast its own time.
         reply_seconds: how long its caller waits for a silent server.
         is_sent_twice: it was sent over a second connection too.
-        is_repeated: it was sent before, and no reply arrived.
         sending: called before a transport sends it, if given.
     """
 
@@ -66,7 +66,6 @@ class Request:
         "command",
         "end",
         "first",
-        "is_repeated",
         "is_sent_twice",
         "reply",
         "reply_seconds",
@@ -86,9 +85,16 @@ class Request:
         self.sending = sending
         self.reply = reply
         self.alone = self.is_sent_twice = False
-        self.first, self.is_repeated = first, is_repeated(until)
-        self._since, self._until, self.reply_seconds = now, until, until - now
+        self.first = first
+        self._since = now
+        self._until = until
+        self.reply_seconds = until - now
         self.end = until.end if isinstance(until, Until) else until
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was sent before, and no reply arrived."""
+        return is_repeated(self._until)
 
     def deadline(self, last_reply: float) -> float:
         """The latest time for a reply of a server that is silent since its ``last_reply``.
@@ -113,6 +119,25 @@ class Request:
             self.reply.set_exception(reply)
         else:
             self.reply.set_result(reply)
+
+
+class Redirection(Exception):
+    """A reply that another node of the cluster has to give, for a batcher only.
+
+    The batcher sends the command there by a separate batcher, so that no other request waits if
+    that node is silent.
+
+    Args:
+        key: the key of the separate batcher.
+        transport: what sends commands to that node.
+
+    Attributes:
+        asks: it holds for one command only, as the slot is still being moved.
+    """
+
+    def __init__(self, key: object, transport: Transport, asks: bool = False) -> None:
+        super().__init__(key)
+        self.key, self.transport, self.asks = key, transport, asks
 
 
 class PendingRequests:
@@ -180,22 +205,27 @@ class Exchange:
         patience: seconds to wait for each reply.
 
     Attributes:
-        until: the latest time for its next reply.
-        is_ended: it was ended before all replies arrived.
+        last_reply: when the last reply arrived, or when it began.
+        times_ended: how often it was ended before all replies arrived.
     """
 
-    __slots__ = ("_end", "_patience", "connection", "is_ended", "until")
+    __slots__ = ("_end", "_patience", "connection", "last_reply", "times_ended")
 
     def __init__(self, connection: Any, end: float, patience: float = math.inf) -> None:
         self.connection = connection
         self._end, self._patience = end, patience
-        self.is_ended = False
-        self.expect_reply()
+        self.times_ended = 0
+        self.last_reply = monotonic()
 
-    def expect_reply(self) -> None:
-        """Allow the next reply its time."""
-        until = monotonic() + self._patience
-        self.until = until if until < self._end else self._end
+    @property
+    def is_ended(self) -> bool:
+        """Whether it was ended before all replies arrived."""
+        return self.times_ended > 0
+
+    @property
+    def until(self) -> float:
+        """The latest time for its next reply."""
+        return min(self.last_reply + self._patience, self._end)
 
     def end(self) -> None:
         """Make the exchange fail by closing its connection; needs no task, which may be cancelled.
@@ -205,10 +235,14 @@ class Exchange:
         """
         if self.is_ended:
             fail_waiting(self.connection)
-        self.is_ended = True
+        self.times_ended += 1
         abort(self.connection)
 
 
 def starts_acquisition(command: tuple[Any, ...]) -> bool:
     name = command[0]
     return name == "SET" or (name in ("EVALSHA", "EVAL") and command[1] in _START_SCRIPTS)
+
+
+def is_renewal(command: tuple[Any, ...]) -> bool:
+    return command[0] in ("EVALSHA", "EVAL") and command[1] in _RENEWAL_SCRIPT

@@ -10,13 +10,20 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
-from redis_lock_decorators._io.transport.batch import PendingRequests, Request, Transport
+from redis_lock_decorators._io.transport.batch import (
+    PendingRequests,
+    Redirection,
+    Request,
+    Transport,
+)
+from redis_lock_decorators._io.transport.late_replies import LateReplies
 
 #: The most requests in one batch. While the server works on one batch, the tasks that received
 #: replies from the previous one prepare their next requests.
@@ -43,16 +50,20 @@ class BatchSender:
     """
 
     __slots__ = (
+        "_answered",
         "_caller",
         "_earliest_end",
         "_last_reply",
         "_loop",
         "_pending",
         "_runner",
+        "_sent",
         "_silent_checks",
         "_tasks",
         "_turns_for_retries",
         "_unblocked",
+        "late",
+        "reads_on",
     )
 
     def __init__(self) -> None:
@@ -69,6 +80,11 @@ class BatchSender:
         # After a failure the failed requests are sent again before new ones: the remaining
         # iterations of the event loop in which new ones wait for that.
         self._turns_for_retries = 0
+        self._sent: list[Request] = []  # the requests of the exchange under way
+        self._answered: list[Request] = []  # those that were just answered
+        #: Whether a release is among them: then a transport reads on after a cancellation.
+        self.reads_on = False
+        self.late: LateReplies | None = None  # once there are late replies
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -124,6 +140,7 @@ class BatchSender:
                 self._fail_unanswered(batch, transport)
             if not self._pending:
                 await asyncio.sleep(0)  # the tasks that received replies queue their next requests
+                self._answered = []
         if self._runner is self._tasks.current():
             self._runner = None
 
@@ -144,10 +161,12 @@ class BatchSender:
     async def _send(self, batch: list[Request], transport: Transport) -> None:
         """Send a batch and set its replies; requests that were not answered remain in the list."""
         now = monotonic()
+        self._sent, self.reads_on = batch, False
         try:
             for request in batch:
                 if request.sending is not None:
                     request.sending()
+                    self.reads_on = True
             commands = [request.command for request in batch]
             replies = await transport.send_batch(commands, _batch_until(batch, now))
             self._note_reply()
@@ -160,21 +179,70 @@ class BatchSender:
         except BaseException as error:
             if not client_errors.was_sent(error):
                 self._put_back(batch)
+            elif self.late is not None and self.late.unread is not None:
+                self._sent = batch[:]
+                self._read_on(self._sent, transport)
+                batch.clear()
             raise
-        began = max(now, self._unblocked)
+        if self.reads_on:  # a caller may be cancelled before it sees its reply
+            self._answered = batch[:]
+        self._set_replies(batch, replies, max(now, self._unblocked))
+
+    def _set_replies(self, batch: list[Request], replies: list[Any], began: float) -> None:
         if len(replies) == len(batch):  # otherwise it is unknown which reply is whose
             for request, reply in zip(batch, replies, strict=True):
+                if (is_done := request.reply.done()) and request.sending is not None:
+                    is_done = not self.late_replies().expect(request)
                 if isinstance(reply, Exception):
-                    request.set_reply(with_send_time(reply, began))
-                elif not request.reply.done():
+                    if isinstance(reply, Redirection):
+                        self._redirect(request, reply)
+                    else:
+                        request.set_reply(with_send_time(reply, began))
+                elif not is_done:
                     request.reply.set_result(reply)
             batch.clear()
+
+    def _redirect(self, request: Request, redirection: Redirection) -> None:
+        """Let another batcher send a request. Only transports of clusters demand that."""
+        raise NotImplementedError
+
+    def _read_on(self, batch: list[Request], transport: Transport) -> None:
+        """Leave the replies to a batch to the task that reads on after a cancellation."""
+        late = self.late_replies()
+        unread, late.unread = late.unread, None
+        if unread is None:
+            return
+        began = monotonic()
+        for request in batch:
+            late.expect(request)
+
+        def read(_: object) -> None:
+            is_read = not unread.cancelled() and unread.exception() is None
+            self._set_replies(batch, unread.result() if is_read else [], began)
+            self._fail_unanswered(batch, transport)
+
+        unread.add_done_callback(read, context=Context())
+
+    def late_replies(self) -> LateReplies:
+        """The late replies, in an object that is made when it is needed."""
+        if self.late is None:
+            self.late = LateReplies()
+        return self.late
+
+    def late_reply(self, sending: Sending) -> asyncio.Future[Any] | None:
+        """The future of the reply to a release that was sent, and whose caller was cancelled."""
+        for request in (*self._sent, *self._answered):
+            if request.sending is sending:
+                self.late_replies().expect(request)
+                return request.reply
+        return None if self.late is None else self.late.pop(sending)
 
     def _fail_unanswered(self, batch: list[Request], transport: Transport) -> None:
         if not self._loop.is_closed():
             for request in batch:
                 if not request.reply.done():  # rare: creating the error takes time
                     request.set_reply(transport.no_reply())
+        batch.clear()
 
     def _put_back(self, batch: list[Request], alone: bool = False) -> None:
         for request in batch:

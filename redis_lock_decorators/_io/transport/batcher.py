@@ -12,7 +12,7 @@ from typing import Any
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.batch import Exchange, Request, Transport
+from redis_lock_decorators._io.transport.batch import Exchange, Redirection, Request, Transport
 from redis_lock_decorators._io.transport.batch_sender import LOOP_TURNS, MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import check
 from redis_lock_decorators._io.transport.exchange_watch import WatchedSender
@@ -73,9 +73,11 @@ class RequestBatcher(WatchedSender):
         sending: Sending | None = None,
     ) -> Awaitable[Any]:
         """``exchange``, to be awaited immediately; a queued request then needs no coroutine."""
-        if self.is_busy:
-            return self.queue(transport, command, until, sending=sending)
-        return self.exchange(transport, command, until, sending=sending)
+        runner = self._runner
+        # Mostly the sending task is under way: that is found out here in fewer steps.
+        if (isinstance(runner, asyncio.Task) and not runner.done()) or self.is_busy:
+            return self.queue(transport, command, until, False, sending)
+        return self.exchange(transport, command, until, False, sending)
 
     async def exchange(
         self,
@@ -89,8 +91,8 @@ class RequestBatcher(WatchedSender):
 
         While the server answers the requests ahead of it, a queued request waits past ``until``,
         up to ``until.end`` (see ``_flow.timeouts``). With ``first`` it is sent before all others
-        in the queue. ``sending`` is called before the transport sends it; if a connection has to be
-        opened first, the error is marked as unsent until that is open.
+        in the queue. ``sending`` is called just before the request is handed over. If opening a
+        connection fails, the error is marked as unsent.
         """
         if first or self.is_busy:
             return await self.queue(transport, command, until, first, sending)
@@ -100,9 +102,10 @@ class RequestBatcher(WatchedSender):
             self._restart_checks(transport)
         if until < began + MIN_REPLY_TIME:
             until = prolonged(until, began + MIN_REPLY_TIME)
-        self._caller = asyncio.current_task()
+        self._caller, self.reads_on = asyncio.current_task(), sending is not None
         if sending is not None:
             sending()
+        under_way = None
         try:
             self._runner = under_way = transport.send_batch([command], until)
             replies = await under_way
@@ -111,14 +114,24 @@ class RequestBatcher(WatchedSender):
             self._turns_for_retries = LOOP_TURNS
             with_send_time(error, max(began, self._unblocked))
             raise
+        except BaseException:
+            if self.late is not None and self.late.unread is not None:
+                self._leave_unread(transport, command, until, sending)
+            raise
         finally:
-            self._caller = None
-            self._send_next(transport)
+            # Not if it was abandoned (see ``exchange_watch``), and another one is under way now.
+            if self._runner is under_way or not self.is_busy:
+                self._caller = None
+                self._send_next(transport)
         if len(replies) != 1:
             raise transport.no_reply()
-        if isinstance(replies[0], Exception):
-            raise replies[0]
-        return replies[0]
+        reply = replies[0]
+        if isinstance(reply, Exception):
+            if not isinstance(reply, Redirection):
+                raise reply
+            other = self.separate(reply.key)
+            return await other.exchange(reply.transport, command, until, first, sending)
+        return reply
 
     async def exchange_together(
         self, transport: Transport, commands: Sequence[tuple[Any, ...]], until: float
@@ -142,6 +155,22 @@ class RequestBatcher(WatchedSender):
             raise transport.no_reply()
         return replies
 
+    def _redirect(self, request: Request, redirection: Redirection) -> None:
+        other, transport = self.separate(redirection.key), redirection.transport
+        if other._timer is None or other._check_by < monotonic():
+            other._restart_checks(transport)
+        other._pending.add(request)
+        other._earliest_end = min(other._earliest_end, request.end)
+        other._send_if_idle(transport)
+
+    def _leave_unread(
+        self, transport: Transport, command: tuple[Any, ...], until: float, sending: Sending | None
+    ) -> None:
+        """Let a late reply be found by the ``sending`` of a release that was cut short."""
+        reply = self._loop.create_future()
+        reply.cancel()
+        self._read_on([Request(command, reply, until, monotonic(), sending=sending)], transport)
+
     def queue(
         self,
         transport: Transport,
@@ -152,7 +181,8 @@ class RequestBatcher(WatchedSender):
     ) -> asyncio.Future[Any]:
         """Queue a command for the next batches; returns the future of its reply."""
         check(command)
-        now, reply = monotonic(), self._loop.create_future()
+        now = monotonic()
+        reply: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
         if self._timer is None or self._check_by < now:
             self._restart_checks(transport)
         if until < now + MIN_REPLY_TIME:

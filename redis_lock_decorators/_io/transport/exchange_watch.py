@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context
+from typing import Any
 
+from redis_lock_decorators._io.background.closing import is_unawaited
 from redis_lock_decorators._io.background.supervised_task import stopped_at
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.batch import Exchange, Transport
 from redis_lock_decorators._io.transport.batch_sender import (
+    LOOP_TURNS,
     MIN_REPLY_TIME,
     SILENT_CHECKS,
     UNFINISHED,
@@ -94,11 +98,22 @@ class WatchedSender(BatchSender):
         runner, (former, since), self._stuck = self._runner, self._stuck, (None, 0.0)
         if not inspect.iscoroutine(runner) or inspect.getcoroutinestate(runner) not in UNFINISHED:
             return
+        if is_unawaited(runner) or self._is_stuck_at_end():
+            self._close_runner(runner)
+            return
         if self._caller is None or self._tasks.supervises(self._caller):
             return
         at, now = stopped_at(self._caller), self._loop.time()
         self._stuck = at, since if at is former else now
         if at is not None and at is former and now >= since + CHECK_INTERVAL:
+            self._close_runner(runner)
+
+    def _is_stuck_at_end(self) -> bool:
+        """Whether an exchange still runs though it was ended, also in further checks."""
+        return self.under_way is not None and self.under_way.times_ended > LOOP_TURNS
+
+    def _close_runner(self, runner: Coroutine[Any, Any, Any]) -> None:
+        if inspect.getcoroutinestate(runner) == inspect.CORO_SUSPENDED:
             self._runner = None
             with suppress(Exception):  # its cleanup may await something
                 runner.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.port import Sending
-from redis_lock_decorators._io.background.native_selector import is_select_replaced
+from redis_lock_decorators._io.background.hubs import is_select_replaced
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_errors import is_reply

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.transport.exclusive_limit import ExclusiveLimit
 from redis_lock_decorators._io.transport.origins import IdleFollower
 from redis_lock_decorators._io.transport.task_connection import TaskConnection
 
@@ -13,20 +15,27 @@ from redis_lock_decorators._io.transport.task_connection import TaskConnection
 MAX_IDLE = 16
 #: Seconds without use after which a connection is closed, if the client has another idle one.
 UNUSED = 60.0
+#: The same for the connection over which leases of a closed client are renewed.
+UNUSED_AFTER_CLOSE = 2.0
 
 
 class IdleConnections(IdleFollower):
     """Private connections that no exchange uses; all batchers of a client share them.
 
-    They are closed with the client. A release after that opens one only for its own exchange; the
-    next acquisition keeps one again. Used by one event loop, except that the pool may be closed and
-    the client be deleted on any thread.
+    They are closed with the client. A release after that opens one only for its own exchange, a
+    renewal keeps one for a short time; the next acquisition keeps one again. Used by one event
+    loop, except that the pool may be closed and the client be deleted on any thread.
+
+    Attributes:
+        exclusive: limits those that one exchange or transaction uses alone.
     """
 
-    __slots__ = ("_idle",)
+    __slots__ = ("_idle", "_timer", "exclusive")
 
     def __init__(self) -> None:
         super().__init__()
+        self.exclusive = ExclusiveLimit()
+        self._timer: LoopTimer | None = None
         #: any thread
         self._idle: list[TaskConnection] = []  # the one that was used last is last
 
@@ -50,6 +59,25 @@ class IdleConnections(IdleFollower):
         elif len(idle) > 1:
             connection.last_used = monotonic()
             self._close_unused(connection.last_used - UNUSED)
+
+    def keep_for_renewals(self, connection: TaskConnection) -> None:
+        """Keep a connection of a closed client for its next renewal, if that follows soon."""
+        connection.last_used = monotonic()
+        self.drop()
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = LoopTimer(self._end_renewals)
+        self._timer.set(connection.last_used + UNUSED_AFTER_CLOSE)
+
+    def _end_renewals(self) -> None:
+        """Close the connection of a closed client if no renewal has used it for a while."""
+        if self._timer is None or not self.is_closed or not self._idle:
+            return
+        end = self._idle[-1].last_used + UNUSED_AFTER_CLOSE
+        if end <= monotonic():
+            self.drop()
+        else:
+            self._timer.set(end)
 
     async def keep_unused(self, connection: TaskConnection) -> None:
         """Keep a connection whose task was cancelled while it was opened."""

@@ -113,13 +113,14 @@ class LoopConnection:
 
     Attributes:
         change: done when the connection is no longer late, or is closed.
+        is_accepted: the server has replied to a request; it refuses some connections only then.
     """
 
     def __init__(self, connection: Any, leads_to: Origin) -> None:
         self._socket = LoopSocket(connection)
         self._origin = leads_to
         self._awaited: deque[asyncio.Future[Any]] = deque()
-        self._is_retired = False
+        self._is_retired = self.is_accepted = False
         self.change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._socket.start(self._set_reply, self._fail)
 

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 from weakref import ref
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._io.client_errors import PoolReplaced
 
 #: Stands for no pool; the record of a pool's calls is None if it cannot be recorded.
 NO_POOL = object()
-#: The pool's era (see ``_Watch``), and the address to which it connects.
+#: The pool's era (see ``_Watch``), the address to which it connects, and its own attributes that
+#: make connections: a program may replace them.
 Origin = tuple[object, ...]
 
 
@@ -36,14 +38,19 @@ class IdleFollower:
 
     After that none is kept until the next acquisition, or until one is opened for another pool. Any
     thread may close the pool.
+
+    Attributes:
+        is_fit: whether connections like those of a pool can be opened past it.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_followed")
+    __slots__ = ("__weakref__", "_closed", "_followed", "is_fit")
 
     def __init__(self) -> None:
         #: any thread
         self._followed: object = None  # the record of the pool's calls
         self._closed: object = NO_POOL  # the same of the pool that was closed
+
+        self.is_fit: Callable[[Any], bool] = _is_any
 
     @property
     def is_closed(self) -> bool:
@@ -51,7 +58,17 @@ class IdleFollower:
         return self._closed is self._followed
 
     def follow(self, pool: Any) -> None:
-        """Close the idle connections with this pool from now on, and no longer with another."""
+        """Close the idle connections with this pool from now on, and no longer with another.
+
+        Raises:
+            PoolReplaced: its connections cannot be imitated.
+        """
+        if not self.is_fit(pool):
+            self.drop()
+            raise PoolReplaced(
+                "the pool of the client was replaced, or its methods were, by the program's own: "
+                "locks use the methods of the client from now on"
+            )
         self._followed = follow(pool, self)
 
     def reopen(self) -> None:
@@ -67,6 +84,10 @@ class IdleFollower:
     def drop(self) -> None:
         """Close the idle connections."""
         raise NotImplementedError
+
+
+def _is_any(pool: Any) -> bool:
+    return True
 
 
 class _Watch:
@@ -90,22 +111,34 @@ class _Watch:
             if entry is not None and entry[1] is gone:
                 followers.pop(number, None)
 
-        followers[number] = fork.number, ref(follower, forget)
+        followers[number] = fork.process_id, ref(follower, forget)
 
     def close_followers(self) -> None:
         """Close the followers' idle connections, not those of the process that forked this one."""
         for process, find in list(self._followers.values()):
             follower = find()
-            if follower is not None and process == fork.number:
+            if follower is not None and process == fork.process_id:
                 follower.close_with_pool(self)
 
 
 def origin(pool: Any) -> Origin:
     """Where a client's pool leads; changes with the pool and when it drops connections."""
-    watch = getattr(getattr(pool, "disconnect", None), "lock_watch", None)
-    era = watch.era if watch is not None else _watched(pool)
-    get = pool.connection_kwargs.get
-    return era, get("host"), get("port"), get("db"), get("path")
+    try:
+        own = pool.__dict__
+        era = own["disconnect"].lock_watch.era
+    except (AttributeError, KeyError):
+        own, era = getattr(pool, "__dict__", {}), _watched(pool)
+    get, part = pool.connection_kwargs.get, own.get
+    return (
+        era,
+        get("host"),
+        get("port"),
+        get("db"),
+        get("path"),
+        part("connection_class"),
+        part("make_connection"),
+        part("get_connection"),
+    )
 
 
 def follow(pool: Any, follower: Follower) -> object:

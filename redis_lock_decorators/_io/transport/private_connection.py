@@ -8,6 +8,7 @@ from typing import Any
 from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.hook_errors import mark_hook, unconverted
 
 #: The longest wait for a reply, in seconds: half of an outage, which leaves time for another
 #: attempt on another connection.
@@ -52,7 +53,10 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.connect()
     except BaseException as error:
         connection.disconnect()
-        client_errors.mark_unsent(error)
+        found = unconverted(error)
+        client_errors.mark_unsent(mark_hook(found))
+        if found is not error:  # a signal handler's
+            raise found from found.__cause__
         raise
     connection.socket_timeout = patience
     return connection

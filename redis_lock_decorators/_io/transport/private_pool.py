@@ -86,6 +86,27 @@ class PrivatePool(IdleFollower):
             socket.close()
         return replies
 
+    def exchange_idle(self, pool: Any, data: bytes, count: int, until: float) -> list[Any] | None:
+        """Send commands over an idle connection and return their replies; None if there is none.
+
+        An error reply is an item.
+        """
+        socket = self._usable(pool)
+        if socket is None:
+            return None
+        try:
+            replies = socket.exchange(data, count, until)
+        except BaseException:
+            socket.close()
+            self.drop()
+            raise
+        if all(map(client_errors.keeps_connection, replies)):
+            self.keep(socket)
+        else:
+            socket.close()
+            self.drop()
+        return replies
+
     def take(self, pool: Any, until: float) -> BlockingSocket:
         """Remove and return an idle connection, or open one."""
         return self._usable(pool) or self._opened(pool, until)

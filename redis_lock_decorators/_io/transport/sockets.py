@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec, module_from_spec
+from types import BuiltinFunctionType
 from typing import Any
 from weakref import finalize
 
@@ -15,6 +18,8 @@ from redis_lock_decorators._io.transport.resp import INCOMPLETE, ProtocolError, 
 
 #: Seconds; a timeout that is shorter by less is not worth the system calls that set it.
 SLACK = 0.25
+#: The same on all systems that have poll(); eventlet removes it from ``select``.
+POLLIN = 1
 #: The most bytes in one read. Most replies are short, and a larger buffer costs time.
 READ_SIZE = 4096
 #: What TLS sockets raise instead of BlockingIOError.
@@ -180,8 +185,27 @@ def is_blocked(error: OSError) -> bool:
 
 def readable(sock: Any) -> Callable[[float], object]:
     """A function that waits for input for so many milliseconds at most; true if there is some."""
-    if not hasattr(select, "poll"):  # Windows, and where eventlet removed it
+    poll = _native_poll()
+    if poll is None:  # Windows
         return lambda milliseconds: select.select([sock], [], [], milliseconds / 1000)[0]
-    poller = select.poll()
-    poller.register(sock, select.POLLIN)
-    return poller.poll
+    poller = poll()
+    poller.register(sock, POLLIN)
+    return poller.poll  # type: ignore[no-any-return]
+
+
+@cache
+def _native_poll() -> Callable[[], Any] | None:
+    """``poll`` of the module ``select``, or of a private copy if a library has replaced it.
+
+    gevent's sets a timer even if it does not wait. If a signal handler interrupts that, the timer
+    raises its exception in the program later.
+    """
+    found: Callable[[], Any] | None = getattr(select, "poll", None)
+    if isinstance(found, BuiltinFunctionType):
+        return found
+    spec = find_spec("select")
+    if spec is None or spec.loader is None:
+        return found
+    native = module_from_spec(spec)
+    spec.loader.exec_module(native)
+    return getattr(native, "poll", None)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Any
-from weakref import finalize
+from weakref import finalize, ref
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.contexts import in_empty_context
@@ -28,16 +28,17 @@ class TaskConnection:
     Attributes:
         connection: the client library's connection.
         patience: seconds to wait for a reply: the client's own timeout, or less.
+        loop: its event loop.
         last_used: when it was last given back, in monotonic seconds.
     """
 
     __slots__ = (
         "__weakref__",
         "_has_input",
-        "_loop",
         "_origin",
         "connection",
         "last_used",
+        "loop",
         "patience",
     )
 
@@ -48,10 +49,11 @@ class TaskConnection:
         self.last_used = monotonic()
         connection.socket_timeout = None
         self._origin = leads_to
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._has_input = input_check(connection._writer)
-        # The library would warn that a connection of a client that was dropped is still open.
-        discard = finalize(self, call_on, self._loop, close, connection)
+        # Not the connection: its reader refers to the task that reads, and so to this object.
+        transport = connection._writer.transport
+        discard = finalize(self, _discard, self.loop, transport, ref(connection))
         discard.atexit = False
 
     def serves(self, pool: Any) -> bool:
@@ -71,18 +73,27 @@ class TaskConnection:
 
     def close(self) -> None:
         """Close it immediately; from another thread, soon: a coroutine may be closed there."""
-        if is_running_here(self._loop):
+        if is_running_here(self.loop):
             close(self.connection)
         else:
-            call_on(self._loop, close, self.connection)
+            call_on(self.loop, close, self.connection)
+
+
+def _discard(loop: asyncio.AbstractEventLoop, transport: Any, find: Callable[[], Any]) -> None:
+    """Close what is left of a connection that was dropped, on any thread."""
+    connection = find()
+    if connection is not None:  # its library would warn that it is still open
+        connection._reader = connection._writer = None
+    call_on(loop, transport.abort)
 
 
 async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt."""
     connection = private_connection.made(kind, parameters)
+    connecting = in_empty_context(connection.connect())
     try:
-        async with timeout(until - monotonic()):
-            await in_empty_context(connection.connect())
+        async with timeout(until - monotonic(), connecting):
+            await connecting
     except asyncio.TimeoutError:
         close(connection)
         raise client_errors.no_reply(connection) from None

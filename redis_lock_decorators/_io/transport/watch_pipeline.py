@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.client_methods import disconnect, disconnect_idle, undecoded
+from redis_lock_decorators._io.client_methods import (
+    disconnect,
+    disconnect_idle,
+    drop_unconfigured,
+    drop_unconfigured_idle,
+    undecoded,
+)
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
@@ -49,6 +55,9 @@ class _Watch:
     async def _disconnect_client(self) -> None:
         raise NotImplementedError
 
+    def _drop_unconfigured(self, error: BaseException) -> None:
+        raise NotImplementedError
+
     async def __aenter__(self: W) -> W:
         return self
 
@@ -59,6 +68,8 @@ class _Watch:
                 await self._drop()
         finally:
             await self._result(self._pipeline.reset())
+        if error is not None:
+            self._drop_unconfigured(error)
         if client_errors.is_elsewhere(error):
             await self._disconnect_client()
 
@@ -163,6 +174,9 @@ class BlockingWatch(_Watch):
     async def _disconnect_client(self) -> None:
         disconnect(self._client)
 
+    def _drop_unconfigured(self, error: BaseException) -> None:
+        drop_unconfigured(self._client, error)
+
 
 class TaskWatch(_Watch):
     """A key watched by an asyncio client."""
@@ -172,8 +186,12 @@ class TaskWatch(_Watch):
     async def _result(self, call: Any) -> Any:
         try:
             # The least time is for the return of a connection to its pool.
-            async with timeout(max(self._until - monotonic(), MIN_REPLY_TIME)):
-                return await call
+            async with timeout(max(self._until - monotonic(), MIN_REPLY_TIME), call):
+                try:
+                    return await call
+                except BaseException as error:  # also the cancellation when the time is over
+                    self._drop_unconfigured(error)
+                    raise
         except asyncio.TimeoutError:
             raise client_errors.no_reply(self._client) from None
 
@@ -182,6 +200,9 @@ class TaskWatch(_Watch):
 
     async def _disconnect_client(self) -> None:
         await disconnect_idle(self._client)
+
+    def _drop_unconfigured(self, error: BaseException) -> None:
+        drop_unconfigured_idle(self._client, error)
 
 
 def _keeps_connection(error: BaseException | None) -> bool:

@@ -1,0 +1,1 @@
+"""The interfaces of other lock libraries, over the locks of this one."""

@@ -1,0 +1,121 @@
+"""The base of ``Redlock`` and ``AIORedlock``."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators.compat.pottery.errors import (
+    ExtendUnlockedLock,
+    PrimitiveError,
+    QuorumIsImpossible,
+    TooManyExtensions,
+)
+
+PREFIX = "redlock:"
+#: Options that ``configure`` must not change for these locks.
+_PLAIN = {"prefix": PREFIX, "auto_renew": False, "min_hold": None, "max_hold": None}
+log = logging.getLogger("redis_lock_decorators")
+
+#: The kind of lease.
+L = TypeVar("L")
+
+
+class RedlockBase(Generic[L]):
+    """A lock with the arguments, methods, keys and errors of pottery's, on one master.
+
+    Args:
+        key: the name; the Redis key is ``redlock:<key>``.
+        masters: one client in a collection; without one, the client is that of the configuration.
+        raise_on_redis_errors: raise ``QuorumIsImpossible`` if the server fails.
+        auto_release_time: after how many seconds the lock expires.
+        num_extensions: how often an acquisition can be extended.
+        context_manager_blocking: whether a block waits for the lock.
+        context_manager_timeout: the longest wait of a block, in seconds; -1 for no limit.
+
+    Raises:
+        ConfigurationError: there are several masters, or an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        masters: Iterable[Any] = frozenset(),
+        raise_on_redis_errors: bool = False,
+        auto_release_time: float = 10,
+        num_extensions: int = 3,
+        context_manager_blocking: bool = True,
+        context_manager_timeout: float = -1,
+    ) -> None:
+        self._name, self.masters = key, frozenset(masters)
+        if len(self.masters) > 1:  # a set has no order: each process would choose another one
+            raise ConfigurationError(
+                f"masters=… has {len(self.masters)} clients: give one, the same in every process"
+            )
+        self.raise_on_redis_errors = raise_on_redis_errors
+        self.auto_release_time = auto_release_time
+        self.num_extensions = num_extensions
+        self.context_manager_blocking = context_manager_blocking
+        self.context_manager_timeout = context_manager_timeout
+        self._lease: L | None = None
+        self._extensions = 0
+        # Only to check the arguments:
+        longest_wait(context_manager_blocking, context_manager_timeout)
+        self._lock()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} key={self.key}>"
+
+    @property
+    def key(self) -> str:
+        """The Redis key."""
+        return PREFIX + self._name
+
+    def _lock(self) -> Any:
+        """Return the lock to acquire."""
+        raise NotImplementedError
+
+    def _options(self) -> dict[str, Any]:
+        client = next(iter(self.masters), None)
+        return {**_PLAIN, "client": client, "expire": self.auto_release_time}
+
+    def _start(self, lease: L | None) -> bool:
+        if lease is not None:
+            self._lease, self._extensions = lease, 0
+        return lease is not None
+
+    def _lease_to_extend(self) -> L:
+        """Return the lease to extend."""
+        if self._extensions >= self.num_extensions:
+            raise TooManyExtensions(self.key, self.masters)
+        if self._lease is None:
+            raise ExtendUnlockedLock(self.key, self.masters)
+        return self._lease
+
+    def _failed(
+        self, error: Exception, raises: bool | None, otherwise: type[PrimitiveError] | None = None
+    ) -> None:
+        """Raise what pottery raises if the server fails; without an ``otherwise``, log it."""
+        if self.raise_on_redis_errors if raises is None else raises:
+            otherwise = QuorumIsImpossible
+        if otherwise is not None:
+            raise otherwise(self.key, self.masters, [error]) from error
+        log.warning("lock %r: the server failed (%s)", self.key, type(error).__name__)
+
+
+def longest_wait(blocking: bool, timeout: float) -> float | None:
+    """Return how many seconds a call waits; None for no limit."""
+    if not blocking and timeout != -1:
+        raise ValueError("timeout=… has no effect with blocking=False: give one of them")
+    if not blocking:
+        return 0
+    return None if timeout == -1 else max(0, timeout)
+
+
+def pause() -> float:
+    """Return the seconds between two tries while the server fails."""
+    return random.uniform(0.02, 0.2)

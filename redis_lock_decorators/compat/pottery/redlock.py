@@ -1,0 +1,106 @@
+"""pottery's ``Redlock``, for threads."""
+
+from __future__ import annotations
+
+import time
+
+from redis.exceptions import RedisError
+
+from redis_lock_decorators import Lease, LockError, LockNotOwnedError, RedisLock
+from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators.compat.pottery.base import RedlockBase, log, longest_wait, pause
+from redis_lock_decorators.compat.pottery.errors import (
+    ExtendUnlockedLock,
+    QuorumNotAchieved,
+    ReleaseUnlockedLock,
+)
+
+
+class Redlock(RedlockBase[Lease]):
+    __doc__ = RedlockBase.__doc__
+
+    def _lock(self) -> RedisLock:
+        return RedisLock(self._name, **self._options())
+
+    def acquire(
+        self,
+        *,
+        blocking: bool = True,
+        timeout: float = -1,
+        raise_on_redis_errors: bool | None = None,
+    ) -> bool:
+        """Acquire the lock; return False if it was not free within ``timeout`` seconds.
+
+        A timeout of -1 means no limit. While the server fails it is tried again, as in pottery.
+        """
+        wait = left = longest_wait(blocking, timeout)
+        began = monotonic()
+        while True:
+            try:
+                return self._start(self._lock().acquire(acquire_time=left))
+            except LockError:
+                raise
+            except RedisError as error:
+                self._failed(error, raise_on_redis_errors)
+            if wait is not None:
+                left = max(0, wait - (monotonic() - began))
+                if not left:
+                    return False
+            time.sleep(pause())
+
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """Return for how many seconds this object still holds the lock; 0 if it does not."""
+        lease = self._lease
+        try:
+            if lease is not None and lease.owned():
+                return lease.remaining()
+        except RedisError as error:
+            self._failed(error, raise_on_redis_errors)
+        return 0
+
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Let the lock expire ``auto_release_time`` seconds from now.
+
+        Raises:
+            ExtendUnlockedLock: this object does not hold it, or that is unknown.
+            TooManyExtensions: it has been extended ``num_extensions`` times.
+        """
+        lease = self._lease_to_extend()
+        try:
+            lease.extend(self.auto_release_time)
+        except LockNotOwnedError as error:
+            raise ExtendUnlockedLock(self.key, self.masters) from error
+        except RedisError as error:
+            self._failed(error, raise_on_redis_errors, ExtendUnlockedLock)
+        self._extensions += 1
+
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Release the lock; if ``redis_errors`` of the error is not empty, it can be repeated.
+
+        Raises:
+            ReleaseUnlockedLock: this object does not hold it, or that is unknown.
+        """
+        if (lease := self._lease) is None:
+            raise ReleaseUnlockedLock(self.key, self.masters)
+        try:
+            lease.release()
+        except LockNotOwnedError as error:
+            self._lease = None
+            raise ReleaseUnlockedLock(self.key, self.masters) from error
+        except RedisError as error:
+            self._failed(error, raise_on_redis_errors, ReleaseUnlockedLock)
+        self._lease = None
+
+    def __enter__(self) -> Redlock:
+        blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
+        if not self.acquire(blocking=blocking, timeout=timeout):
+            raise QuorumNotAchieved(self.key, self.masters)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self.release()
+        except Exception as failure:
+            if kind is None:
+                raise
+            log.warning("%s", failure)

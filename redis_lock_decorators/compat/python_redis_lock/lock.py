@@ -1,0 +1,119 @@
+"""python-redis-lock's ``Lock``, over the drop-in replacement of redis-py's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from redis_lock_decorators import LockError, LockNotOwnedError
+from redis_lock_decorators.compat.python_redis_lock import errors
+from redis_lock_decorators.compat.python_redis_lock.arguments import checked_id, refuse_timeout
+from redis_lock_decorators.compat.python_redis_lock.resets import PREFIX, log, notify, reset
+from redis_lock_decorators.lock import Lock as RedisPyLock
+
+
+class Lock:
+    """A lock with the arguments, methods, keys and errors of python-redis-lock's.
+
+    Args:
+        redis_client: any client that ``RedisLock`` accepts; ``strict`` has no effect.
+        name: the name; the Redis key is ``lock:<name>``.
+        expire: the time to live, in seconds; None means that the lock does not expire.
+        id: the value of the key, which proves who holds it; None generates one. Another ``Lock``
+            with this id, in any process, can extend and release what this one has acquired.
+        auto_renewal: renew the lock until it is released or its process ends; needs ``expire``.
+        signal_expire: how long, in milliseconds, a release notifies processes that still wait by
+            python-redis-lock itself; 0 sends no notification, which saves a round trip.
+        blocking: whether a block waits for the lock; otherwise it raises ``NotAcquired``.
+    """
+
+    def __init__(
+        self,
+        redis_client: Any,
+        name: str,
+        expire: float | None = None,
+        id: str | bytes | None = None,
+        auto_renewal: bool = False,
+        strict: bool = True,
+        signal_expire: int = 1000,
+        blocking: bool = True,
+    ) -> None:
+        if auto_renewal and not expire:
+            raise ValueError("auto_renewal=True needs expire=…, in seconds")
+        self._client, self._name, self._key = redis_client, name, PREFIX + name
+        self._expire, self._renews = expire or None, bool(auto_renewal)
+        self._id, self._signal_expire, self.blocking = checked_id(id), signal_expire, blocking
+        kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
+        self._lock_with = partial(kind, redis_client, self._key)
+        self._lock = self._lock_with(self._expire)
+
+    @property
+    def id(self) -> str:
+        """The value of the key while this id holds the lock."""
+        return self._id
+
+    def get_owner_id(self) -> str | None:
+        """Ask Redis for the id that holds the lock; None if it is free."""
+        owner = self._client.get(self._key)
+        return owner.decode(errors="replace") if isinstance(owner, bytes) else owner
+
+    def locked(self) -> bool:
+        """Ask Redis whether the lock is held, by whatever id."""
+        return self._lock.locked()
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Acquire the lock; return False if not in ``timeout`` seconds (None, 0: no limit)."""
+        refuse_timeout(blocking, timeout, None if self._renews else self._expire)
+        if self._lock.acquire(blocking=False, token=self._id):
+            return True
+        if self.get_owner_id() == self._id:
+            raise errors.AlreadyAcquired(
+                f"the id {self._id!r:.40} holds lock {self._name!r} already"
+            )
+        return bool(blocking) and self._lock.acquire(True, timeout or None, self._id)
+
+    def extend(self, expire: float | None = None) -> None:
+        """Let the lock expire ``expire`` seconds from now; None means the lock's own ``expire``."""
+        if not (seconds := expire or self._expire):
+            raise TypeError("extend(expire=…) needs the seconds, as the lock has no expire")
+        try:
+            self._holder(seconds).extend(seconds, replace_ttl=True)
+        except LockNotOwnedError as error:
+            raise errors.NotAcquired(str(error)) from error
+        except LockError as error:
+            if self._client.pttl(self._key) != -1:
+                raise
+            raise errors.NotExpirable(f"lock {self._name!r} has no expiry") from error
+
+    def release(self) -> None:
+        """Release the lock; after a connection error it can be called again."""
+        try:
+            self._holder(self._expire).release()
+        except LockNotOwnedError as error:
+            raise errors.NotAcquired(str(error)) from error
+        notify(self._client, self._name, self._signal_expire)
+
+    def reset(self) -> None:
+        """Release the lock, whoever holds it."""
+        reset(self._client, self._name, self._signal_expire)
+
+    def __enter__(self) -> Lock:
+        if not self.acquire(self.blocking):
+            raise errors.NotAcquired(f"lock {self._name!r} is not free")
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self.release()
+        except Exception as failure:
+            if kind is None:
+                raise
+            log.warning("lock %r was not released (%s)", self._name, type(failure).__name__)
+
+    def _holder(self, timeout: float | None) -> RedisPyLock:
+        """Return the lock that holds this id: this object's, else another's with the same id."""
+        if self._lock.local.token is not None and (self._expire or not timeout):
+            return self._lock
+        lock = self._lock_with(timeout)
+        lock.local.token = self._id
+        return lock

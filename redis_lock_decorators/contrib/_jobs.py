@@ -1,0 +1,120 @@
+"""What the decorators for task queues have in common."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+from redis_lock_decorators import ConfigurationError, Locks, current_lease
+from redis_lock_decorators.asyncio import current_lease as current_async_lease
+from redis_lock_decorators.locks import default
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: What a job does if another run holds its lock.
+OnBusy = Literal["raise", "skip", "retry"] | Callable[..., Any]
+
+
+class Job(Protocol):
+    """The job, task or message that the calling code runs for."""
+
+    @property
+    def job_id(self) -> str:
+        """Its identifier, which repeated deliveries share."""
+
+    def postpone(self, seconds: float) -> Any:
+        """Run the job again after some seconds: raise, or return, what ends this run."""
+
+
+@dataclass(frozen=True)
+class JobLock:
+    """A decorator that runs a job under a lock; ``current_job`` returns None outside of jobs."""
+
+    current_job: Callable[[], Job | None]
+    lock_name: Any
+    on_busy: OnBusy
+    retry_after: float
+    locks: Locks | None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if callable(self.lock_name):
+            raise ConfigurationError("write @single_instance() with parentheses")
+        if self.on_busy not in ("raise", "skip", "retry") and not callable(self.on_busy):
+            known = '"raise", "skip", "retry" or a function'
+            raise ConfigurationError(f"on_busy={self.on_busy!r}: give {known}")
+        if not self.retry_after > 0:
+            raise ConfigurationError(f"retry_after={self.retry_after!r}: give seconds, above 0")
+
+    def __call__(self, function: F) -> F:
+        once = self._redis_lock(function, "raise", {"acquire_time": 0})
+
+        def busy(*args: Any, **kwargs: Any) -> Any:
+            if (job := self.current_job()) is None:
+                return self._answer(once, args, kwargs)
+            lock = locked.lock_for(*args, **kwargs)
+            match self._next(job, current_lease(), lock.owner_info(), lock.owner()):
+                case "acquire":
+                    return locked(*args, **kwargs)
+                case "postpone":
+                    return job.postpone(self._pause())
+            return self._answer(once, args, kwargs)
+
+        async def async_busy(*args: Any, **kwargs: Any) -> Any:
+            if (job := self.current_job()) is None:
+                return await _awaited(self._answer(once, args, kwargs))
+            lock = locked.lock_for(*args, **kwargs)
+            holder, owner = await lock.owner_info(), await lock.owner()
+            match self._next(job, current_async_lease(), holder, owner):
+                case "acquire":
+                    return await locked(*args, **kwargs)
+                case "postpone":
+                    return await _awaited(job.postpone(self._pause()))
+            return await _awaited(self._answer(once, args, kwargs))
+
+        is_async = inspect.iscoroutinefunction(function)
+        locked = self._redis_lock(function, async_busy if is_async else busy, {})
+        return with_own_signature(locked, function)
+
+    def _redis_lock(self, function: F, on_busy: Any, options: dict[str, Any]) -> Any:
+        named: dict[str, Any] = {"lock_name": self.lock_name, "acquire_time": 0}
+        if self.lock_name is None and "get_lock_name" not in self.options:
+            named["lock_name"] = "{function}"
+        given = named | self.options | {"owner_info": self._owner_info} | options
+        return (self.locks or default).redis_lock(on_busy=on_busy, **given)(function)
+
+    def _owner_info(self) -> dict[str, Any]:
+        given, job = self.options.get("owner_info"), self.current_job()
+        return {**(given() if callable(given) else {}), "job": job and job.job_id}
+
+    def _next(self, job: Job, lease: Any, holder: Any, owner: str | None) -> str:
+        """Return what a busy job does; ``holder`` was read before ``owner``."""
+        if owner is None:  # released since the try: whose lock it was is not known
+            return "acquire"
+        if lease is not None and lease.identifier == owner:  # this very run has it
+            return "answer"
+        # An earlier delivery has crashed or is about to end: nothing else would do its work.
+        is_again = holder is not None and holder.get("job") == job.job_id
+        return "postpone" if is_again or self.on_busy == "retry" else "answer"
+
+    def _answer(self, once: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.on_busy == "skip":
+            return None
+        return self.on_busy(*args, **kwargs) if callable(self.on_busy) else once(*args, **kwargs)
+
+    def _pause(self) -> float:
+        """Return about ``retry_after`` seconds; equal pauses would make jobs collide again."""
+        return self.retry_after * random.uniform(0.75, 1.25)
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def with_own_signature(locked: Any, function: F) -> F:
+    """Give what decorates a function its signature: frameworks do not follow __wrapped__."""
+    if inspect.isfunction(locked):
+        cast(Any, locked).__signature__ = inspect.signature(function)
+    return cast(F, locked)

@@ -1,0 +1,55 @@
+"""Jobs that run once per period over all nodes: ``@once_per`` on jobs of APScheduler 3.
+
+Needs the extra ``apscheduler``. See ``docs/how-to/apscheduler.rst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators.contrib._jobs import with_own_signature
+from redis_lock_decorators.locks import default
+
+__all__ = ["once_per"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def once_per(
+    period: float,
+    lock_name: str | list[str] | None = None,
+    *,
+    slack: float | None = None,
+    locks: Locks | None = None,
+    **options: Any,
+) -> Callable[[F], F]:
+    """Run a job once per period, although the scheduler of each node starts it.
+
+    The first node to start the job runs it; the others skip it, as long as it runs and until the
+    period is nearly over. A run that raises an exception, or whose process crashes, does not count:
+    nodes that start the job later run it.
+
+    Args:
+        period: the seconds between two runs, as the job's trigger has it.
+        lock_name: a template over the job's arguments, as for ``redis_lock``, or several; by
+            default the function's module and name.
+        slack: by how many seconds a run may start earlier or later than the last one did within its
+            period; by default a tenth of the period.
+        locks: the project's ``Locks``; by default the module-level configuration.
+        options: as for ``redis_lock``, without acquire_time, on_busy and min_hold.
+
+    Raises:
+        LockNameError: the template is invalid, or uses a parameter that the function lacks.
+        ConfigurationError: an option is invalid.
+    """
+    slack = period / 10 if slack is None else slack
+    if not 0 <= slack < period:
+        raise ConfigurationError(f"slack={slack!r}: give seconds, fewer than period={period!r}")
+    if lock_name is None and "get_lock_name" not in options:
+        lock_name = "{function}"
+    decorate: Any = (locks or default).redis_lock(
+        lock_name, acquire_time=0, on_busy="skip", min_hold=period - slack, **options
+    )
+    return lambda function: with_own_signature(decorate(function), function)

@@ -1,0 +1,91 @@
+"""Locks that are held until the transactions around them have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from django.db import connections
+
+from redis_lock_decorators.contrib.django.connection import require_application
+from redis_lock_decorators.contrib.django.hooks import HeldLock, ReleaseHook
+from redis_lock_decorators.lease import Lease
+from redis_lock_decorators.redislock import RedisLock
+
+
+@contextmanager
+def until_commit(
+    lock_name: str | Sequence[str], *, using: str | None = None, **options: Any
+) -> Iterator[Lease]:
+    """Hold a lock in the block, and until the transaction around the block has ended.
+
+    Without a transaction the lock is released at the end of the block. A transaction that acquires
+    the same lock again uses its lease. In ``TestCase``, which never commits, the lock is released
+    at the end of the block, too.
+
+    Args:
+        lock_name: the name to lock, or several.
+        using: the alias of the database; by default those of all transactions that are open.
+        options: as for ``RedisLock``, durations in seconds.
+
+    Raises:
+        LockTimeoutError: the lock was not free in time.
+        LockLostError: the lock was lost before the end of the block.
+    """
+    require_application()
+    lock = RedisLock(lock_name, **options)
+    aliases = open_transactions(using)
+    if not aliases:
+        with lock as lease:
+            yield lease
+        return
+    names = {lock_name} if isinstance(lock_name, str) else set(lock_name)
+    held = _reused(aliases, names, options.get("prefix")) or HeldLock(lock, options.get("prefix"))
+    for alias in aliases:
+        held.join(alias)
+    yield held.lease
+    confirm(held.lease)
+
+
+@contextmanager
+def held_until_commit(lock: RedisLock, aliases: Sequence[str]) -> Iterator[Lease]:
+    """Hold a lock until the open transactions of these databases have ended."""
+    held = HeldLock(lock)
+    for alias in aliases:
+        held.join(alias)
+    yield held.lease
+    confirm(held.lease)
+
+
+def open_transactions(using: str | None = None) -> list[str]:
+    """Return the databases of this thread with an open transaction that will be committed."""
+    found = [connections[using]] if using else connections.all(initialized_only=True)
+    return [one.alias for one in found if one.in_atomic_block and not _is_of_test(one)]
+
+
+def _is_of_test(connection: Any) -> bool:
+    """Whether ``TestCase`` began the transaction, which it never commits."""
+    return any(block._from_testcase for block in connection.atomic_blocks)
+
+
+def confirm(lease: Lease) -> None:
+    """Ask Redis whether the lease is held, and extend it: a commit may follow.
+
+    Raises:
+        LockLostError: it is not held.
+    """
+    try:
+        lease.extend()
+    except (redis.ConnectionError, redis.TimeoutError):  # unknown: the deadline decides
+        lease.check()
+
+
+def _reused(aliases: list[str], names: set[str], prefix: str | None) -> HeldLock | None:
+    """Return the lock of these names that an open transaction holds."""
+    hooks = (entry[1] for alias in aliases for entry in connections[alias].run_on_commit)
+    found = (hook.held for hook in hooks if isinstance(hook, ReleaseHook))
+    return next(
+        (one for one in found if one.prefix == prefix and names <= set(one.lease.lock_names)), None
+    )

@@ -1,0 +1,89 @@
+"""The setting ``REDIS_LOCK``: where the Redis of the locks is, and their defaults.
+
+It is a dictionary with
+
+- ``URL``: the server, or
+- ``CACHE``: the alias of a cache of Django's ``RedisCache`` or of django-redis, or
+- ``CLIENT``: the path of a function that returns a client; ``ASYNC_CLIENT`` that of one for asyncio
+- ``OPTIONS``: the defaults of the locks, as for ``configure``; durations in seconds.
+
+Without the first three the environment determines the server, as in other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import redis
+from django.apps import apps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from redis_lock_decorators.contrib.django.clients import (
+    async_client_of_cache,
+    async_client_of_url,
+    client_of_cache,
+)
+from redis_lock_decorators.locks import configure
+
+SETTING = "REDIS_LOCK"
+APPLICATION = "redis_lock_decorators.contrib.django"
+KEYS = {"URL", "CACHE", "CLIENT", "ASYNC_CLIENT", "OPTIONS"}
+
+Factory = Callable[[], Any]
+
+
+def configure_locks() -> None:
+    """Configure the locks of the process as the settings say.
+
+    Raises:
+        ImproperlyConfigured: the setting has an unknown key, or names two servers.
+        ConfigurationError: an option is unknown or invalid.
+    """
+    blocking, awaited = factories()
+    configure(**read().get("OPTIONS", {}))
+    if blocking is not None:
+        configure(blocking)
+    if awaited is not None:
+        configure(None, awaited)
+
+
+def read() -> dict[str, Any]:
+    """Return the setting.
+
+    Raises:
+        ImproperlyConfigured: it has an unknown key, or names two servers.
+    """
+    given: dict[str, Any] = getattr(settings, SETTING, {})
+    if unknown := given.keys() - KEYS:
+        raise ImproperlyConfigured(f"{SETTING} has unknown keys {unknown}: give {KEYS}")
+    if len(given.keys() & {"URL", "CACHE", "CLIENT"}) > 1:
+        raise ImproperlyConfigured(f"{SETTING} names two servers: give URL, CACHE or CLIENT")
+    return given
+
+
+@cache
+def require_application() -> None:
+    """Refuse a setting that has no effect: locks would use another server than it says."""
+    if hasattr(settings, SETTING) and not apps.is_installed(APPLICATION):
+        raise ImproperlyConfigured(f"{SETTING} has no effect: add {APPLICATION} to INSTALLED_APPS")
+
+
+def factories() -> tuple[Factory | None, Factory | None]:
+    """Return the functions that return the blocking client and the asyncio client, if given."""
+    given = read()
+    blocking = awaited = None
+    if "URL" in given:
+        blocking = partial(redis.Redis.from_url, given["URL"])
+        awaited = partial(async_client_of_url, given["URL"])
+    elif "CACHE" in given:
+        blocking = partial(client_of_cache, given["CACHE"])
+        awaited = partial(async_client_of_cache, given["CACHE"])
+    elif "CLIENT" in given:
+        blocking = import_string(given["CLIENT"])
+    if "ASYNC_CLIENT" in given:
+        awaited = import_string(given["ASYNC_CLIENT"])
+    return blocking, awaited

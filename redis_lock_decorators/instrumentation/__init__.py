@@ -1,0 +1,1 @@
+"""Hooks for metrics and traces; each needs the extra of its name."""

@@ -1,0 +1,92 @@
+"""The background uses an idle connection of the client's threads if it can open none itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import redis.exceptions as client
+from support.background_loops import on_a_loop, soon
+from support.peers import Peers
+
+from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.transport import sockets
+from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
+
+PING = [("PING",)]
+MAX_CLIENTS = b"-ERR max number of clients reached\r\n"
+
+
+@pytest.fixture(autouse=True)
+def no_waits_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the threads wait for their replies, whatever the clock of the event loop shows."""
+    monkeypatch.setattr(sockets, "monotonic", lambda: -math.inf)
+
+
+def refused() -> client.ConnectionError:
+    return client.ConnectionError("Connection refused")
+
+
+def used(pool: Peers) -> PrivatePool:
+    """The connections of the client's threads, one of which is idle."""
+    private_pool = PrivatePool()
+    assert private_pool.exchange(pool, ("PING",), math.inf) == b"1"
+    return private_pool
+
+
+@pytest.mark.parametrize("replies", [[], [MAX_CLIENTS], [b""]], ids=["error", "reply", "closed"])
+def test_idle_connection_is_used_and_given_back(replies: list[bytes]) -> None:
+    @on_a_loop
+    async def use() -> None:
+        with Peers(b"+1\r\n", b"+2\r\n", b"+3\r\n") as pool:
+            private_pool = used(pool)
+            transport = ConnectionTransport(pool, private_pool)
+            pool.script, pool.error = replies, None if replies else refused()
+
+            assert await transport.send_batch(PING, soon()) == [b"2"]
+            assert private_pool.exchange(pool, ("PING",), math.inf) == b"3"
+            transport.close()
+
+    use()
+
+
+@on_a_loop
+async def test_error_of_the_idle_connection_does_not_count_as_unsent() -> None:
+    with Peers(b"+1\r\n", b"") as pool:
+        private_pool = used(pool)
+        transport = ConnectionTransport(pool, private_pool)
+        pool.error = refused()
+
+        with pytest.raises(client.ConnectionError) as caught:
+            await transport.send_batch(PING, soon())
+
+        assert client_errors.was_sent(caught.value)
+
+
+@on_a_loop
+async def test_failed_opening_is_raised_if_no_connection_is_idle() -> None:
+    with Peers() as pool:
+        private_pool = PrivatePool()
+        transport = ConnectionTransport(pool, private_pool)
+        pool.error = refused()
+
+        with pytest.raises(client.ConnectionError, match="refused") as caught:
+            await transport.send_batch(PING, soon())
+
+        assert not client_errors.was_sent(caught.value)
+
+
+@on_a_loop
+async def test_connection_that_has_served_is_not_replaced_by_an_idle_one() -> None:
+    with Peers(b"+1\r\n", b"+2\r\n") as pool:
+        private_pool = used(pool)
+        transport = ConnectionTransport(pool, private_pool)
+        pool.script = [b"+ready\r\n", MAX_CLIENTS]
+        await transport.send_batch(PING, soon())
+
+        (reply,) = await transport.send_batch(PING, soon())
+
+        assert isinstance(reply, client.ConnectionError)
+        assert private_pool.exchange(pool, ("PING",), math.inf) == b"2"
+        transport.close()
