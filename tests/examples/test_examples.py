@@ -17,14 +17,27 @@ NEEDED = {
     "10_starlette_style": "starlette",
     "11_lock_class": "redis.asyncio",  # the same
     "12_fencing": "sqlalchemy",
+    "13_celery": "celery",
+    "18_apscheduler": "apscheduler",
+    "15_rq": "rq",
+    "16_dramatiq": "dramatiq",
+    "17_taskiq": "taskiq_redis",
 }
+#: Their processes take several seconds.
+SLOW = ("13_celery", "18_apscheduler", "15_rq", "16_dramatiq", "17_taskiq")
 EXPECTED = "Prints, among others::"
 COLUMNS = ("logins", "logouts", "expected", "counted", "lost", "seconds", "per second")
 
 numbered = pytest.mark.parametrize("example", NUMBERED, ids=lambda path: path.stem)
 
 
-@numbered
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else (), id=path.stem)
+        for path in NUMBERED
+    ],
+)
 def test_example_prints_what_its_docstring_says(example, tmp_path):
     skip_if_it_cannot_run(example)
 

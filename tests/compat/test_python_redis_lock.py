@@ -1,0 +1,311 @@
+"""python-redis-lock and the module that replaces it do the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+from support.fronts import LEGACY
+
+from redis_lock_decorators.compat import python_redis_lock
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="the original needs a newer redis-py")
+
+
+@pytest.fixture(params=["original", "replacement"])
+def library(request: pytest.FixtureRequest) -> Any:
+    """Either of the two."""
+    if request.param == "replacement":
+        return python_redis_lock
+    return pytest.importorskip("redis_lock")
+
+
+@pytest.fixture
+def conn(server: Any) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server.url) as conn:
+        yield conn
+        conn.flushdb()
+
+
+def test_lock_is_held_by_one_object_at_a_time(library: Any, conn: Any) -> None:
+    first, second = library.Lock(conn, "report"), library.Lock(conn, "report")
+
+    assert first.acquire(blocking=False) is True
+    assert second.acquire(blocking=False) is False
+    assert first.locked() is True
+    assert conn.ttl("lock:report") == -1
+
+    first.release()
+    assert first.locked() is False
+    assert second.acquire() is True
+    second.release()
+
+
+def test_timeout_limits_the_wait(library: Any, conn: Any) -> None:
+    library.Lock(conn, "report").acquire()
+
+    began = time.monotonic()
+    assert library.Lock(conn, "report").acquire(timeout=1) is False
+    assert time.monotonic() - began > 0.9
+
+
+def test_blocks_acquire_and_release(library: Any, conn: Any) -> None:
+    with library.Lock(conn, "report", expire=20) as lock:
+        assert lock.get_owner_id() == lock.id
+        assert 18 <= conn.ttl("lock:report") <= 20
+    assert lock.get_owner_id() is None
+
+
+def test_block_that_does_not_wait_raises_if_the_lock_is_busy(library: Any, conn: Any) -> None:
+    library.Lock(conn, "report").acquire()
+
+    with pytest.raises(library.NotAcquired), library.Lock(conn, "report", blocking=False):
+        pytest.fail("two are in the block")
+
+
+def test_release_without_acquisition_raises(library: Any, conn: Any) -> None:
+    with pytest.raises(library.NotAcquired):
+        library.Lock(conn, "report").release()
+
+    library.Lock(conn, "report").acquire()
+    with pytest.raises(library.NotAcquired):
+        library.Lock(conn, "report").release()
+
+
+def test_second_release_raises(library: Any, conn: Any) -> None:
+    lock = library.Lock(conn, "report", expire=20)
+    lock.acquire()
+    lock.release()
+
+    with pytest.raises(library.NotAcquired):
+        lock.release()
+
+
+def test_expired_lock_is_not_released(library: Any, conn: Any) -> None:
+    lock = library.Lock(conn, "report", expire=1)
+    lock.acquire()
+    time.sleep(1.2)
+    rival = library.Lock(conn, "report")
+
+    assert rival.acquire(blocking=False)
+    with pytest.raises(library.NotAcquired):
+        lock.release()
+    assert rival.get_owner_id() == rival.id
+
+
+def test_id_releases_what_another_object_acquired(library: Any, conn: Any) -> None:
+    library.Lock(conn, "report", id="this host").acquire()
+
+    assert library.Lock(conn, "report").get_owner_id() == "this host"
+    library.Lock(conn, "report", id=b"this host").release()
+
+    assert not library.Lock(conn, "report").locked()
+
+
+def test_id_extends_what_another_object_acquired(library: Any, conn: Any) -> None:
+    first = library.Lock(conn, "report", id="this host", expire=1)
+    first.acquire()
+    library.Lock(conn, "report", id="this host").extend(30)
+    time.sleep(1.2)
+
+    first.extend(20)
+
+    assert 18 <= conn.ttl("lock:report") <= 20
+    first.release()
+
+
+def test_id_that_holds_the_lock_cannot_acquire_it_again(library: Any, conn: Any) -> None:
+    lock = library.Lock(conn, "report", id="this host")
+    lock.acquire()
+
+    with pytest.raises(library.AlreadyAcquired):
+        lock.acquire()
+    with pytest.raises(library.AlreadyAcquired):
+        library.Lock(conn, "report", id="this host").acquire(blocking=False)
+
+
+def test_lock_is_acquired_again_after_its_release(library: Any, conn: Any) -> None:
+    lock = library.Lock(conn, "report", expire=20)
+    seen = []
+
+    for _ in range(3):
+        with lock:
+            seen.append(lock.get_owner_id())
+
+    assert seen == [lock.id] * 3
+
+
+def test_bytes_that_are_no_text_become_an_id(library: Any, conn: Any) -> None:
+    lock = library.Lock(conn, "report", id=b"\xff\x00")
+    lock.acquire()
+
+    assert lock.id == lock.get_owner_id() == "/wA="
+
+
+def test_lock_is_renewed_on_request_only(library: Any, conn: Any) -> None:
+    renewed = library.Lock(conn, "report", expire=1, auto_renewal=True)
+    other = library.Lock(conn, "digest", expire=1)
+    with renewed:
+        other.acquire()
+        time.sleep(2)
+        assert renewed.get_owner_id() == renewed.id
+        assert not other.locked()
+    assert not renewed.locked()
+
+
+def test_extension_sets_the_expiry(library: Any, conn: Any) -> None:
+    with library.Lock(conn, "report", expire=20) as lock:
+        lock.extend(100)
+        assert 98 <= conn.ttl("lock:report") <= 100
+        lock.extend()
+        assert 18 <= conn.ttl("lock:report") <= 20
+
+
+def test_extension_of_a_lock_that_is_not_held_raises(library: Any, conn: Any) -> None:
+    with pytest.raises(library.NotAcquired):
+        library.Lock(conn, "report", expire=20).extend()
+
+
+def test_extension_of_a_lock_without_expiry_raises(library: Any, conn: Any) -> None:
+    with library.Lock(conn, "report") as lock:
+        with pytest.raises(library.NotExpirable):
+            lock.extend(20)
+        with pytest.raises(TypeError):
+            lock.extend()
+
+
+def test_reset_releases_the_lock_of_another_holder(library: Any, conn: Any) -> None:
+    holder, waiter = library.Lock(conn, "report"), library.Lock(conn, "report")
+    holder.acquire()
+
+    with ThreadPoolExecutor() as pool:
+        acquired = pool.submit(waiter.acquire, timeout=20)
+        time.sleep(0.3)
+        library.Lock(conn, "report").reset()
+
+        assert acquired.result(20) is True
+    with pytest.raises(library.NotAcquired):
+        holder.release()
+    waiter.release()
+
+
+def test_reset_all_releases_every_lock(library: Any, conn: Any) -> None:
+    locks = [library.Lock(conn, f"report:{number}", expire=60) for number in range(3)]
+    for lock in locks:
+        lock.acquire()
+
+    library.reset_all(conn)
+
+    assert [lock.locked() for lock in locks] == [False] * 3
+
+
+def test_arguments_that_make_no_sense_are_refused(library: Any, conn: Any) -> None:
+    for arguments in ({"auto_renewal": True}, {"expire": -1}):
+        with pytest.raises(ValueError):
+            library.Lock(conn, "report", **arguments)
+    with pytest.raises(TypeError):
+        library.Lock(conn, "report", id=7)
+
+    lock = library.Lock(conn, "report", expire=2)
+    with pytest.raises(library.TimeoutNotUsable):
+        lock.acquire(blocking=False, timeout=1)
+    with pytest.raises(library.InvalidTimeout):
+        lock.acquire(timeout=-1)
+    with pytest.raises(library.TimeoutTooLarge):
+        lock.acquire(timeout=3)
+
+
+def test_negative_extension_is_refused(library: Any, conn: Any) -> None:
+    with library.Lock(conn, "report", expire=20) as lock, pytest.raises(ValueError):
+        lock.extend(-1)
+
+
+def test_client_that_decodes_replies(library: Any, server: Any) -> None:
+    with redis.Redis.from_url(server.url, decode_responses=True) as conn:
+        with library.Lock(conn, "report", expire=20) as lock:
+            assert lock.get_owner_id() == lock.id
+        assert not lock.locked()
+
+
+@pytest.mark.parametrize("expire", [None, 60])
+def test_both_libraries_hand_the_lock_to_each_other(conn: Any, expire: int | None) -> None:
+    original = pytest.importorskip("redis_lock")
+    inside = threading.Lock()
+    counted: list[bool] = []
+
+    def work(library: ModuleType) -> None:
+        for _ in range(5):
+            with library.Lock(conn, "report", expire=expire):
+                counted.append(inside.acquire(blocking=False))
+                time.sleep(0.02)
+                inside.release()
+
+    libraries = [original, python_redis_lock]
+    threads = [threading.Thread(target=work, args=[each], daemon=True) for each in libraries * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert counted == [True] * 20
+
+
+def test_names_are_those_of_the_original() -> None:
+    original = pytest.importorskip("redis_lock")
+    public = {
+        name
+        for name, value in vars(original).items()
+        if getattr(value, "__module__", None) == original.__name__
+    }
+
+    assert public == set(python_redis_lock.__all__)
+    methods = {name for name in vars(original.Lock) if not name.startswith("_")}
+    private = {"register_scripts", *[name for name in methods if name.endswith("_script")]}
+    assert methods - private <= {"blocking", *dir(python_redis_lock.Lock)}
+
+
+def test_errors_are_no_errors_of_redis(conn: Any) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        python_redis_lock.Lock(conn, "report", id="mine").release()
+
+    assert not isinstance(raised.value, redis.RedisError)
+    assert isinstance(raised.value.__cause__, redis.exceptions.LockNotOwnedError)
+
+
+def test_error_of_a_block_is_not_replaced(conn: Any) -> None:
+    with pytest.raises(ZeroDivisionError), python_redis_lock.Lock(conn, "report") as lock:
+        lock.release()
+        1 / 0  # noqa: B018
+
+
+def test_renewal_ends_with_the_lock_object(conn: Any) -> None:
+    lock = python_redis_lock.Lock(conn, "report", expire=1, auto_renewal=True)
+    lock.acquire()
+    del lock
+    time.sleep(2.5)
+
+    assert not conn.exists("lock:report")
+
+
+def test_release_succeeds_if_no_waiter_can_be_notified(conn: Any) -> None:
+    lock = python_redis_lock.Lock(conn, "report")
+    lock.acquire()
+    conn.set("lock-signal:report", "x")
+    conn.pipeline = None  # fails as a client does that has no pipelines
+
+    lock.release()
+
+    assert not lock.locked()
+
+
+def test_waiters_are_not_notified_without_a_signal(conn: Any) -> None:
+    with python_redis_lock.Lock(conn, "report", signal_expire=0):
+        pass
+
+    assert not conn.exists("lock-signal:report")
