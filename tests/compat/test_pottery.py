@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 
-from redis_lock_decorators import ConfigurationError, configure
+from redis_lock_decorators import ConfigurationError, Lease, configure
 from redis_lock_decorators.compat import pottery as replacement
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="the original needs a newer redis-py")
@@ -77,6 +77,26 @@ def test_waiter_acquires_the_lock_after_its_release(redlock: Any) -> None:
 
         assert acquired.result(20) is True
     waiter.release()
+
+
+def test_release_does_not_forget_the_lease_of_the_next_holder(
+    conn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = replacement.Redlock(key="shared", masters={conn}, auto_release_time=20)
+    release = Lease.release
+
+    def release_and_let_another_thread_acquire(lease: Lease) -> None:
+        release(lease)
+        monkeypatch.setattr(Lease, "release", release)
+        assert shared.acquire() is True
+
+    monkeypatch.setattr(Lease, "release", release_and_let_another_thread_acquire)
+    shared.acquire()
+    shared.release()
+
+    assert shared.locked() > 0
+    shared.release()
+    assert shared.locked() == 0
 
 
 def test_blocks_acquire_and_release(redlock: Any, conn: Any) -> None:
@@ -301,6 +321,11 @@ def test_several_masters_are_refused(server: Any) -> None:
         for kind in (replacement.Redlock, replacement.AIORedlock):
             with pytest.raises(ConfigurationError, match="has 2 clients"):
                 kind(key="report", masters={first, second})
+
+
+def test_client_instead_of_masters_is_refused(conn: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"masters=\{client\}"):
+        replacement.Redlock(key="report", masters=conn)
 
 
 def test_client_is_that_of_the_configuration(

@@ -226,6 +226,17 @@ def test_negative_extension_is_refused(library: Any, conn: Any) -> None:
         lock.extend(-1)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "error"),
+    [("name", b"report", TypeError), ("expire", -1, ValueError), ("expire", "5", TypeError)],
+)
+def test_wrong_arguments_are_refused_by_name(
+    conn: Any, argument: str, value: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=argument):
+        python_redis_lock.Lock(conn, **({"name": "report", argument: value}))
+
+
 def test_client_that_decodes_replies(library: Any, server: Any) -> None:
     with redis.Redis.from_url(server.url, decode_responses=True) as conn:
         with library.Lock(conn, "report", expire=20) as lock:

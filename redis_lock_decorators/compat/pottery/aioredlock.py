@@ -51,7 +51,7 @@ class AIORedlock(RedlockBase[Lease]):
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return for how many seconds this object still holds the lock; 0 if it does not."""
-        lease = self._lease
+        lease = self._held_lease()
         try:
             if lease is not None and await lease.owned():
                 return lease.remaining()
@@ -81,16 +81,16 @@ class AIORedlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        if (lease := self._lease) is None:
+        if (lease := self._held_lease()) is None:
             raise ReleaseUnlockedLock(self.key, self.masters)
         try:
             await lease.release()
         except LockNotOwnedError as error:
-            self._lease = None
+            self._forget(lease)
             raise ReleaseUnlockedLock(self.key, self.masters) from error
         except RedisError as error:
             self._failed(error, raise_on_redis_errors, ReleaseUnlockedLock)
-        self._lease = None
+        self._forget(lease)
 
     async def __aenter__(self) -> AIORedlock:
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators import ConfigurationError
@@ -51,6 +52,8 @@ class RedlockBase(Generic[L]):
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
     ) -> None:
+        if hasattr(masters, "execute_command"):  # iterating over a client would ask its server
+            raise ConfigurationError("masters=… is a client: give a set, masters={client}")
         self._name, self.masters = key, frozenset(masters)
         if len(self.masters) > 1:  # a set has no order: each process would choose another one
             raise ConfigurationError(
@@ -61,7 +64,8 @@ class RedlockBase(Generic[L]):
         self.num_extensions = num_extensions
         self.context_manager_blocking = context_manager_blocking
         self.context_manager_timeout = context_manager_timeout
-        self._lease: L | None = None
+        # Threads may share this object: a release forgets its own lease, not that of the next.
+        self._held: list[L] = []
         self._extensions = 0
         # Only to check the arguments:
         longest_wait(context_manager_blocking, context_manager_timeout)
@@ -85,16 +89,24 @@ class RedlockBase(Generic[L]):
 
     def _start(self, lease: L | None) -> bool:
         if lease is not None:
-            self._lease, self._extensions = lease, 0
+            self._held[:], self._extensions = [lease], 0
         return lease is not None
 
     def _lease_to_extend(self) -> L:
         """Return the lease to extend."""
         if self._extensions >= self.num_extensions:
             raise TooManyExtensions(self.key, self.masters)
-        if self._lease is None:
+        if (lease := self._held_lease()) is None:
             raise ExtendUnlockedLock(self.key, self.masters)
-        return self._lease
+        return lease
+
+    def _held_lease(self) -> L | None:
+        """Return the lease of the last ``acquire`` unless it was released."""
+        return next(iter(self._held), None)
+
+    def _forget(self, lease: L) -> None:
+        with suppress(ValueError):
+            self._held.remove(lease)
 
     def _failed(
         self, error: Exception, raises: bool | None, otherwise: type[PrimitiveError] | None = None

@@ -50,7 +50,7 @@ class Redlock(RedlockBase[Lease]):
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Return for how many seconds this object still holds the lock; 0 if it does not."""
-        lease = self._lease
+        lease = self._held_lease()
         try:
             if lease is not None and lease.owned():
                 return lease.remaining()
@@ -80,16 +80,16 @@ class Redlock(RedlockBase[Lease]):
         Raises:
             ReleaseUnlockedLock: this object does not hold it, or that is unknown.
         """
-        if (lease := self._lease) is None:
+        if (lease := self._held_lease()) is None:
             raise ReleaseUnlockedLock(self.key, self.masters)
         try:
             lease.release()
         except LockNotOwnedError as error:
-            self._lease = None
+            self._forget(lease)
             raise ReleaseUnlockedLock(self.key, self.masters) from error
         except RedisError as error:
             self._failed(error, raise_on_redis_errors, ReleaseUnlockedLock)
-        self._lease = None
+        self._forget(lease)
 
     def __enter__(self) -> Redlock:
         blocking, timeout = self.context_manager_blocking, self.context_manager_timeout

@@ -23,6 +23,22 @@ def checked_id(given: str | bytes | None) -> str:
     raise TypeError(f"id={given!r:.40}: give text or bytes")
 
 
+def checked_name(name: str) -> str:
+    """Return the name of a lock."""
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r:.40}: give text")
+    return name
+
+
+def checked_expire(expire: float | None) -> float | None:
+    """Return the time to live; 0 means None, as in python-redis-lock."""
+    if expire is not None and not isinstance(expire, int | float):
+        raise TypeError(f"expire={expire!r:.40}: give a number of seconds, or None")
+    if expire and expire < 0:
+        raise ValueError(f"expire={expire!r}: give seconds, above 0, or None")
+    return expire or None
+
+
 def refuse_timeout(blocking: bool, timeout: float | None, longest: float | None) -> None:
     """Refuse the timeout of an ``acquire`` call as python-redis-lock does."""
     if not blocking and timeout is not None:

@@ -7,7 +7,12 @@ from typing import Any
 
 from redis_lock_decorators import LockError, LockNotOwnedError
 from redis_lock_decorators.compat.python_redis_lock import errors
-from redis_lock_decorators.compat.python_redis_lock.arguments import checked_id, refuse_timeout
+from redis_lock_decorators.compat.python_redis_lock.arguments import (
+    checked_expire,
+    checked_id,
+    checked_name,
+    refuse_timeout,
+)
 from redis_lock_decorators.compat.python_redis_lock.resets import PREFIX, log, notify, reset
 from redis_lock_decorators.lock import Lock as RedisPyLock
 
@@ -40,8 +45,8 @@ class Lock:
     ) -> None:
         if auto_renewal and not expire:
             raise ValueError("auto_renewal=True needs expire=…, in seconds")
-        self._client, self._name, self._key = redis_client, name, PREFIX + name
-        self._expire, self._renews = expire or None, bool(auto_renewal)
+        self._client, self._name, self._key = redis_client, checked_name(name), PREFIX + name
+        self._expire, self._renews = checked_expire(expire), bool(auto_renewal)
         self._id, self._signal_expire, self.blocking = checked_id(id), signal_expire, blocking
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
         self._lock_with = partial(kind, redis_client, self._key)
