@@ -6,11 +6,11 @@ import inspect
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar
 
-from redis_lock_decorators import ConfigurationError, Locks, current_lease
-from redis_lock_decorators.asyncio import current_lease as current_async_lease
-from redis_lock_decorators.locks import default
+from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
+from redis_lock_decorators.contrib._calls import is_around, is_within, noted, with_own_signature
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a job does if another run holds its lock.
@@ -23,6 +23,10 @@ class Job(Protocol):
     @property
     def job_id(self) -> str:
         """Its identifier, which repeated deliveries share."""
+
+    @property
+    def function(self) -> Any:
+        """What the worker calls for the job, or None if that is not known."""
 
     def postpone(self, seconds: float) -> Any:
         """Run the job again after some seconds: raise, or return, what ends this run."""
@@ -45,17 +49,18 @@ class JobLock:
         if self.on_busy not in ("raise", "skip", "retry") and not callable(self.on_busy):
             known = '"raise", "skip", "retry" or a function'
             raise ConfigurationError(f"on_busy={self.on_busy!r}: give {known}")
-        if not self.retry_after > 0:
-            raise ConfigurationError(f"retry_after={self.retry_after!r}: give seconds, above 0")
+        checked_seconds("retry_after", self.retry_after)
+        checked_locks(self.locks)
 
     def __call__(self, function: F) -> F:
-        once = self._redis_lock(function, "raise", {"acquire_time": 0})
+        body = noted(function)
+        once = self._redis_lock(body, "raise", {"acquire_time": 0})
 
         def busy(*args: Any, **kwargs: Any) -> Any:
-            if (job := self.current_job()) is None:
+            if (job := self._own_job(function)) is None:
                 return self._answer(once, args, kwargs)
             lock = locked.lock_for(*args, **kwargs)
-            match self._next(job, current_lease(), lock.owner_info(), lock.owner()):
+            match self._next(job, lock.owner_info(), lock.owner()):
                 case "acquire":
                     return locked(*args, **kwargs)
                 case "postpone":
@@ -63,11 +68,10 @@ class JobLock:
             return self._answer(once, args, kwargs)
 
         async def async_busy(*args: Any, **kwargs: Any) -> Any:
-            if (job := self.current_job()) is None:
+            if (job := self._own_job(function)) is None:
                 return await _awaited(self._answer(once, args, kwargs))
             lock = locked.lock_for(*args, **kwargs)
-            holder, owner = await lock.owner_info(), await lock.owner()
-            match self._next(job, current_async_lease(), holder, owner):
+            match self._next(job, await lock.owner_info(), await lock.owner()):
                 case "acquire":
                     return await locked(*args, **kwargs)
                 case "postpone":
@@ -75,26 +79,30 @@ class JobLock:
             return await _awaited(self._answer(once, args, kwargs))
 
         is_async = inspect.iscoroutinefunction(function)
-        locked = self._redis_lock(function, async_busy if is_async else busy, {})
+        locked = self._redis_lock(body, async_busy if is_async else busy, {})
         return with_own_signature(locked, function)
+
+    def _own_job(self, function: Any) -> Job | None:
+        """Return the running job if this call is the worker's own, not one from within the job."""
+        if is_within(function) or (job := self.current_job()) is None:
+            return None
+        return job if job.function is None or is_around(job.function, function) else None
 
     def _redis_lock(self, function: F, on_busy: Any, options: dict[str, Any]) -> Any:
         named: dict[str, Any] = {"lock_name": self.lock_name, "acquire_time": 0}
         if self.lock_name is None and "get_lock_name" not in self.options:
             named["lock_name"] = "{function}"
         given = named | self.options | {"owner_info": self._owner_info} | options
-        return (self.locks or default).redis_lock(on_busy=on_busy, **given)(function)
+        return checked_locks(self.locks).redis_lock(on_busy=on_busy, **given)(function)
 
     def _owner_info(self) -> dict[str, Any]:
         given, job = self.options.get("owner_info"), self.current_job()
         return {**(given() if callable(given) else {}), "job": job and job.job_id}
 
-    def _next(self, job: Job, lease: Any, holder: Any, owner: str | None) -> str:
+    def _next(self, job: Job, holder: Any, owner: str | None) -> str:
         """Return what a busy job does; ``holder`` was read before ``owner``."""
         if owner is None:  # released since the try: whose lock it was is not known
             return "acquire"
-        if lease is not None and lease.identifier == owner:  # this very run has it
-            return "answer"
         # An earlier delivery has crashed or is about to end: nothing else would do its work.
         is_again = holder is not None and holder.get("job") == job.job_id
         return "postpone" if is_again or self.on_busy == "retry" else "answer"
@@ -111,10 +119,3 @@ class JobLock:
 
 async def _awaited(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
-
-
-def with_own_signature(locked: Any, function: F) -> F:
-    """Give what decorates a function its signature: frameworks do not follow __wrapped__."""
-    if inspect.isfunction(locked):
-        cast(Any, locked).__signature__ = inspect.signature(function)
-    return cast(F, locked)

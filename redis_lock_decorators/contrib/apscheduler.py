@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from redis_lock_decorators import ConfigurationError, Locks
-from redis_lock_decorators.contrib._jobs import with_own_signature
-from redis_lock_decorators.locks import default
+from redis_lock_decorators.contrib._arguments import checked_locks, checked_seconds
+from redis_lock_decorators.contrib._calls import with_own_signature
 
 __all__ = ["once_per"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_FIXED = {"acquire_time", "min_hold", "on_busy"}
 
 
 def once_per(
@@ -44,12 +45,19 @@ def once_per(
         LockNameError: the template is invalid, or uses a parameter that the function lacks.
         ConfigurationError: an option is invalid.
     """
+    if callable(period):
+        raise ConfigurationError("write @once_per(60) with the seconds between two runs")
+    checked_seconds("period", period)
+    if slack:
+        checked_seconds("slack", slack)
     slack = period / 10 if slack is None else slack
-    if not 0 <= slack < period:
+    if slack >= period:
         raise ConfigurationError(f"slack={slack!r}: give seconds, fewer than period={period!r}")
+    if fixed := options.keys() & _FIXED:
+        raise ConfigurationError(f"once_per determines {', '.join(sorted(fixed))}: leave it out")
     if lock_name is None and "get_lock_name" not in options:
         lock_name = "{function}"
-    decorate: Any = (locks or default).redis_lock(
+    decorate: Any = checked_locks(locks).redis_lock(
         lock_name, acquire_time=0, on_busy="skip", min_hold=period - slack, **options
     )
     return lambda function: with_own_signature(decorate(function), function)

@@ -66,6 +66,7 @@ class _RunningTask:
     def __init__(self, task: Any) -> None:
         self._task = task
         self.job_id: str = task.request.id
+        self.function = task.run
 
     def postpone(self, seconds: float) -> NoReturn:
         retries = self._task.request.retries

@@ -6,9 +6,11 @@ Needs the extra ``dramatiq``. See ``docs/how-to/dramatiq.rst``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import current_thread
 from typing import Any, NoReturn, TypeVar
 
 from dramatiq import Actor
+from dramatiq import broker as brokers
 from dramatiq.errors import Retry
 from dramatiq.middleware import CurrentMessage
 
@@ -67,6 +69,10 @@ class _RunningMessage:
     def __init__(self, message: Any) -> None:
         self._message = message
         self.job_id: str = message.message_id
+        # An async actor runs in a thread that belongs to no broker.
+        broker = getattr(current_thread(), "broker", brokers.global_broker)
+        actor = broker and broker.actors.get(message.actor_name)
+        self.function = actor and actor.fn
 
     def postpone(self, seconds: float) -> NoReturn:
         retries = self._message.options.get("retries", 0)

@@ -35,10 +35,15 @@ class FastAPILocks(StarletteLocks):
             options: as for ``RedisLock``, durations in seconds.
 
         Raises:
-            LockNameError: the text has fields, which only ``@redis_lock`` fills in.
+            LockNameError: it is neither a text nor a function, or the text has fields, which only
+                ``@redis_lock`` fills in.
         """
         if callable(lock_name):
             return self._held(Depends(lock_name), options)
+        if not isinstance(lock_name, str):
+            raise LockNameError(
+                f"held({lock_name!r:.80}): give a text, or a function that returns the name"
+            )
         if "{" in lock_name:
             raise LockNameError(
                 f"held({lock_name!r:.80}): give a function that returns the name, as FastAPI "

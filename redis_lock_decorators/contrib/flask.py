@@ -7,8 +7,9 @@ from functools import partial
 import redis
 from flask import Flask, Response
 
+from redis_lock_decorators.contrib._arguments import checked_url
 from redis_lock_decorators.contrib._busy import LOCKED, TEXT, retry_after
-from redis_lock_decorators.errors import LockTimeoutError
+from redis_lock_decorators.errors import ConfigurationError, LockTimeoutError
 from redis_lock_decorators.locks import Locks
 
 __all__ = ["FlaskLocks"]
@@ -37,8 +38,14 @@ class FlaskLocks(Locks):
         if url := app.config.get("REDIS_LOCK_URL"):
             from redis import asyncio  # not in redis-py 3.5
 
+            checked_url("REDIS_LOCK_URL", url)
             self.configure(partial(redis.Redis.from_url, url), partial(asyncio.Redis.from_url, url))
-        self.configure(**app.config.get("REDIS_LOCK_OPTIONS", {}))
+        options = app.config.get("REDIS_LOCK_OPTIONS", {})
+        if not isinstance(options, dict):
+            raise ConfigurationError(
+                f"REDIS_LOCK_OPTIONS={options!r:.80}: give a dict of options, such as expire"
+            )
+        self.configure(**options)
         status = app.config.get("REDIS_LOCK_STATUS", LOCKED)
         app.extensions["redis_lock"] = self
         app.register_error_handler(LockTimeoutError, partial(_busy, status))

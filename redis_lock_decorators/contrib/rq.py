@@ -56,6 +56,7 @@ class _RunningJob:
     def __init__(self, job: Any) -> None:
         self._job = job
         self.job_id: str = job.id
+        self.function = job.func
 
     def postpone(self, seconds: float) -> Retry:
         most = (self._job.number_of_retries or 0) + 1  # one more, however many there were

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from redis_lock_decorators.contrib._arguments import checked_url
 from redis_lock_decorators.contrib._busy import LOCKED, TEXT, retry_after
 from redis_lock_decorators.errors import LockTimeoutError
 from redis_lock_decorators.locks import Locks
@@ -45,7 +46,11 @@ class StarletteLocks(Locks):
 
         Args:
             url: the server. Endpoints that are not async get a blocking client of it.
+
+        Raises:
+            ConfigurationError: ``url`` is no text.
         """
+        checked_url("url", url)
         from redis.asyncio import Redis  # not in redis-py 3.5
 
         @asynccontextmanager

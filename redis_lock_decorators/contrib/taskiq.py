@@ -67,6 +67,7 @@ class _RunningTask:
         self._broker = broker
         self.loop = asyncio.get_running_loop()
         self.job_id: str = message.task_id
+        self.function = getattr(broker.find_task(message.task_name), "original_func", None)
 
     async def postpone(self, seconds: float) -> NoReturn:
         await asyncio.sleep(seconds)
@@ -79,7 +80,7 @@ class _TaskInThread:
 
     def __init__(self, task: _RunningTask) -> None:
         self._task = task
-        self.job_id = task.job_id
+        self.job_id, self.function = task.job_id, task.function
 
     def postpone(self, seconds: float) -> Any:
         return asyncio.run_coroutine_threadsafe(

@@ -176,6 +176,12 @@ def test_task_that_runs_itself_under_its_own_lock_is_refused_not_repeated(worker
     assert workers.results("calls_itself", name, 1) == ["refused"]
 
 
+def test_busy_function_within_another_task_raises(workers, name):
+    with workers.lock(name):
+        assert workers.results("calls_what_is_no_task", name) == ["refused"]
+    assert workers.count(name) == 1
+
+
 def test_soft_time_limit_releases_the_lock(workers, name):
     with pytest.raises(celery.exceptions.SoftTimeLimitExceeded):
         workers.results("limited_softly", name)

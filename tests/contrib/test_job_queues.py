@@ -15,7 +15,13 @@ import pytest
 import redis
 from support.fronts import LEGACY
 
-from redis_lock_decorators import ConfigurationError, LockTimeoutError, RedisLock, configure
+from redis_lock_decorators import (
+    ConfigurationError,
+    LockTimeoutError,
+    RedisLock,
+    configure,
+    redis_lock,
+)
 from redis_lock_decorators._io.client_sources import async_from_environment, from_environment
 from redis_lock_decorators.testing import LocalServer
 
@@ -117,6 +123,22 @@ class TestRQ:
 
         assert (job.get_status(), ran) == ("finished", ["a"])
 
+    @pytest.mark.parametrize("kind", ["rq_plain", "rq_recursive"])
+    def test_busy_call_within_a_job_raises(self, queue: Any, kind: str) -> None:
+        job = queue.enqueue(f"{__name__}.{kind}", "a")
+        with held_by("another"):
+            self.work(queue)
+
+        assert (job.get_status(), ran) == ("failed", [])
+        assert "LockTimeoutError" in job.latest_result().exc_string
+
+    def test_decorated_and_wrapped_job_is_scheduled_again(self, queue: Any) -> None:
+        job = queue.enqueue(f"{__name__}.rq_wrapped", "a")
+        with held_by("another"):
+            self.work(queue)
+
+        assert job.get_status() == "scheduled"
+
     def test_job_that_is_run_without_a_worker_raises(self, url: str) -> None:
         rq = pytest.importorskip("rq")
         queue = rq.Queue(connection=redis.Redis.from_url(url), is_async=False)
@@ -167,6 +189,32 @@ class TestDramatiq:
         until(lambda: ran == ["a"])
         assert stub.dead_letters == []
 
+    def test_busy_message_of_an_actor_with_a_name_of_its_own_is_enqueued_again(
+        self, stub: Any
+    ) -> None:
+        sell = self.actor(stub, "retry", max_retries=0, actor_name="sale")
+        with held_by("another"):
+            sell.send("a")
+            time.sleep(0.3)
+
+        until(lambda: ran == ["a"])
+
+    def test_busy_call_within_another_actor_raises(self, stub: Any) -> None:
+        import dramatiq
+
+        sell = self.actor(stub, "retry")
+
+        @dramatiq.actor(broker=stub, max_retries=0)
+        def order(item):
+            ran.append("order")
+            sell(item)
+
+        with held_by("another"):
+            order.send("a")
+            until(lambda: stub.dead_letters)
+
+        assert ran == ["order"]
+
     def test_busy_message_is_skipped_but_not_after_a_crash(self, stub: Any) -> None:
         sell = self.actor(stub, "skip")
         crashed = sell.message("b")
@@ -177,12 +225,16 @@ class TestDramatiq:
 
         until(lambda: ran == ["b"])
 
-    def test_busy_message_of_an_async_actor_is_enqueued_again(self, stub: Any) -> None:
+    @pytest.mark.parametrize("is_global", [True, False])
+    def test_busy_message_of_an_async_actor_is_enqueued_again(
+        self, stub: Any, monkeypatch: pytest.MonkeyPatch, is_global: bool
+    ) -> None:
         import dramatiq
         from dramatiq.middleware import AsyncIO
 
         from redis_lock_decorators.contrib.dramatiq import single_instance
 
+        monkeypatch.setattr("dramatiq.broker.global_broker", stub if is_global else None)
         loop = AsyncIO()
         stub.add_middleware(loop)
         loop.before_worker_boot(stub, None)
@@ -263,6 +315,27 @@ class TestTaskiq:
             return [result.return_value for result in results]
 
         assert asyncio.run(main()) == [None, "b"]
+
+    def test_calls_within_another_task_are_skipped(self, memory: Any) -> None:
+        from redis_lock_decorators.contrib.taskiq import single_instance
+
+        @single_instance("shop", on_busy="skip", retry_after=0.1)
+        async def sell(item):
+            await asyncio.sleep(0.3)
+            ran.append(item)
+
+        @memory.task("order")
+        async def order():
+            ran.append("order")
+            await asyncio.gather(sell("a"), sell("b"))
+
+        async def main() -> bool:
+            sent = await order.kiq()
+            return (await sent.wait_result(timeout=PATIENCE)).is_err
+
+        assert asyncio.run(main()) is False
+        assert ran[0] == "order"
+        assert sorted(ran[1:]) in (["a"], ["b"])
 
     def test_dependencies_are_injected(self, memory: Any) -> None:
         import taskiq
@@ -365,6 +438,18 @@ with contextlib.suppress(ImportError):
 
     @rq_single_instance("shop", on_busy="skip")
     def rq_skip(item):
+        ran.append(item)
+
+    def rq_plain(item):
+        return rq_retry(item)
+
+    @rq_single_instance("{name}", on_busy="retry")
+    def rq_recursive(name):
+        return rq_recursive("shop")
+
+    @redis_lock("another-lock")
+    @rq_single_instance("shop", on_busy="retry")
+    def rq_wrapped(item):
         ran.append(item)
 
 

@@ -108,6 +108,20 @@ def keeps_its_retries(self, name):
     return self.request.retries
 
 
+@single_instance("{name}", on_busy="retry", retry_after=0.1)
+def no_task(name):
+    return "called"
+
+
+@app.task
+def calls_what_is_no_task(name):
+    store.incr(f"count:{name}")
+    try:
+        return no_task(name)
+    except LockTimeoutError:
+        return "refused"
+
+
 @app.task(bind=True)
 @single_instance("{name}", on_busy="retry", retry_after=0.1)
 def calls_itself(self, name, depth):

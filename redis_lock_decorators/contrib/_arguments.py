@@ -1,0 +1,37 @@
+"""Checks of arguments that several integrations take."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from redis_lock_decorators import ConfigurationError, Locks
+from redis_lock_decorators.locks import default
+
+
+def checked_seconds(option: str, value: Any) -> float:
+    """Return a duration; refuse what is not a finite number of seconds above 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:
+        raise ConfigurationError(f"{option}={value!r:.80}: give a number of seconds, above 0")
+    return float(value)
+
+
+def checked_locks(locks: Any) -> Locks:
+    """Return the project's locks, by default the module-level configuration."""
+    if locks is None:
+        return default
+    if not isinstance(locks, Locks):
+        raise ConfigurationError(
+            f"locks is of type {type(locks).__name__}: give Locks, made with Locks(client=client)"
+        )
+    return locks
+
+
+def checked_url(option: str, url: Any) -> str:
+    """Return the URL of a server; a wrong value is not shown, as it may hold a password."""
+    if not isinstance(url, str):
+        raise ConfigurationError(
+            f'{option} is of type {type(url).__name__}: give a text such as "redis://host"'
+        )
+    return url

@@ -1,0 +1,96 @@
+"""Wrong arguments of the integrations are refused at once, by name."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import pytest
+import redis
+from support.fronts import LEGACY
+
+from redis_lock_decorators import ConfigurationError, LockError
+
+pytestmark = pytest.mark.skipif(LEGACY, reason="the frameworks need a newer redis-py")
+
+CLIENT = redis.Redis(port=1)
+NO_DURATIONS = [0, -1, "5", None, True, math.inf, math.nan, datetime.timedelta(1)]
+
+
+def work() -> None:
+    """What is decorated."""
+
+
+@pytest.mark.parametrize("value", NO_DURATIONS)
+@pytest.mark.parametrize("queue", ["celery", "dramatiq", "rq", "taskiq"])
+def test_pause_that_is_no_duration_is_refused(queue: str, value: Any) -> None:
+    contrib = pytest.importorskip(f"redis_lock_decorators.contrib.{queue}")
+
+    with pytest.raises(ConfigurationError, match="retry_after"):
+        contrib.single_instance("shop", retry_after=value)(work)
+
+
+@pytest.mark.parametrize("queue", ["celery", "dramatiq", "rq", "taskiq"])
+def test_client_instead_of_locks_is_refused(queue: str) -> None:
+    contrib = pytest.importorskip(f"redis_lock_decorators.contrib.{queue}")
+
+    with pytest.raises(ConfigurationError, match=r"Locks\(client=client\)"):
+        contrib.single_instance("shop", locks=CLIENT)(work)
+
+
+class TestOncePer:
+    @pytest.fixture
+    def once_per(self) -> Any:
+        return pytest.importorskip("redis_lock_decorators.contrib.apscheduler").once_per
+
+    @pytest.mark.parametrize("period", NO_DURATIONS)
+    def test_period_that_is_no_duration_is_refused(self, once_per: Any, period: Any) -> None:
+        with pytest.raises(ConfigurationError, match="period"):
+            once_per(period)
+
+    def test_missing_parentheses_are_explained(self, once_per: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"write @once_per\(60\)"):
+            once_per(work)
+
+    @pytest.mark.parametrize("option", ["acquire_time", "min_hold", "on_busy"])
+    def test_options_that_follow_from_the_period_are_refused(
+        self, once_per: Any, option: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=option):
+            once_per(60, **{option: 1})
+
+    def test_client_instead_of_locks_is_refused(self, once_per: Any) -> None:
+        with pytest.raises(ConfigurationError, match="locks"):
+            once_per(60, locks=CLIENT)
+
+
+class TestFastAPI:
+    @pytest.fixture
+    def locks(self) -> Any:
+        return pytest.importorskip("redis_lock_decorators.contrib.fastapi").FastAPILocks()
+
+    @pytest.mark.parametrize("name", [None, 5])
+    def test_name_of_another_type_is_refused(self, locks: Any, name: Any) -> None:
+        with pytest.raises(LockError, match="held"):
+            locks.held(name)
+
+    @pytest.mark.parametrize("url", [None, CLIENT])
+    def test_url_of_another_type_is_refused(self, locks: Any, url: Any) -> None:
+        with pytest.raises(ConfigurationError, match="url"):
+            locks.lifespan(url)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("REDIS_LOCK_OPTIONS", "expire=3"), ("REDIS_LOCK_OPTIONS", None), ("REDIS_LOCK_URL", 5)],
+)
+def test_settings_of_flask_of_another_type_are_refused(setting: str, value: Any) -> None:
+    flask = pytest.importorskip("flask")
+    from redis_lock_decorators.contrib.flask import FlaskLocks
+
+    app = flask.Flask("shop")
+    app.config[setting] = value
+
+    with pytest.raises(ConfigurationError, match=setting):
+        FlaskLocks().init_app(app)
