@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support import growth
 from support.fronts import AsyncioFront, BlockingFront
-from support.growth import OPERATIONS, TASK_WAYS, WAYS, Use, standing
+from support.growth import ENDINGS, TASK_ENDINGS, counted
+from support.growth_operations import LONG, OPERATIONS, Use
 
 from redis_lock_decorators.testing import LocalServer
 
@@ -45,22 +46,22 @@ class Soak:
         self.failures: Counter[str] = Counter()
         self.clients = {"blocking": BlockingFront().client(server)}
 
-    async def use(self, front: Any, client: Any, operation: Any, way: Any) -> None:
+    async def use(self, front: Any, client: Any, operation: Any, ending: Any) -> None:
         use = Use(front, client, self.server, self.direct, f"soak:{next(self.numbers)}")
         try:
-            await way(operation, use)
+            await ending(operation, use)
         except (Exception, asyncio.CancelledError) as error:  # a loss cancels its task
-            self.failures[f"{way.__name__}: {error!r:.100}"] += 1
+            self.failures[f"{ending.__name__}: {error!r:.100}"] += 1
         self.uses += 1
 
     def threads(self) -> None:
-        """Run a few threads, each with all ways and operations."""
+        """Run a few threads, each with all operations and endings."""
         front = BlockingFront()
 
         def work() -> None:
-            for way, operation in itertools.product(WAYS, OPERATIONS.values()):
+            for ending, operation in itertools.product(ENDINGS, OPERATIONS.values()):
                 with suppress(StopIteration):
-                    front.run(self.use(front, self.clients["blocking"], operation, way))
+                    front.run(self.use(front, self.clients["blocking"], operation, ending))
 
         workers = [threading.Thread(target=work) for _ in range(THREADS)]
         for worker in workers:
@@ -69,12 +70,14 @@ class Soak:
             worker.join()
 
     async def tasks(self, client: Any) -> None:
-        """Run many tasks, each with all ways and operations."""
+        """Run many tasks, each with all operations and endings."""
         front = AsyncioFront()
 
         async def work() -> None:
-            for way, operation in itertools.product(WAYS + TASK_WAYS, OPERATIONS.values()):
-                await self.use(front, client, operation, way)
+            for ending, operation in itertools.product(
+                (*ENDINGS, *TASK_ENDINGS), OPERATIONS.values()
+            ):
+                await self.use(front, client, operation, ending)
 
         await asyncio.gather(*[work() for _ in range(TASKS)])
 
@@ -86,12 +89,12 @@ class Soak:
             for _ in range(ROUNDS):
                 await asyncio.to_thread(self.threads)
                 await self.tasks(client)
-            await asyncio.sleep(growth.LONG)
+            await asyncio.sleep(LONG)
             self.report(time.monotonic() - start)
         await client.aclose()
 
     def report(self, seconds: float) -> None:
-        found = standing(self.direct)
+        found = counted(self.direct)
         ours = sum(n for kind, n in found.items() if kind.startswith(growth.OURS))
         figures = "".join(
             f"{found[column]:{width}}"
@@ -113,7 +116,7 @@ def memory() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
-    with LocalServer() as server:
+    with LocalServer() as server, growth.no_records():
         soak = Soak(server)
         asyncio.run(soak.run(parser.parse_args().seconds))
     for failure, times in soak.failures.most_common():
