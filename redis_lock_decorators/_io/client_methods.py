@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 from redis_lock_decorators._io.client_errors import may_leave_unconfigured, part_of
@@ -13,6 +13,9 @@ from redis_lock_decorators._io.hook_errors import CLIENTS
 from redis_lock_decorators._io.transport.encoding import encoded, words_of
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.errors import ConfigurationError
+
+#: Threads hold the mutex of a queue for microseconds; in seconds.
+_LONGEST_WAIT_FOR_MUTEX = 1.0
 
 
 def undecoded(client: Any) -> dict[str, bool]:
@@ -138,14 +141,21 @@ def _disconnect_queued(pool: Any) -> None:
     ``BlockingConnectionPool.disconnect`` of redis-py 5 and of valkey-py also drops those in use,
     and of redis-py 8 those that another thread takes meanwhile. So all are replaced at once by what
     lets the pool open another: no thread gets one of them, and a signal handler waits for none.
-    Queues of gevent and eventlet have no mutex: no greenlet runs between these lines.
+    Queues of gevent and eventlet have no mutex: no greenlet runs between these lines. A mutex that
+    an interrupted thread has not released stops all use of the pool, also of its connections.
     """
     taken, queued = [], pool.pool.queue
-    with getattr(pool.pool, "mutex", None) or nullcontext():
+    mutex = getattr(pool.pool, "mutex", None)
+    if mutex is not None and not mutex.acquire(timeout=_LONGEST_WAIT_FOR_MUTEX):
+        return
+    try:
         for place, connection in enumerate(queued):
             if connection is not None:
                 taken.append(connection)
                 queued[place] = None
+    finally:
+        if mutex is not None:
+            mutex.release()
     for connection in taken:
         connection.disconnect()
         with suppress(AttributeError, ValueError):

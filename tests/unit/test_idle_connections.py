@@ -181,6 +181,18 @@ def test_all_idle_connections_in_a_queue_are_dropped(queue: Any) -> None:
     assert pool.pool.qsize() == 3
 
 
+def test_mutex_that_is_never_released_is_not_waited_for_without_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_methods, "_LONGEST_WAIT_FOR_MUTEX", 0.01)
+    pool = QueuedPool(connection_class=Connection, max_connections=3)
+    pool.pool.mutex.acquire()
+
+    disconnect(Client(pool))
+
+    assert pool.pool.mutex.locked()
+
+
 class QueueOfGreenlets:
     """A queue without a mutex, as those of gevent and eventlet.
 
