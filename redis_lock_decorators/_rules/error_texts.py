@@ -11,10 +11,12 @@ import re
 _PARAMETERS = re.compile(r"(Connection\().*?(\)>(?:\)>|(?=[\s.,:;'\"]|$)))", re.DOTALL)
 #: The password in a URL: up to the last "@", as one in a password is not always quoted.
 _IN_URL = re.compile(r"(\w://[^\s:/@]*:)\S*@")
-#: A parameter whose name says that its value is secret.
+#: A parameter whose name says that its value is secret: quoted, or up to a space.
 _NAMED = re.compile(
-    r"""((?:password|passwd|passphrase|secret)\w*['"]?\s*[=:]\s*)b?('[^']*'|"[^"]*"|[^\s&'"]+)""",
-    re.IGNORECASE,
+    r"""((?:password|passwd|passphrase|secret)\w*['"]?\s*[=:]\s*)
+    (?:b?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?=[\s,.;:)\]}&'"]|$)
+    |[^\s&]+)""",
+    re.IGNORECASE | re.VERBOSE,
 )
 
 

@@ -40,6 +40,9 @@ NO_MASTER = "No master found for 'main' : " + ", ".join(
         f"{{'host': 'one', 'password': '{PASSWORD}'}}",
         f'Vault: Password: "{PASSWORD}"',
         f"b'x' password=b'{PASSWORD}'",
+        "password='\\'s3cr3t,x=1', db=0",
+        "password=a's3cr3t,db=0",
+        "Login(password=a)s3cr3t,db=0) failed",
     ],
 )
 def test_password_is_hidden(text: str) -> None:
