@@ -216,7 +216,10 @@ SETTINGS = (
 async def _state(client: Any, name: str) -> list[Any]:
     """The settings of the client's own connections, and how it encodes and decodes text."""
     own = f"{name}:own"
-    await do(client.set(own, "ä"))
+    try:
+        await do(client.set(own, "ä"))
+    except redis.ConnectionError:  # the last connection that the server dropped
+        await do(client.set(own, "ä"))
     texts = [await do(client.get(own)), client.get_encoder().encode("ä")]
     await do(client.delete(own))
     return [*texts, *[_settings(one) for one in _idle(client)]]

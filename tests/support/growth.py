@@ -137,7 +137,7 @@ async def loop_closed(operation: Operation, use: Use) -> None:
             own = replace(use, client=use.new_client(), expire=SHORT)
             held = loop.run_until_complete(operation.acquire(own))
             loop.run_until_complete(own.client.aclose())
-            loop.run_until_complete(asyncio.sleep(0))
+            loop.run_until_complete(asyncio.sleep(0.01))  # the transports close in several steps
             del held
         finally:
             loop.close()
