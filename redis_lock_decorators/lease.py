@@ -18,6 +18,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
+from redis_lock_decorators._flow.losses import entered_twice
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
@@ -43,6 +44,7 @@ class Lease(LeaseBase):
     """One acquisition of a lock, valid until its deadline.
 
     Its methods may be called from any thread of the process that acquired it.
+    A block within its block raises ``LockError``, as it would release the lease at its end.
     """
 
     __slots__ = ("_mutex", "_port")
@@ -136,13 +138,17 @@ class Lease(LeaseBase):
     def __enter__(self) -> Lease:
         try:
             self.check()
-            self._enter()
-            return self
+            with self._exclusive():
+                twice = entered_twice(self._claim)
+                if twice is None:
+                    self._enter()
+                    return self
         except LockNotOwnedError:
             raise
         except BaseException:  # no exit will follow
             abandon(self)
             raise
+        raise twice
 
     def _leave(self, block: object, kind: object, error: object, trace: object) -> None:
         try:

@@ -14,6 +14,7 @@ from redis_lock_decorators.errors import (
     KEY_GONE,
     NEVER_SENT,
     RAN_OUT,
+    LockError,
     LockLostError,
     LockNotOwnedError,
     shortened,
@@ -80,6 +81,16 @@ def refuse_over(claim: Claim) -> None:
         raise reported_loss(claim)
     if claim.state is not ACTIVE:
         raise LockNotOwnedError(claim.lock_name, why="this lease of it was released")
+
+
+def entered_twice(claim: Claim) -> LockError | None:
+    """The error if a block of the claim is open: another one inside would release it at its end."""
+    if claim.owner is None:
+        return None
+    return LockError(
+        f"the lease of lock {claim.lock_name!r} is in a block already, and a second one would "
+        "release it: use lease.check() there"
+    )
 
 
 def refuse_fork(claim: Claim) -> None:

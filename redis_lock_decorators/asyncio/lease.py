@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import reported_loss
+from redis_lock_decorators._flow.losses import entered_twice, reported_loss
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
@@ -43,6 +43,7 @@ class Lease(LeaseBase):
     """One acquisition of a lock, valid until its deadline.
 
     Its methods may be called from any task of the event loop that acquired it.
+    A block within its block raises ``LockError``, as it would release the lease at its end.
     """
 
     __slots__ = ("_block_task", "_port", "_started")
@@ -101,14 +102,17 @@ class Lease(LeaseBase):
     async def __aenter__(self) -> Lease:
         try:
             self.check()
-            self._claim.owner = running()
-            self._enter()
-            return self
+            twice = entered_twice(self._claim)
+            if twice is None:
+                self._claim.owner = running()
+                self._enter()
+                return self
         except LockNotOwnedError:
             raise
         except BaseException:  # no exit will follow
             await abandon(self)
             raise
+        raise twice
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         method = self._options.release_method

@@ -122,6 +122,26 @@ async def test_releasing_twice_does_nothing(front, conn, lock, rival):
     await do(second.release())
 
 
+@pytest.mark.parametrize("is_acquired_before", [True, False])
+async def test_block_within_a_block_of_the_same_lease_is_refused(
+    front, conn, lock, is_acquired_before
+):
+    outer = await do(lock.acquire()) if is_acquired_before else lock
+    async with front.held(outer) as lease:
+
+        async def enter():
+            async with front.held(lease):
+                raise AssertionError("entered")
+
+        (elsewhere,) = await front.elsewhere(enter)
+        with pytest.raises(LockError, match="is in a block already"):
+            await enter()
+
+        assert "is in a block already" in str(elsewhere)
+        assert await do(lease.owned())
+    assert not await do(lease.owned())
+
+
 async def test_any_thread_or_task_may_release_a_lease(front, conn, lock):
     lease = await do(lock.acquire())
 
