@@ -7,9 +7,14 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+import redis.exceptions as client
 
 from redis_lock_decorators._io.transport import background_client, private_connection
-from support.manual_loop import ManualLoop
+from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from support.manual_loop import ManualLoop, time_passes
+from support.peers import Peers
+
+PING = [("PING",)]
 
 
 def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -37,3 +42,20 @@ async def received(end: socket.socket, size: int = 65536) -> bytes:
     """The bytes that arrive at the test's end of a connection."""
     end.setblocking(False)
     return await asyncio.get_running_loop().sock_recv(end, size)
+
+
+async def unanswered(transport: ConnectionTransport) -> Exception:
+    """Send a request whose time passes before its reply arrives; returns its error."""
+    request = asyncio.ensure_future(transport.send_batch(PING, soon(0.1)))
+    await asyncio.sleep(0)
+    await time_passes(0.2)
+    with pytest.raises(client.TimeoutError) as caught:
+        await request
+    return caught.value
+
+
+async def opened(pool: Peers, transport: ConnectionTransport) -> socket.socket:
+    """The other end of a transport's connection, after one exchange."""
+    pool.script = [b"+ready\r\n"]
+    assert await transport.send_batch(PING, soon()) == [b"ready"]
+    return pool.ends[-1]
