@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import redis
+
+from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 
 class Peers:
@@ -114,3 +117,8 @@ def _play(end: socket.socket, script: list[bytes]) -> None:
                 end.shutdown(socket.SHUT_RDWR)
                 return
             end.sendall(reply)
+
+
+def ask(private_pool: PrivatePool, pool: Peers, seconds: float = 60) -> Any:
+    """Send a request that starts an acquisition; returns its reply."""
+    return private_pool.exchange(pool, ("SET", "lock", "1"), time.monotonic() + seconds)
