@@ -1,4 +1,4 @@
-"""Jobs of RQ, Dramatiq, Taskiq and APScheduler under a lock that another run holds.
+"""Jobs of RQ, Dramatiq and Taskiq under a lock that another run holds.
 
 Programs with several processes are in ``examples``, which ``tests/examples`` runs.
 """
@@ -13,24 +13,12 @@ from typing import Any
 
 import pytest
 import redis
-from support.fronts import LEGACY
+from support.job_runs import MARKS, held_by, ran, used_by_default
 
-from redis_lock_decorators import (
-    ConfigurationError,
-    LockTimeoutError,
-    RedisLock,
-    configure,
-    redis_lock,
-)
-from redis_lock_decorators._io.client_sources import async_from_environment, from_environment
+from redis_lock_decorators import ConfigurationError, LockTimeoutError, RedisLock, redis_lock
 from redis_lock_decorators.testing import LocalServer
 
-pytestmark = [
-    pytest.mark.skipif(LEGACY, reason="the frameworks need a newer redis-py"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # connections of the frameworks
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = MARKS
 PATIENCE = 20
 
 
@@ -42,30 +30,8 @@ def broker() -> Iterator[Any]:
 
 @pytest.fixture
 def url(broker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("REDIS_URL", broker.url)
-    broker.client().flushall()
-    ran.clear()
-    # Other tests of this process may have made the client of another server.
-    configure(get_redis_connection=lambda: redis.Redis.from_url(broker.url))
-    configure(get_async_redis_connection=lambda: redis.asyncio.Redis.from_url(broker.url))
-    yield str(broker.url)
-    configure(get_redis_connection=from_environment)
-    configure(get_async_redis_connection=async_from_environment)
-
-
-#: The arguments of the jobs that ran.
-ran: list[str] = []
-
-
-@contextlib.contextmanager
-def held_by(job_id: str) -> Iterator[None]:
-    """Hold the lock of the jobs below as a job with this identifier, in another context."""
-    lease = RedisLock("shop", owner_info=lambda: {"job": job_id}).acquire()
-    assert lease is not None
-    try:
-        yield
-    finally:
-        lease.release()
+    with used_by_default(broker, monkeypatch):
+        yield str(broker.url)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -363,68 +329,6 @@ class TestTaskiq:
         asyncio.run(main())
 
 
-class TestAPScheduler:
-    @pytest.fixture
-    def once_per(self, url: str) -> Any:
-        pytest.importorskip("apscheduler")
-        from redis_lock_decorators.contrib.apscheduler import once_per
-
-        return once_per
-
-    def test_job_runs_once_in_its_period(self, once_per: Any) -> None:
-        @once_per(60, "{item}")
-        def digest(item):
-            ran.append(item)
-
-        for item in "aab":
-            digest(item)
-
-        assert ran == ["a", "b"]
-
-    def test_failed_run_does_not_count(self, once_per: Any) -> None:
-        @once_per(60)
-        def digest():
-            ran.append("run")
-            if len(ran) == 1:
-                raise OSError("failed")
-
-        with pytest.raises(OSError, match="failed"):
-            digest()
-        digest()
-        digest()
-
-        assert ran == ["run", "run"]
-
-    def test_scheduler_checks_arguments_and_runs_async_jobs(self, once_per: Any) -> None:
-        from apscheduler.schedulers.asyncio import AsyncIOScheduler
-
-        @once_per(60)
-        async def digest(item):
-            ran.append(item)
-
-        async def main() -> None:
-            scheduler = AsyncIOScheduler()
-            with pytest.raises(ValueError, match="item"):
-                scheduler.add_job(digest, "interval", seconds=0.1)
-            scheduler.add_job(digest, "interval", seconds=0.1, args=["a"])
-            scheduler.start()
-            await asyncio.sleep(0.6)
-            scheduler.shutdown()
-
-        asyncio.run(main())
-        assert ran == ["a"]
-
-    def test_job_store_finds_the_decorated_function(self, once_per: Any) -> None:
-        from apscheduler.util import obj_to_ref, ref_to_obj
-
-        assert ref_to_obj(obj_to_ref(stored_job)) is stored_job
-
-    @pytest.mark.parametrize("slack", [-1, 60, 61])
-    def test_slack_outside_the_period_is_refused(self, once_per: Any, slack: float) -> None:
-        with pytest.raises(ConfigurationError, match="slack"):
-            once_per(60, slack=slack)
-
-
 with contextlib.suppress(ImportError):
     from redis_lock_decorators.contrib.rq import single_instance as rq_single_instance
 
@@ -451,7 +355,3 @@ with contextlib.suppress(ImportError):
     @rq_single_instance("shop", on_busy="retry")
     def rq_wrapped(item):
         ran.append(item)
-
-
-def stored_job() -> None:
-    """A job that a job store refers to by its name."""
