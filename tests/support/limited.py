@@ -11,8 +11,12 @@ import redis
 
 from redis_lock_decorators._rules import permissions
 from redis_lock_decorators._rules.keys import slot_of
+from redis_lock_decorators.testing import LocalCluster, LocalServer
 from support.cluster_nodes import Nodes
+from support.fronts import LEGACY
 
+#: The kinds of places that the installed redis-py can use.
+PLACES = ["server"] if LEGACY else ["server", "cluster"]
 PASSWORD = "any"  # noqa: S105
 #: Commands that clients send on their own; they tolerate a refusal or need no permission.
 OWN = ("client|", "hello", "auth", "quit", "reset")
@@ -117,3 +121,11 @@ class Place:
             for entry in found
             if entry["username"] == self._name and not str(entry["object"]).startswith(OWN)
         ]
+
+
+@contextmanager
+def started(kind: str) -> Iterator[Place]:
+    """A running place of this kind."""
+    with LocalCluster() if kind == "cluster" else LocalServer() as found:
+        nodes = found.nodes if isinstance(found, LocalCluster) else [found]
+        yield Place(nodes, isinstance(found, LocalCluster))
