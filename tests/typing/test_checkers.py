@@ -18,7 +18,7 @@ import redis
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-GOOD = [HERE / "good_uses.py", HERE / "public_names.py"]
+GOOD = [HERE / name for name in ("good_uses.py", "good_methods.py", "public_names.py")]
 BAD = HERE / "bad_uses.py"
 #: Examples omit annotations.
 AS_IN_EXAMPLES = ("--allow-untyped-defs", "--allow-untyped-calls", "--check-untyped-defs")
