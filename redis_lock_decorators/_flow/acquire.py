@@ -150,7 +150,7 @@ async def _undo(
     until = tidying(port, UNDO_TIME if is_outage else ROUND_TRIP)
     once = partial(release_keys, port, claim, "script")
     undo_keys = once if is_outage else partial(tidy, port, once)  # an outage was waited out already
-    await port.shield(partial(_end_and_undo, port, claim, undo_keys, until, notify))
+    await port.shield(partial(_end_and_undo, port, claim, undo_keys, until, notify), ROUND_TRIP)
 
 
 async def _end_and_undo(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -151,8 +152,13 @@ class Port(Protocol):
         One of them returned the reply to another command, or may lead to another server.
         """
 
-    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def shield(
+        self, work: Callable[[], Awaitable[object]], longest: float = math.inf
+    ) -> None:
         """Complete ``work()`` even if the caller is cancelled; its errors are logged.
+
+        A task waits for it ``longest`` seconds at most, and then lets it continue; a thread waits
+        until it has ended.
 
         If the task that runs it is cancelled too, ``work()`` is started again: it may run twice.
         If the caller is a coroutine that is being closed, ``work()`` is only started, and not even

@@ -178,12 +178,14 @@ class AsyncioPort(BasePort):
         for transport in {self._transport, *self._batcher.transports()}:
             await transport.drop_idle_connections()
 
-    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def shield(
+        self, work: Callable[[], Awaitable[object]], longest: float = math.inf
+    ) -> None:
         if is_being_closed() or not is_running_here(self.loop):
             # Its event loop may be closed, and its connections gone: then the keys expire.
             start_on(self.loop, partial(finish, work))
         else:
-            await finish(work)
+            await finish(work, longest)
 
     def ahead(self) -> AsyncioPort:
         """The port for requests that go before others: of the renewer and the subscriber."""
@@ -251,16 +253,16 @@ def pool_transport(batcher: RequestBatcher, client: Any) -> PoolTransport:
     return transport
 
 
-async def finish(work: Callable[[], Awaitable[object]]) -> None:
+async def finish(work: Callable[[], Awaitable[object]], longest: float = math.inf) -> None:
     """Complete work even if the caller is cancelled, or all tasks are.
 
     If an exception from a signal handler ends the work, it is started again, and the exception is
-    raised afterwards. A cancelled caller waits for at most one round trip; then the work continues
-    without it, and the end of ``asyncio.run`` waits for it.
+    raised afterwards. The caller waits for ``longest`` seconds, and for one round trip once it is
+    cancelled; then the work continues without it, and the end of ``asyncio.run`` waits for it.
     """
     cancelled: asyncio.CancelledError | None = None
     outside: BaseException | None = None
-    end, task, starts = math.inf, start_unlisted(work()), 1
+    end, task, starts = monotonic() + longest, start_unlisted(work()), 1
     while not task.done() or _is_interrupted(task, outside, starts):
         if task.done():
             outside = outside or _failure(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 import time
@@ -200,7 +201,9 @@ class BlockingPort(BasePort):
             return
         disconnect(self.client)
 
-    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def shield(
+        self, work: Callable[[], Awaitable[object]], longest: float = math.inf
+    ) -> None:
         try:
             await _log_errors_of(work)
         except GeneratorExit:  # the flow is being closed, and must not await again

@@ -165,13 +165,14 @@ class Lease(LeaseBase):
     async def _release_in_background(self) -> None:
         """Release in a separate task: a coroutine that is being closed cannot await.
 
-        One that is cancelled may be cancelled again in each turn of the event loop.
+        One that is cancelled may be cancelled again in each turn of the event loop, and waits for
+        no longer than one round trip.
         """
         port = self._port
         if port.loop.is_closed():
             end(port, self._claim)
         else:
-            await port.shield(self._leave_and_notify)
+            await port.shield(self._leave_and_notify, ROUND_TRIP)
 
     async def _leave_and_notify(self) -> None:
         method, notify = self._options.release_method, self._notify_lost

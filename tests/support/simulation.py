@@ -188,7 +188,9 @@ class SimulatedPort:
         self.idle_drops += 1
         self.unread.clear()
 
-    async def shield(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def shield(
+        self, work: Callable[[], Awaitable[object]], longest: float = math.inf
+    ) -> None:
         try:
             await self._tidied(work)
         except (AssertionError, GeneratorExit):  # GeneratorExit: the test has ended

@@ -51,6 +51,27 @@ def test_requests_to_a_silent_server_are_not_reported_as_never_sent(loop: Virtua
     assert [type(result) for result in results] == [TimeoutError] * 10
 
 
+def test_request_of_a_batch_fails_at_its_own_time_though_others_wait_longer(
+    loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_batches(10, monkeypatch)
+    transport, ended = SlowTransport(loop, 60), {}
+
+    async def ask(batcher: RequestBatcher, seconds: float) -> None:
+        with pytest.raises(TimeoutError):
+            await batcher.exchange(transport, (seconds,), loop.now + seconds)
+        ended[seconds] = loop.now - started
+
+    async def all_ask() -> None:
+        batcher = RequestBatcher()
+        await asyncio.gather(*[ask(batcher, seconds) for seconds in (0.1, 0.7, 1.2, 4)])
+
+    started = loop.now
+    loop.run_until_complete(all_ask())
+
+    assert ended == pytest.approx({0.1: 0.1, 0.7: 0.7, 1.2: 1.2, 4: 4}, abs=0.3)
+
+
 def test_errors_are_created_only_for_unanswered_requests(loop: VirtualLoop) -> None:
     class Counting(SlowTransport):
         created = 0

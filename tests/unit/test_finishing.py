@@ -47,6 +47,20 @@ async def shielded(work: Work) -> None:
     await asyncio_port.finish(work)
 
 
+def test_cancelled_caller_waits_only_as_long_as_it_wants_to(loop: VirtualLoop) -> None:
+    work = Work(seconds=10)
+
+    async def main() -> float:
+        started = loop.now
+        await asyncio_port.finish(work, 1)
+        waited = loop.now - started
+        await asyncio.sleep(10)
+        return waited
+
+    assert loop.run_until_complete(main()) == pytest.approx(1)
+    assert work.done == 1
+
+
 @pytest.mark.parametrize("cancelled", ["all", "worker"])
 def test_work_is_done_wherever_tasks_are_cancelled(
     monkeypatch: pytest.MonkeyPatch, cancelled: str

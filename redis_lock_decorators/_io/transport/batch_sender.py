@@ -58,6 +58,7 @@ class BatchSender:
         "_pending",
         "_runner",
         "_sent",
+        "_sent_at",
         "_silent_checks",
         "_tasks",
         "_turns_for_retries",
@@ -81,6 +82,7 @@ class BatchSender:
         # iterations of the event loop in which new ones wait for that.
         self._turns_for_retries = 0
         self._sent: list[Request] = []  # the requests of the exchange under way
+        self._sent_at = 0.0  # when they were sent
         self._answered: list[Request] = []  # those that were just answered
         #: Whether a release is among them: then a transport reads on after a cancellation.
         self.reads_on = False
@@ -160,7 +162,7 @@ class BatchSender:
 
     async def _send(self, batch: list[Request], transport: Transport) -> None:
         """Send a batch and set its replies; requests that were not answered remain in the list."""
-        now = monotonic()
+        self._sent_at = now = monotonic()
         self._sent, self.reads_on = batch, False
         try:
             for request in batch:
@@ -256,6 +258,18 @@ class BatchSender:
             lambda one: not one.reply.done() and self._is_in_time(one, now, transport)
         )
         self._earliest_end = self._pending.earliest_end()
+
+    def _fail_overdue(self, now: float, transport: Transport) -> None:
+        """Fail the requests under way whose own time is over, as others of the batch have more.
+
+        Not releases: whoever sent one reads the reply if it arrives later.
+        """
+        began = max(self._sent_at, self._unblocked)
+        for request in self._sent:
+            until = max(request.deadline(began), began + MIN_REPLY_TIME)
+            is_exempt = request.first or request.sending is not None or request.reply.done()
+            if until <= now and not is_exempt:
+                request.set_reply(with_send_time(transport.no_reply(), began))
 
     def _is_in_time(self, request: Request, now: float, transport: Transport) -> bool:
         """Whether a request is still worth sending; fails it if not."""

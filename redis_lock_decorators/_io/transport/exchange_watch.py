@@ -73,6 +73,7 @@ class WatchedSender(BatchSender):
         if not self._skipped:
             self._silent_checks += 1
             self._end_overdue(now)
+            self._fail_overdue(now, transport)
             if self._silent_checks >= SILENT_CHECKS or self._earliest_end <= now:
                 self._drop_expired(transport)
             self._abandon_stuck_caller()
