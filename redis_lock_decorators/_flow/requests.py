@@ -66,7 +66,9 @@ class NeverSent(LockError):
 
 def is_unknown(port: Port, error: Exception) -> bool:
     """Whether the server may have run, or may still run, the request that failed."""
-    return isinstance(error, (ReplyMismatch, NeverSent)) or port.is_unknown(error)
+    if isinstance(error, (ReplyMismatch, NeverSent)):
+        return port.is_outcome(error)
+    return port.is_unknown(error)
 
 
 def may_have_run(port: Port, error: Exception) -> bool:

@@ -12,6 +12,7 @@ from redis_lock_decorators._io.hook_errors import (
     is_of_handler,
     is_of_hook,
     is_raised_by_library,
+    mark_handler,
     mark_hook,
     unconverted,
 )
@@ -112,6 +113,8 @@ def _new_error(client: object, name: str, why: str) -> Exception:
 
 def is_unknown(error: Exception) -> bool:
     """Whether the command may have been run, or could be run a moment later."""
+    if is_of_handler(error):
+        return False
     if isinstance(error, PoolReplaced):
         return True
     names = _client_names(error)
@@ -129,14 +132,16 @@ def is_unknown(error: Exception) -> bool:
 def is_outcome(error: BaseException) -> bool:
     """Whether a request ended with this error; otherwise it was raised by a signal handler.
 
-    Signal handlers may raise an exception at any line. See ``hook_errors`` for those of the
-    program's code that a library calls.
+    Signal handlers may raise an exception of any class at any line, also that of a request of their
+    own. See ``hook_errors`` for those of the program's code that a library calls.
     """
+    if not isinstance(error, Exception) or is_of_handler(error):
+        return False
     if isinstance(error, OSError) and is_of_socket(error):
         return True
     if isinstance(error, LockError) or is_closed_meanwhile(error):
         return True
-    return isinstance(error, Exception) and (is_clients(error) or is_of_hook(error))
+    return is_clients(error) or is_of_hook(error)
 
 
 def was_sent(error: BaseException) -> bool:
@@ -153,7 +158,7 @@ def mark_unsent(error: E) -> E:
 def own_copy(error: Exception) -> Exception:
     """Copy an error for each of several requests that failed together: marks are not shared."""
     try:
-        found = copy.copy(error)
+        found = copy.copy(mark_handler(error))
     except Exception:  # its class cannot be copied
         return error
     return caused(found, error)
@@ -167,7 +172,7 @@ def caused(error: E, cause: BaseException) -> E:
 
 def is_reply(error: BaseException) -> bool:
     """Whether the error is an error reply, so the connection remains usable."""
-    return "ResponseError" in _client_names(error)
+    return "ResponseError" in _client_names(error) and not is_of_handler(error)
 
 
 def is_answer(error: BaseException) -> bool:
@@ -260,6 +265,8 @@ def lacks(error: Exception) -> str:
 
     "keys" are missing while their slot migrates, if they are on two nodes.
     """
+    if is_of_handler(error):
+        return ""
     if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):
         return "script"
     if "WRONGTYPE" in _codes(error):

@@ -28,18 +28,27 @@ def calls(caller: FrameType, frame: FrameType) -> bool:
     return any(frame.f_code in _codes(function) for function in _named(caller))
 
 
-def is_handler(frame: FrameType, interrupted: FrameType) -> bool:
-    """Whether a frame may be one of a signal handler.
-
-    It gets the interrupted frame as an argument, or it is one of a registered handler.
-    """
+def gets_interrupted(frame: FrameType, interrupted: FrameType) -> bool:
+    """Whether a frame gets the interrupted frame as an argument, as those of signal handlers do."""
     for name in _argument_names(frame.f_code):
         value = frame.f_locals.get(name)
         if value is interrupted:
             return True
         if type(value) is tuple and any(item is interrupted for item in value):
             return True
-    return any(frame.f_code in _codes(handler) for handler in _handlers())
+    return False
+
+
+def registered_codes() -> set[CodeType]:
+    """The code of all registered signal handlers that have some."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    usual = signal.default_int_handler  # of C, and to examine it takes long
+    return {
+        code
+        for handler in handlers
+        if callable(handler) and handler is not usual
+        for code in _codes(handler)
+    }
 
 
 def _argument_names(code: CodeType) -> tuple[str, ...]:
@@ -48,13 +57,6 @@ def _argument_names(code: CodeType) -> tuple[str, ...]:
         code.co_flags & inspect.CO_VARKEYWORDS
     )
     return code.co_varnames[: count + starred]
-
-
-def _handlers() -> Iterator[object]:
-    for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        if callable(handler):
-            yield handler
 
 
 def _named(caller: FrameType) -> Iterator[object]:
@@ -111,8 +113,6 @@ def _unwrapped(function: Any, codes: set[CodeType]) -> list[Any]:
 
 
 def _static(thing: object, name: str) -> Any:
-    with suppress(Exception):
-        found = inspect.getattr_static(thing, name)
-        is_slot = type(found).__name__ in ("member_descriptor", "getset_descriptor")
-        return getattr(thing, name) if is_slot else found
-    return None
+    found = inspect.getattr_static(thing, name, None)
+    is_slot = type(found).__name__ in ("member_descriptor", "getset_descriptor")
+    return getattr(thing, name, None) if is_slot else found

@@ -11,7 +11,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import TypeVar
 
-from redis_lock_decorators._io.frame_calls import calls, is_handler
+from redis_lock_decorators._io.frame_calls import calls, gets_interrupted, registered_codes
 from redis_lock_decorators._io.plain_pools import LIBRARIES
 
 E = TypeVar("E", bound=BaseException)
@@ -44,7 +44,22 @@ def is_of_hook(error: BaseException) -> bool:
 
 def is_of_handler(error: BaseException) -> bool:
     """Whether the traceback leads through a signal handler, as far as that is recognisable."""
-    return any(is_handler(frame, at) for at, frame in pairwise(_frames(error)))
+    if getattr(error, "of_handler", False):
+        return True
+    frames = list(_frames(error))
+    if _OF_LIBRARIES.issuperset(map(_package_of, frames)):  # no code of the program
+        return False
+    registered = registered_codes()
+    return any(
+        frame.f_code in registered or gets_interrupted(frame, at) for at, frame in pairwise(frames)
+    )
+
+
+def mark_handler(error: E) -> E:
+    """Mark an error as a handler's if it is, as copies of it have no traceback; and return it."""
+    if is_of_handler(error):
+        error.of_handler = True  # type: ignore[attr-defined]
+    return error
 
 
 def is_raised_by_library(error: BaseException) -> bool:

@@ -12,14 +12,26 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 import redis
 import redis.asyncio
+from support.interruptions import Interruption, Limited, interrupt_every_line
 
-from redis_lock_decorators._io.client_errors import is_outcome, is_unknown, meant
+from redis_lock_decorators import LockLostError, LockTimeoutError
+from redis_lock_decorators._flow import requests
+from redis_lock_decorators._flow.requests import ReplyMismatch
+from redis_lock_decorators._io.base_port import BasePort
+from redis_lock_decorators._io.client_errors import (
+    is_outcome,
+    is_reply,
+    is_unknown,
+    lacks,
+    meant,
+    own_copy,
+)
 from redis_lock_decorators._io.transport.private_connection import opened
 
 
@@ -151,6 +163,39 @@ def test_error_of_any_signal_handler_is_none(kind: str, place: str) -> None:
         signal.signal(signal.SIGINT, before)
 
     assert not is_outcome(error)
+
+
+RAISED = [
+    LockLostError("another"),
+    LockTimeoutError("another"),
+    ReplyMismatch("of another lock"),
+    redis.ConnectionError("Connection refused"),
+    redis.ResponseError("LOADING of another server"),
+    redis.exceptions.NoScriptError("of another server"),
+]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("module", ["redis.connection", "redis_lock_decorators.lease"])
+def test_error_of_a_request_by_a_signal_handler_is_none(error: Exception, module: str) -> None:
+    def handle(*_: object) -> None:
+        raise error.with_traceback(None)
+
+    names: dict[str, Any] = {"__name__": module, "signal": signal}
+    exec("def read():\n    signal.raise_signal(signal.SIGINT)", names)  # noqa: S102 - as above
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with pytest.raises(type(error)) as caught:
+            names["read"]()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    for found in (caught.value, own_copy(caught.value)):
+        assert not is_outcome(found)
+        assert not is_unknown(found)
+        assert not requests.is_unknown(cast("Any", BasePort), found)
+        assert not is_reply(found)
+        assert not lacks(found)
 
 
 # Hooks of a library's connections
@@ -330,3 +375,16 @@ def test_time_limit_while_a_connection_is_opened_is_raised(monkeypatch: pytest.M
     assert type(error) is TimeoutError
     assert error.errno == errno.ETIME
     assert not is_outcome(error)
+
+
+def test_exception_while_an_error_is_examined_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Interruption, "kind", Limited)
+    handlers = {signal.SIGINT: Job().late}
+    monkeypatch.setattr(signal, "getsignal", handlers.get)
+    error = limited(broken)
+
+    def work(interruption: Interruption) -> None:
+        with interruption:
+            assert is_outcome(error)
+
+    assert interrupt_every_line(work) > 20
