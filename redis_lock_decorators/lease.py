@@ -143,10 +143,9 @@ class Lease(LeaseBase):
                 if twice is None:
                     self._enter()
                     return self
-        except LockNotOwnedError:
-            raise
-        except BaseException:  # no exit will follow
-            abandon(self)
+        except BaseException as error:
+            if not (isinstance(error, LockNotOwnedError) and is_outcome(error)):
+                abandon(self)  # no exit will follow
             raise
         raise twice
 

@@ -57,12 +57,12 @@ async def report_failure(
     Raises:
         LockLostError: the block succeeded, but its lease had ended.
     """
+    if not port.is_outcome(error):
+        return False
     if isinstance(error, LockNotOwnedError):
         if failed:
             log.warning("%s", error)
         return failed
-    if not port.is_outcome(error):
-        return False
     why = why_expired(claim) if was_lost else await _why_lost(port, claim, error)
     if claim.observer is not None and why is None:
         claim.observer.ended(claim, port.now(), type(error).__name__)

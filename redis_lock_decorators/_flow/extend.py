@@ -53,7 +53,9 @@ async def extend(port: Port, claim: Claim, seconds: float) -> None:
         _refuse_late(port, claim)
         claim.prolong(sent, expire_ms / 1000)
         refuse_over(claim)  # the renewer may have reported the loss on another thread
-    except LockLostError:
+    except LockLostError as error:
+        if not port.is_outcome(error):
+            raise
         # No claim holds the keys that were extended: other clients need not wait for their end.
         await port.shield(partial(release_keys, port, claim, "script", tidying(port, ROUND_TRIP)))
         raise

@@ -123,13 +123,17 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
     """
     if refusal is not None:
         _note_doubt(claim, refusal)
+    found: LockLostError | None = None
     try:
         if claim.lost_reason is not None:
-            raise reported_loss(claim)
-        if refusal is not None:
-            raise lost(port, claim, refusal)
-    except LockLostError:
-        end(port, claim)
+            found = reported_loss(claim)
+        elif refusal is not None:
+            found = lost(port, claim, refusal)
+        if found is not None:
+            raise found
+    except LockLostError as error:
+        if error is found:  # otherwise a signal handler's
+            end(port, claim)
         raise
 
 

@@ -85,7 +85,9 @@ async def _by_fallbacks(
     for release in _fallbacks(port, claim, method):
         try:
             refusal = await _one_by_one(release, port, claim, part, until)
-        except ConfigurationError:  # the server lacks it
+        except ConfigurationError as error:  # the server lacks it
+            if not port.is_outcome(error):
+                raise
             continue
         except Exception as error:
             if not _is_barred(port, error):

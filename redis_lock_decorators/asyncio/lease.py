@@ -107,10 +107,9 @@ class Lease(LeaseBase):
                 self._claim.owner = running()
                 self._enter()
                 return self
-        except LockNotOwnedError:
-            raise
-        except BaseException:  # no exit will follow
-            await abandon(self)
+        except BaseException as error:
+            if not (isinstance(error, LockNotOwnedError) and is_outcome(error)):
+                await abandon(self)  # no exit will follow
             raise
         raise twice
 
