@@ -19,6 +19,7 @@ from redis_lock_decorators._io.client_methods import (
 from redis_lock_decorators._io.client_nodes import note_moved
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_clients import close_unused, is_closed
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
@@ -54,7 +55,9 @@ class ClientTransport:
         try:
             async with timeout(until - monotonic(), sending):
                 replies = await sending
-        except asyncio.TimeoutError:
+        except asyncio.TimeoutError as error:
+            if is_of_handler(error):
+                raise
             raise self.no_reply() from None
         else:
             if client_errors.are_elsewhere(replies):
@@ -201,7 +204,10 @@ def _failure(client: Any, error: BaseException) -> Exception:
     drop_unconfigured_idle(client, error)
     if not isinstance(error, Exception):
         raise error
-    return client_errors.meant(client, error)
+    found = client_errors.meant(client, error)
+    if is_of_handler(found):
+        raise found from found.__cause__
+    return found
 
 
 def _remains_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:

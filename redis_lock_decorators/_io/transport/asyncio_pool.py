@@ -24,6 +24,7 @@ from redis_lock_decorators._io.background.supervised import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.timeouts import Expiry, timeout
 from redis_lock_decorators._io.transport.batch import Exchange, is_renewal, starts_acquisition
@@ -258,6 +259,8 @@ async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
             if isinstance(reply, Exception):
                 raise reply
         except OSError as error:  # the connection's own method raises the client's error instead
+            if is_of_handler(error):
+                raise
             raise client_errors.closed(connection, f"error while reading: {error}") from error
         except Exception as error:
             if not client_errors.is_reply(error):

@@ -16,6 +16,7 @@ from redis_lock_decorators._io.client_methods import (
     undecoded,
 )
 from redis_lock_decorators._io.client_nodes import node_client, note_moved
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.encoding import encoded
 
@@ -65,7 +66,10 @@ def _failure(client: Any, error: BaseException) -> Exception:
     drop_unconfigured(client, error)
     if not isinstance(error, Exception):
         raise error
-    return client_errors.meant(client, error)
+    found = client_errors.meant(client, error)
+    if is_of_handler(found):
+        raise found from found.__cause__
+    return found
 
 
 def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:

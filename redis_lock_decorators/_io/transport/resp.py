@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redis_lock_decorators._io.hook_errors import is_of_handler
+
 #: What ``next_reply`` returns until the next reply is complete.
 INCOMPLETE = object()
 #: A longer line, in bytes, or a more deeply nested array is no reply to any of our requests.
@@ -77,6 +79,8 @@ class ReplyParser:
         except _Incomplete:
             return INCOMPLETE
         except ValueError as error:
+            if is_of_handler(error):
+                raise
             raise ProtocolError(str(error)) from None
         self.has_rest = self._at < len(self._data)
         return reply

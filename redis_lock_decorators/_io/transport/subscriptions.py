@@ -13,6 +13,7 @@ from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.background_client import NoThread, in_thread
@@ -141,7 +142,9 @@ async def find_nodes(client: Any, until: float) -> None:
     try:
         async with timeout(until - monotonic()):
             await cancellable(client.initialize())
-    except asyncio.TimeoutError:
+    except asyncio.TimeoutError as error:
+        if is_of_handler(error):
+            raise
         raise client_errors.mark_unsent(client_errors.no_reply(client)) from None
     except Exception as error:
         client_errors.mark_unsent(error)

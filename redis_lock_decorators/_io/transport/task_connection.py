@@ -12,6 +12,7 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
@@ -94,11 +95,10 @@ async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     try:
         async with timeout(until - monotonic(), connecting):
             await connecting
-    except asyncio.TimeoutError:
+    except BaseException as error:
         close(connection)
-        raise client_errors.no_reply(connection) from None
-    except BaseException:
-        close(connection)
+        if isinstance(error, asyncio.TimeoutError) and not is_of_handler(error):
+            raise client_errors.no_reply(connection) from None
         raise
     return connection
 

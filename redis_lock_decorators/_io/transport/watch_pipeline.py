@@ -25,6 +25,7 @@ from redis_lock_decorators._io.client_methods import (
     undecoded,
 )
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
@@ -192,7 +193,9 @@ class TaskWatch(_Watch):
                 except BaseException as error:  # also the cancellation when the time is over
                     self._drop_unconfigured(error)
                     raise
-        except asyncio.TimeoutError:
+        except asyncio.TimeoutError as error:
+            if is_of_handler(error):
+                raise
             raise client_errors.no_reply(self._client) from None
 
     async def _disconnect(self, connection: Any) -> None:
