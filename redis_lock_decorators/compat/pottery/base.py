@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -112,6 +113,8 @@ class RedlockBase(Generic[L]):
         self, error: Exception, raises: bool | None, otherwise: type[PrimitiveError] | None = None
     ) -> None:
         """Raise what pottery raises if the server fails; without an ``otherwise``, log it."""
+        if not is_outcome(error):
+            raise error
         if self.raise_on_redis_errors if raises is None else raises:
             otherwise = QuorumIsImpossible
         if otherwise is not None:
