@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis.asyncio as aioredis
-from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
+from support.interruptions import RAISED, Interruption, interrupt_every_line
 
 from redis_lock_decorators import LockNotOwnedError, RedisLock, redis_lock
 from redis_lock_decorators import asyncio as async_locks
@@ -61,11 +61,11 @@ class Scene:
         try:
             with self._tracing:
                 work(interruption)
-        except LockNotOwnedError:
-            assert not interruption.happened or self.calls or self.log.records
         except interruption.kind as error:
             self._check_reported(error, interruption.location)
             raise
+        except LockNotOwnedError:
+            assert not interruption.happened or self.calls or self.log.records
         assert len(self.calls) <= 1, interruption.location
 
     def _check_reported(self, error, location):
@@ -88,7 +88,7 @@ class Scene:
 
 def _is_chained(error):
     while error is not None:
-        if isinstance(error, LockNotOwnedError):
+        if isinstance(error, LockNotOwnedError) and type(error) is not Interruption.kind:
             return True
         error = error.__context__
     return False
@@ -103,9 +103,9 @@ def _is_at_with(location):
     return linecache.getline(file, int(line)).lstrip().startswith("with ")
 
 
-@pytest.fixture(params=[Interrupted, Limited], autouse=True)
+@pytest.fixture(params=RAISED, autouse=True)
 def kind(request, monkeypatch):
-    """The exception that is raised: a BaseException or an Exception."""
+    """The class of the exception that is raised."""
     monkeypatch.setattr(Interruption, "kind", request.param)
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 import redis.asyncio as aioredis
-from support.interruptions import Interrupted, Interruption, Limited, interrupt_every_line
+from support.interruptions import RAISED, Interruption, interrupt_every_line
 from support.proxy import FaultProxy
 
 from redis_lock_decorators import RedisLock, acquire_lock, redis_lock
@@ -20,9 +20,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True, params=[Interrupted, Limited])
+@pytest.fixture(autouse=True, params=RAISED)
 def kind(request, monkeypatch):
-    """The exception that is raised: a BaseException or an Exception."""
+    """The class of the exception that is raised."""
     monkeypatch.setattr(Interruption, "kind", request.param)
 
 
@@ -53,7 +53,7 @@ def test_interrupted_acquire_leaves_no_key(client, name):
         with interruption:
             try:
                 lease = lock.acquire()
-            except (Interrupted, Limited):
+            except Interruption.kind:
                 assert not client.exists(f"sys:lock:{name}"), interruption.location
                 raise
         lease.release()
@@ -84,7 +84,7 @@ def test_task_interrupted_while_entering_a_lease_leaves_no_key(server, client, n
             try:
                 with interruption:
                     await held.__aenter__()
-            except (Interrupted, Limited):
+            except Interruption.kind:
                 assert not client.exists(f"sys:lock:{name}"), interruption.location
                 raise
             await held.release()
@@ -128,7 +128,7 @@ def test_interrupted_acquire_lock_leaves_no_key(client, name):
         with interruption:
             try:
                 acquire_lock(client, name)
-            except (Interrupted, Limited):
+            except Interruption.kind:
                 assert not client.exists(f"sys:lock:{name}"), interruption.location
                 raise
         client.delete(f"sys:lock:{name}"), interruption.location

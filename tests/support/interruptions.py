@@ -8,7 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import redis
+
 import redis_lock_decorators
+from redis_lock_decorators import LockLostError, LockTimeoutError
 
 PACKAGE = str(pathlib.Path(redis_lock_decorators.__file__).parent)
 #: The part of it that simulates servers.
@@ -26,6 +29,32 @@ class Interrupted(BaseException):
 
 class Limited(Exception):
     """Raised by a signal handler that limits how long work takes."""
+
+
+class Busy(LockTimeoutError):
+    """Raised by a signal handler that uses a lock of its own, which another client holds."""
+
+    def __init__(self) -> None:
+        super().__init__("another")
+
+
+class LostInHandler(LockLostError):
+    """Raised by a signal handler whose own lock was lost."""
+
+    def __init__(self) -> None:
+        super().__init__("another")
+
+
+class Unreachable(redis.ConnectionError):
+    """Raised by a signal handler whose own request reaches no server."""
+
+
+class NoScript(redis.exceptions.NoScriptError):
+    """Raised by a signal handler whose own script the server does not have."""
+
+
+#: Classes of exceptions that a signal handler may raise.
+RAISED = [Interrupted, Limited, Busy, LostInHandler, Unreachable, NoScript]
 
 
 class Interruption:
