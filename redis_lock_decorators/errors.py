@@ -30,7 +30,7 @@ AT_MOST = "its max_hold of"
 
 #: The cure for a loss, by the beginning of its reason.
 _CURES = {
-    UNRENEWED: "allow the renewal",
+    UNRENEWED: "grant the missing permission or free memory (redis-lock doctor)",
     UNANSWERED: "check the server and the network, or make expire longer than such an outage",
     NEVER_SENT: "do not block the process or its event loop for so long, or make expire longer",
     RAN_OUT: "make the work shorter or expire longer",

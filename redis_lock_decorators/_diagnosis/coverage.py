@@ -7,7 +7,7 @@ from typing import Any
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, at
 from redis_lock_decorators._diagnosis.nodes import Node, is_cluster
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 SLOTS = 16_384
 

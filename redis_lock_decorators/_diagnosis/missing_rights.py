@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from redis_lock_decorators._diagnosis.finding import Finding, Severity
 from redis_lock_decorators._diagnosis.rights import WAITING, Denial, Denials, Rights
-from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.permissions import CHANNEL, RIGHTS, commands, key_pattern
+from redis_lock_decorators._rules.redaction import described
 
 #: Of these the lack is tolerated: they record releases, or skip crashed waiters and save requests.
 RECORDS = frozenset(("TIME", "ZREMRANGEBYSCORE", "ZREMRANGEBYRANK"))

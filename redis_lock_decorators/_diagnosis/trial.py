@@ -11,8 +11,8 @@ from typing import Any
 from redis_lock_decorators._diagnosis.finding import Finding, Severity, unchecked
 from redis_lock_decorators._diagnosis.nodes import refuse_other
 from redis_lock_decorators._io.client_methods import has_pipelines
-from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.keys import key_of, with_companions
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.inspection import waiters
 from redis_lock_decorators.redislock import RedisLock
 

@@ -47,7 +47,7 @@ from redis_lock_decorators._flow.retries import (
 from redis_lock_decorators._flow.self_waits import refuse_interrupted, refuse_own_block
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
-from redis_lock_decorators._rules.error_texts import described, safe_text
+from redis_lock_decorators._rules.redaction import described, safe_text
 from redis_lock_decorators.errors import shown
 
 #: How to wait for a busy lock.

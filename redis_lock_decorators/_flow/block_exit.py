@@ -11,8 +11,8 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import Notify, end, release
 from redis_lock_decorators._flow.requests import Refusal, is_unknown
 from redis_lock_decorators._flow.retries import ROUND_TRIP
-from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.options import ReleaseMethod
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.errors import LockNotOwnedError, shown
 
 #: The cure for a release that was refused, by what is missing.

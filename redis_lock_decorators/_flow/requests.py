@@ -13,7 +13,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._rules import keys as keys_rules
-from redis_lock_decorators._rules.error_texts import safe_text
+from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.errors import LockError, LockNameError, shown
 
 #: ``Port.send`` or a replacement.

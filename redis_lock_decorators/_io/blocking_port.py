@@ -29,7 +29,7 @@ from redis_lock_decorators._io.transport.client_calls import (
 from redis_lock_decorators._io.transport.private_pool import PrivatePool, ThreadExclusive
 from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import BlockingWatch
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.errors import LockError
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Checks of clients: refuse objects that are none, and clients of the wrong kind."""
+"""Checks of clients: refuse objects that are no Redis clients, and clients of the wrong kind."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.owner_info import OwnerInfo
 from redis_lock_decorators._io.clock import monotonic, unix_time
-from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.owner_info import (
     MOST_CHARACTERS,
     OwnerInfoOption,
     merged,
     written,
 )
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import shown
 

@@ -1,4 +1,4 @@
-"""Which pools can be bypassed: connections like theirs lead where their own lead."""
+"""Which pools can be bypassed: private connections with the same settings reach the same server."""
 
 from __future__ import annotations
 

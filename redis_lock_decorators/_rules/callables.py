@@ -9,8 +9,7 @@ from functools import partial
 from types import FunctionType, GeneratorType
 from typing import TypeVar
 
-from redis_lock_decorators._rules.main_module import module_of
-from redis_lock_decorators._rules.unrun import (
+from redis_lock_decorators._rules.deferred_results import (
     BELOW,
     BELOW_CONTEXT_MANAGER,
     cure_of,
@@ -18,6 +17,7 @@ from redis_lock_decorators._rules.unrun import (
     is_future,
     makes_context_managers,
 )
+from redis_lock_decorators._rules.main_module import module_of
 from redis_lock_decorators.errors import ConfigurationError
 
 R = TypeVar("R")

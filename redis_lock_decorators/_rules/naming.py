@@ -12,8 +12,8 @@ from types import FunctionType
 from redis_lock_decorators._rules import arguments, templates
 from redis_lock_decorators._rules.callables import Kind, full_name, kind_of
 from redis_lock_decorators._rules.keys import checked_name, checked_names, is_name, key_of
+from redis_lock_decorators._rules.name_values import as_text
 from redis_lock_decorators._rules.shown_values import shown_value
-from redis_lock_decorators._rules.texts import as_text
 from redis_lock_decorators.errors import ConfigurationError, LockError, LockNameError
 
 LockName = str | bytes | Sequence[str | bytes]

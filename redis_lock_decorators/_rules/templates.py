@@ -12,7 +12,7 @@ from typing import Any
 
 from redis_lock_decorators._rules import arguments
 from redis_lock_decorators._rules.enums import attribute_of, settled, settled_for_format
-from redis_lock_decorators._rules.texts import as_text, escaped, stable_text, written
+from redis_lock_decorators._rules.name_values import as_text, escaped, stable_text, written
 from redis_lock_decorators.errors import LockNameError
 
 #: Returns a piece of a name for ``(args, kwargs)``.

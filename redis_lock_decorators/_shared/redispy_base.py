@@ -17,8 +17,8 @@ from redis_lock_decorators._flow.redispy_lock import PROVISIONAL, AcquireRequest
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_checks import refuse_early
-from redis_lock_decorators._rules.error_texts import described
 from redis_lock_decorators._rules.options import checked_switch
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators._shared import redispy_args as args
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.exits import BlockRef, has_begun

@@ -1,7 +1,9 @@
 """The exit codes of all verbs, after the conventions of ``sysexits.h`` and of shells."""
 
+#: Done; ``run --on-busy skip``: also if another one holds the lock.
 OK = 0
-#: ``show``: the lock is free; ``break``: nothing was released; ``doctor``: something breaks locks.
+#: ``show``: the lock is free; ``break``: nothing was released; ``doctor``: something breaks locks;
+#: ``demo``: a counter is wrong with the lock.
 NO = 1
 #: Wrong use of the command line.
 USAGE = 2

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from redis_lock_decorators._rules.error_texts import without_passwords
+from redis_lock_decorators._rules.redaction import without_passwords
 from redis_lock_decorators.cli.texts import shown
 
 

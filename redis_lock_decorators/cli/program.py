@@ -37,7 +37,8 @@ Shell completion, of lock names too; put the line into the start file of the she
 \b
 Exit codes:
   0   done
-  1   show: the lock is free; break: nothing was released; doctor: something breaks locks
+  1   show: the lock is free; break: nothing was released; doctor: something breaks locks;
+      demo: the counter is wrong with the lock
   2   wrong use
   69  the server cannot be reached or refuses the request; an unexpected error
   70  run: the lock was lost

@@ -116,8 +116,8 @@ class RunCommand(click.Command):
     "--acquire-time",
     type=seconds,
     metavar="SECONDS",
-    help="Wait at most so long before the lock counts as busy. Default: 0, with --on-busy wait "
-    "without limit.",
+    help="The longest wait before the lock counts as busy. Default: 0, with --on-busy wait without "
+    "limit.",
 )
 @click.option(
     "--expire",
@@ -125,15 +125,15 @@ class RunCommand(click.Command):
     metavar="SECONDS",
     default=10,
     show_default=True,
-    help="The lock's time to live without renewal: so long it blocks others after a crash. It is "
-    "renewed while the command runs.",
+    help="The lock's time to live without renewal: after a crash it blocks others for this long. "
+    "It is renewed while the command runs.",
 )
 @click.option(
     "--min-hold",
     type=seconds,
     metavar="SECONDS",
-    help="Keep others out so long after the acquisition, if the command succeeds: at most one "
-    "success in this time.",
+    help="Keep others out for this long after the acquisition, if the command succeeds: at most "
+    "one success in this time.",
 )
 @click.option("--fencing", is_flag=True, help="Number the acquisitions: REDIS_LOCK_FENCE.")
 @click.option(

@@ -85,7 +85,10 @@ class Interruption:
         return self.left < 0
 
     def _call(self, frame: Any, event: str, argument: object) -> Any:
-        return self._line if is_of_package(frame.f_code.co_filename) else None
+        # Python itself only reports what is raised in a finalizer, which runs at any time.
+        is_finalizer = frame.f_code.co_name == "__del__"
+        is_ours = is_of_package(frame.f_code.co_filename)
+        return self._line if is_ours and not is_finalizer else None
 
     def _line(self, frame: Any, event: str, argument: object) -> Any:
         code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()

@@ -323,7 +323,7 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
     [
         (KEY_GONE, "deleted, evicted"),
         (f"ab12…{HOLDS}", "deleted, evicted"),
-        (f"{UNRENEWED} (NoPermissionError: no)", "allow the renewal"),
+        (f"{UNRENEWED} (NoPermissionError: no)", "grant the missing permission or free memory"),
         (f"{UNANSWERED} for 5 s", "server and the network"),
         (f"{UNANSWERED} for 5 s, and ab12…{HOLDS}", "server and the network"),
         (NEVER_SENT, "do not block"),
@@ -332,7 +332,7 @@ def test_name_that_is_no_utf8_can_be_written_to_a_log() -> None:
     ],
 )
 def test_cure_fits_the_reason_of_a_loss(why: str, cure: str) -> None:
-    cures = ["deleted", "allow", "the network", "do not block"]
+    cures = ["deleted", "grant the", "the network", "do not block"]
     cures += ["max_hold longer", "shorter or expire"]
     message = str(LockLostError("r", why=why)).replace(why, "")
 

@@ -69,7 +69,7 @@ def test_loss_has_the_refusal_of_the_renewal_as_its_reason() -> None:
 
     ((_, why),) = lease.notifications
     assert "renewal was refused (NoPermissionError: no permissions to run the 'pexpire'" in why
-    assert "allow the renewal" in str(LockLostError("a", why=why))
+    assert "grant the missing permission or free memory" in str(LockLostError("a", why=why))
 
 
 def test_refusal_that_ended_is_not_the_reason_of_a_loss() -> None:

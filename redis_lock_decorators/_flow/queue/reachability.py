@@ -6,7 +6,7 @@ import math
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.queue.subscription_check import NotReceived
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 #: Seconds until the next try, at first and at most: each failure in a row doubles them.
 UNAVAILABLE_PAUSE, LONGEST_UNAVAILABLE_PAUSE = 5.0, 60.0

@@ -9,7 +9,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.term import Unrenewed
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.errors import in_seconds, shown
 
 #: What a server lacks until an administrator changes something.
@@ -121,7 +121,7 @@ def _warn(lease: OutageLease, text: str, is_refused: bool) -> None:
         )
     else:
         log.warning(
-            "lock %s could not be renewed, nor maybe others of this client (%s): retrying until "
-            "their leases end",
+            "lock %s could not be renewed (%s), and other locks of this client may be affected: "
+            "retrying until their leases end",
             *(_name(lease), text),
         )

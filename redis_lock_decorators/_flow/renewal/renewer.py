@@ -20,7 +20,7 @@ from redis_lock_decorators._flow.renewal.tracked_lease import (
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._rules import delays
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 __all__ = ["Renewer", "RenewerLoop", "TrackedLease"]
 

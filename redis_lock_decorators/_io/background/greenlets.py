@@ -23,7 +23,7 @@ from redis_lock_decorators._io.background.worker import BackgroundWorker, Owner,
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport.greenlets import GreenletPort
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 #: The name of the threads of background tasks.
 NAME = "redis_lock_decorators work"

@@ -22,7 +22,7 @@ from redis_lock_decorators._io.background.supervised_task import SupervisedTask
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, forget_closed, is_running_here
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 #: Seconds between two checks for stopped tasks.
 CHECK_INTERVAL = 0.25

@@ -6,7 +6,7 @@ import threading
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._io.background.hubs import half_patched
-from redis_lock_decorators._rules.error_texts import safe_text
+from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.errors import ConfigurationError, shown
 
 #: Uses of locks that need no thread.

@@ -18,7 +18,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
 from redis_lock_decorators._io.background.hubs import is_in_hub
-from redis_lock_decorators._rules.error_texts import safe_text
+from redis_lock_decorators._rules.redaction import safe_text
 
 #: The name of the thread.
 NAME = "redis_lock_decorators"

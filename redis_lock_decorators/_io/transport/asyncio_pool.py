@@ -33,7 +33,7 @@ from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 #: The arguments for a read that returns bytes.
 UNDECODED = {"disable_decoding": True}

@@ -29,7 +29,7 @@ from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopConnection
 from redis_lock_decorators._io.transport.origins import Origin, follow, origin
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.per_client import PerClient
-from redis_lock_decorators._rules.error_texts import described
+from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.testing.fake.loop_time import LoopTime
 from redis_lock_decorators.testing.fake.virtual_time import VirtualTime
 

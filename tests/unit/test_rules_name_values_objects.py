@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.texts import Addressed, Bare, Hidden, Query, Slotted, Spoken, Tagged
 
+from redis_lock_decorators._rules.name_values import as_text
 from redis_lock_decorators._rules.templates import compiled
-from redis_lock_decorators._rules.texts import as_text
 from redis_lock_decorators.errors import LockNameError
 
 

@@ -13,7 +13,7 @@ from support.exceptions import exception_of
 
 from redis_lock_decorators._flow.renewal.outages import Outages
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._rules.error_texts import described, safe_text
+from redis_lock_decorators._rules.redaction import described, safe_text
 from redis_lock_decorators.cli.output import note
 
 PACKAGE = Path(described.__code__.co_filename).parents[1]

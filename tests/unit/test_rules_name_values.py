@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import Bare, Query, Spoken
 
+from redis_lock_decorators._rules.name_values import as_text, escaped, stable_text
 from redis_lock_decorators._rules.templates import compiled
-from redis_lock_decorators._rules.texts import as_text, escaped, stable_text
 from redis_lock_decorators.errors import LockNameError
 
 #: Without the character that escapes braces.
