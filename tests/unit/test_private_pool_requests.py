@@ -12,7 +12,7 @@ import redis.exceptions as client
 from support.peers import Peers, ask
 
 from redis_lock_decorators._io import client_errors, timeouts
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import private_connection, private_pool
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
@@ -54,6 +54,21 @@ def test_nothing_counts_as_sent_if_no_connection_was_opened(error: BaseException
         ask(PrivatePool(), pool)
 
     assert not client_errors.was_sent(caught.value)  # type: ignore[arg-type]
+
+
+def test_request_is_not_sent_after_its_time_but_its_connection_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = PrivatePool()
+    with Peers(b"+1\r\n") as pool:
+        monkeypatch.setattr(private_pool, "monotonic", lambda: time.monotonic() + 60)
+        with pytest.raises(client.TimeoutError) as caught:
+            ask(connections, pool, seconds=30)
+        monkeypatch.undo()
+
+        assert not client_errors.was_sent(caught.value)
+        assert ask(connections, pool) == b"1"
+        assert len(pool.ends) == 1
 
 
 @pytest.mark.parametrize("reply", [b"", b"+half", b"what?\r\n"], ids=repr)

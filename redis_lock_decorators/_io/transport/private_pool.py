@@ -13,6 +13,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.batch import starts_acquisition
 from redis_lock_decorators._io.transport.encoding import packed
@@ -66,7 +67,7 @@ class PrivatePool(IdleFollower):
     def _send_batch(
         self, pool: Any, data: bytes, count: int, until: float, sending: Sending | None
     ) -> list[Any]:
-        socket = self._usable(pool) or self._opened(pool, until)
+        socket, until = self.take(pool, until)
         try:
             replies = socket.exchange(data, count, until, sending)
         except BaseException:
@@ -107,9 +108,10 @@ class PrivatePool(IdleFollower):
             self.drop()
         return replies
 
-    def take(self, pool: Any, until: float) -> BlockingSocket:
-        """Remove and return an idle connection, or open one."""
-        return self._usable(pool) or self._opened(pool, until)
+    def take(self, pool: Any, until: float) -> tuple[BlockingSocket, float]:
+        """Remove an idle connection, or open one; return it, and until when a request may last."""
+        socket = self._usable(pool)
+        return self._opened(pool, until) if socket is None else (socket, until)
 
     def keep(self, socket: BlockingSocket) -> None:
         """Keep a connection for other requests."""
@@ -149,9 +151,21 @@ class PrivatePool(IdleFollower):
                 return socket
             socket.close()
 
-    def _opened(self, pool: Any, until: float) -> BlockingSocket:
+    def _opened(self, pool: Any, until: float) -> tuple[BlockingSocket, float]:
+        """A new connection, over which a request may take as long as it took to open.
+
+        If its time is over by then, the connection is kept for the next request instead: the
+        library limits each step of opening, not all together, and a request that is sent after its
+        time could acquire a lock for nobody.
+        """
         self.follow(pool)  # before: the client may be closed while the connection is opened
-        return connected(pool, until)
+        began = monotonic()
+        socket = connected(pool, until)
+        now = monotonic()
+        if now < until:
+            return socket, max(until, now + (now - began))
+        self.keep(socket)
+        raise client_errors.mark_unsent(client_errors.no_reply(pool))
 
 
 class ThreadExclusive:
@@ -167,7 +181,7 @@ class ThreadExclusive:
 
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self._socket is None:
-            self._socket = self._connections.take(self._pool, self._until)
+            self._socket, self._until = self._connections.take(self._pool, self._until)
         data = b"".join(map(packed, commands))
         return self._socket.exchange(data, len(commands), self._until)
 
