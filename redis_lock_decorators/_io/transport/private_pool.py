@@ -67,7 +67,9 @@ class PrivatePool(IdleFollower):
     def _send_batch(
         self, pool: Any, data: bytes, count: int, until: float, sending: Sending | None
     ) -> list[Any]:
-        socket, until = self.take(pool, until)
+        socket = self._usable(pool)
+        if socket is None:
+            socket, until = self._opened(pool, until)
         try:
             replies = socket.exchange(data, count, until, sending)
         except BaseException:
