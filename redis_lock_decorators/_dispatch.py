@@ -23,6 +23,8 @@ from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_base import D, LockBase, described
 from redis_lock_decorators._shared.lock_config import LockConfig
+from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
+from redis_lock_decorators.asyncio import _wrappers
 from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Attempt, Lease, abandon
 from redis_lock_decorators.redislock import RedisLock
@@ -252,8 +254,5 @@ def _wrapper_and_lock(kind: Kind) -> tuple[Callable[..., Any], type[LockBase[Any
         return _plain, RedisLock
     if kind is Kind.GENERATOR:
         return _generator, RedisLock
-    from redis_lock_decorators.asyncio import RedisLock as AsyncRedisLock
-    from redis_lock_decorators.asyncio import _wrappers
-
     wrap = _wrappers.coroutine if kind is Kind.COROUTINE else _wrappers.async_generator
     return wrap, AsyncRedisLock

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import email.parser  # noqa: F401: else importlib.metadata imports it at its first use
 import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import metadata
 from typing import Any
 
 import redis.exceptions
@@ -227,8 +229,6 @@ def _page() -> str:
     Called when a message is shown, not when an error is raised: to read the metadata takes long.
     """
     try:
-        from importlib.metadata import metadata
-
         lines = metadata("redis_lock_decorators").get_all("Project-URL") or []
     except Exception:  # as in a copy that is not installed, or when the interpreter shuts down
         return ""

@@ -14,6 +14,7 @@ from redis_lock_decorators._io.client_types import (
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._shared.lock_base import with_options
 from redis_lock_decorators._shared.settings import DEFAULT, NOT_PICKLED, LockOptions, Settings
+from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 from redis_lock_decorators.decorator import RedisLockDecorator
 from redis_lock_decorators.redislock import RedisLock
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from redis_lock_decorators._rules.options import Hook, OnLost, ReleaseMethod, Wait
     from redis_lock_decorators._rules.owner_info import OwnerInfoOption
-    from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
 
 
 class Locks(RedisLockDecorator):
@@ -178,8 +178,6 @@ class Locks(RedisLockDecorator):
         The arguments and errors of ``RedisLock``; ``get_redis_connection`` returns an asyncio
         client.
         """
-        from redis_lock_decorators.asyncio.redislock import RedisLock as AsyncRedisLock
-
         lock = AsyncRedisLock.__new__(AsyncRedisLock)
         return with_options(
             lock, self._settings, client, get_redis_connection, options, lock_name, get_lock_name

@@ -7,6 +7,8 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from redis_lock_decorators._flow.claim_observer import ClaimObserver
+from redis_lock_decorators._io.background.hook_calls import report
 from redis_lock_decorators._io.clock import unix_time
 from redis_lock_decorators._rules.options import Hook
 from redis_lock_decorators._shared.on_lost import weakly
@@ -22,10 +24,6 @@ def observe(lease: LeaseBase, label: str) -> None:
     The claim refers to neither hooks nor context, as the renewer keeps it: they may refer to the
     lease, which must expire once nothing else does. The lease keeps both.
     """
-    # Only programs with hooks need these modules.
-    from redis_lock_decorators._flow.claim_observer import ClaimObserver
-    from redis_lock_decorators._io.background.hook_calls import report
-
     lease._observed_in = copy_context()
     known_context, known_options = ref(lease._observed_in), ref(lease._options)
     # After the lease was dropped, these are the hooks that the project's settings have.
