@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.attempt import (
     try_once,
     unconfirmed,
 )
-from redis_lock_decorators._flow.claim import FLOW, Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim, refuse_fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.logs import log
@@ -71,7 +71,8 @@ async def acquire(
 
     Raises:
         LockError: this thread or task would wait for itself: it is in a block of the lock, or this
-            code is a signal handler that interrupted the acquisition or release of it.
+            code is a signal handler that interrupted the acquisition or release of it; or this
+            task is a copy in a forked child, for whose parent the lock was acquired.
         LockUnconfirmedError: the last try found it free, but too few replicas confirmed in time.
     """
     if claim.fencing:
@@ -90,6 +91,7 @@ async def acquire(
         else:
             refusal = await _compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:
+            refuse_fork(claim)
             claim.entered = port.now()
             port.held.add(claim, port.now)
             if claim.observer is not None:

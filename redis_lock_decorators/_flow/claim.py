@@ -20,6 +20,7 @@ from redis_lock_decorators._flow.term import Term
 from redis_lock_decorators._rules import durations, lease_times
 from redis_lock_decorators._rules.keys import keys_of
 from redis_lock_decorators._rules.options import LONGEST_GRANT
+from redis_lock_decorators.errors import LockNotOwnedError
 
 #: The key in ``Claim.release_flow``.
 FLOW = "flow"
@@ -243,6 +244,19 @@ class Claim(Term):
     def is_lost(self, now: float) -> bool:
         """Whether the lease ended, by ``now``, before its holder released it."""
         return self.lost_reason is not None or (self.state is not ENDED and now >= self.deadline)
+
+
+def refuse_fork(claim: Claim) -> None:
+    """Refuse a claim inherited by ``fork``: the parent has it, the child does not.
+
+    Raises:
+        LockNotOwnedError: another process made it.
+    """
+    if claim.process != fork.process_id:
+        done = "held" if claim.was_held() else "acquired"
+        raise LockNotOwnedError(
+            claim.lock_name, why=f"it is {done} by the parent process {claim.process}"
+        )
 
 
 def claim_on(

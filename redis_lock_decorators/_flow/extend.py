@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._flow.claim import Claim, claim_on
+from redis_lock_decorators._flow.claim import Claim, claim_on, refuse_fork
 from redis_lock_decorators._flow.error_notes import adding_notes
 from redis_lock_decorators._flow.identifiers import released_by
-from redis_lock_decorators._flow.losses import expired, lost, refuse_fork, refuse_over
+from redis_lock_decorators._flow.losses import expired, lost, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import release_keys
 from redis_lock_decorators._flow.requests import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ACTIVE
 from redis_lock_decorators._flow.port import Port
@@ -91,15 +90,3 @@ def entered_twice(claim: Claim) -> LockError | None:
         f"the lease of lock {claim.lock_name!r} is in a block already, and a second one would "
         "release it: use lease.check() there"
     )
-
-
-def refuse_fork(claim: Claim) -> None:
-    """Refuse a claim inherited by ``fork``: the parent holds it, the child does not.
-
-    Raises:
-        LockNotOwnedError: another process made it.
-    """
-    if claim.process != fork.process_id:
-        raise LockNotOwnedError(
-            claim.lock_name, why=f"it is held by the parent process {claim.process}"
-        )

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.lease_ends import Shortening
-from redis_lock_decorators._flow.losses import lost, refuse_fork, refuse_over
+from redis_lock_decorators._flow.losses import lost, refuse_over
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ask, may_have_run
 from redis_lock_decorators._flow.retries import OUTAGE, persist

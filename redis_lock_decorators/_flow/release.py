@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from redis_lock_decorators._flow import unanswered_releases
-from redis_lock_decorators._flow.claim import FLOW, Claim
+from redis_lock_decorators._flow.claim import FLOW, Claim, refuse_fork
 from redis_lock_decorators._flow.claim_state import ACTIVE, ENDED, RELEASE_FAILED, RELEASING
 from redis_lock_decorators._flow.error_notes import add_note
 from redis_lock_decorators._flow.late_outcomes import (
@@ -17,7 +17,7 @@ from redis_lock_decorators._flow.late_outcomes import (
     warn_unknown,
 )
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import found_instead, lost, refuse_fork, reported_loss
+from redis_lock_decorators._flow.losses import found_instead, lost, reported_loss
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.queue.cohort import hand_off, is_handed_off
 from redis_lock_decorators._flow.release_fallbacks import with_fallbacks

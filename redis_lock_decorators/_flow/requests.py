@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import six
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._flow.claim import Claim
+from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
 from redis_lock_decorators._rules import keys as keys_rules
@@ -109,7 +109,11 @@ async def ask(
 
     ``read`` is called with the rest of a longer reply; ``send`` replaces the port's, and gets
     ``sending`` if that is given.
+
+    Raises:
+        LockNotOwnedError: the caller is a copy of a task, in a forked child.
     """
+    refuse_fork(claim)
     serial = next(port.serials)
     send = send or port.send
     if claim.owner_info is not None:

@@ -1,4 +1,4 @@
-"""Event loops that other threads may have closed: calls on them, and their entries."""
+"""Entries of event loops, which other threads may have closed, and calls on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, TypeVar
+
+from redis_lock_decorators._flow import fork
+
+#: A process and one of its event loops.
+LoopKey = tuple[int, asyncio.AbstractEventLoop]
 
 T = TypeVar("T")
 
@@ -37,7 +42,17 @@ def raise_if_closed(loop: asyncio.AbstractEventLoop) -> None:
         raise GeneratorExit from None
 
 
-def forget_closed(found: dict[asyncio.AbstractEventLoop, T]) -> list[T]:
+def running_loop() -> LoopKey:
+    """The key of the running event loop, as a forked child may run on a loop of its parent.
+
+    What the parent has stored for the loop stays in memory: its finalizers would use the sockets
+    of the parent.
+    """
+    return fork.process_id, asyncio.get_running_loop()
+
+
+def forget_closed(found: dict[LoopKey, T]) -> list[T]:
     """Remove and return the values of closed event loops; other threads may do so concurrently."""
-    closed = [loop for loop in list(found) if loop.is_closed()]
-    return [value for loop in closed if (value := found.pop(loop, None)) is not None]
+    own = [key for key in list(found) if key[0] == fork.process_id]
+    closed = [key for key in own if key[1].is_closed()]
+    return [value for key in closed if (value := found.pop(key, None)) is not None]

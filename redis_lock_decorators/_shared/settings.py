@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Sequence
 from functools import lru_cache
 from types import NoneType
@@ -31,7 +30,7 @@ from redis_lock_decorators._io.client_sources import (
     from_environment,
     unproxied,
 )
-from redis_lock_decorators._io.closed_loops import forget_closed
+from redis_lock_decorators._io.closed_loops import LoopKey, forget_closed, running_loop
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.fitting import fits
@@ -86,7 +85,7 @@ class Settings:
         self.get_async_redis_connection: ConnectionFactory = async_from_environment
         self._connections = ClientSource(PrivatePool, background_loop(), awaited=False)
         self._by_hub: dict[object, ClientSource[PrivatePool]] = {}
-        self._by_loop: dict[AbstractEventLoop, ClientSource[RequestBatcher]] = {}
+        self._by_loop: dict[LoopKey, ClientSource[RequestBatcher]] = {}
 
     def configure(
         self,
@@ -148,11 +147,11 @@ class Settings:
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """Return the port to an asyncio client on the running event loop."""
-        loop = get_running_loop()
-        connections = self._by_loop.get(loop)
-        if connections is None or connections.process != fork.process_id:
+        key = running_loop()
+        connections = self._by_loop.get(key)
+        if connections is None:
             forget_closed(self._by_loop)
-            connections = self._by_loop[loop] = ClientSource(
+            connections = self._by_loop[key] = ClientSource(
                 RequestBatcher, caller_loop(), awaited=True
             )
         if client is None:

@@ -12,6 +12,8 @@ import redis
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
+from redis_lock_decorators._flow import fork
+from redis_lock_decorators._io import closed_loops
 from redis_lock_decorators._io.background import loops
 from redis_lock_decorators._shared.settings import Settings
 
@@ -38,17 +40,17 @@ class ClosedLoop:
 
 def open_another(known: Loops, loop: Any) -> None:
     """A third thread uses a lock on its event loop for the first time."""
-    known[OpenLoop()] = None
+    known[fork.process_id, OpenLoop()] = None
 
 
 def close_another(known: Loops, loop: Any) -> None:
     """A third thread has used a lock on an event loop, and closed that."""
-    known[ClosedLoop(known, lambda *_: None)] = None
+    known[fork.process_id, ClosedLoop(known, lambda *_: None)] = None
 
 
 def remove(known: Loops, loop: Any) -> None:
     """A third thread removes the closed loop."""
-    known.pop(loop, None)
+    known.pop((fork.process_id, loop), None)
 
 
 CHANGES = pytest.mark.parametrize("meanwhile", [open_another, close_another, remove])
@@ -60,23 +62,23 @@ def test_lease_loops_of_closed_loops_are_removed(
 ) -> None:
     monkeypatch.setattr(loops, "_loops", loops._Loops())
     known: Loops = loops._loops.loops  # type: ignore[assignment]
-    closed = [ClosedLoop(known, meanwhile) for _ in range(3)]
+    closed = [(fork.process_id, ClosedLoop(known, meanwhile)) for _ in range(3)]
     known.update(dict.fromkeys(closed))
 
     async def test() -> None:
         assert loops.caller_loop() is loops.caller_loop()
-        assert known[asyncio.get_running_loop()] is loops.caller_loop()
+        assert known[closed_loops.running_loop()] is loops.caller_loop()
 
     asyncio.run(test())
 
-    assert not any(loop in known for loop in closed)
+    assert not any(key in known for key in closed)
 
 
 @CHANGES
 def test_clients_of_closed_loops_are_removed(meanwhile: Any) -> None:
     settings = Settings()
     known: Loops = settings._by_loop  # type: ignore[assignment]
-    closed = [ClosedLoop(known, meanwhile) for _ in range(3)]
+    closed = [(fork.process_id, ClosedLoop(known, meanwhile)) for _ in range(3)]
     known.update(dict.fromkeys(closed))
 
     async def test() -> None:
@@ -84,8 +86,8 @@ def test_clients_of_closed_loops_are_removed(meanwhile: Any) -> None:
 
         client = Redis()
         assert settings.async_port(client, None).client is client
-        assert asyncio.get_running_loop() in known
+        assert closed_loops.running_loop() in known
 
     asyncio.run(test())
 
-    assert not any(loop in known for loop in closed)
+    assert not any(key in known for key in closed)

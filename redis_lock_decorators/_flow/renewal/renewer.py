@@ -116,7 +116,8 @@ class Renewer(LeaseSchedule):
 
     async def _renew(self, batch: list[TrackedLease]) -> None:
         sent = self._lease_loop.now()
-        timely = [tracked for tracked in batch if tracked.claim.deadline > sent]
+        own = [tracked for tracked in batch if tracked.claim.is_of_this_process()]
+        timely = [tracked for tracked in own if tracked.claim.deadline > sent]
         ends = min([tracked.claim.deadline for tracked in timely], default=sent)
         renewals = [tracked.renewal(sent) for tracked in timely]
         outcomes: Sequence[Outcome]

@@ -164,9 +164,10 @@ class TrackedLease:
         return Renewal(self.claim, min(self.options.lease_seconds, self._hold_end - sent))
 
     def is_over(self) -> bool:
-        """Whether the lease needs neither a renewal nor a report."""
+        """Whether the lease needs neither a renewal nor a report, as in a forked child."""
         is_over = self.claim.is_over() and not self.notify_attempts
-        return not self.is_tracked or is_over or self.is_dropped()
+        is_other = not self.claim.is_of_this_process()
+        return not self.is_tracked or is_over or is_other or self.is_dropped()
 
     def is_dropped(self) -> bool:
         """Whether no code can release the lease."""
@@ -243,6 +244,8 @@ def warn_if_dropped(tracked: TrackedLease, now: float) -> None:
     A lease that was over for another reason may be tracked again by now: another thread extends it.
     """
     claim = tracked.claim
+    if not claim.is_of_this_process():
+        return
     is_renewed = tracked.options.auto_renew and tracked.is_tracked
     if is_renewed and claim.is_live(now) and tracked.is_dropped():
         log.warning(

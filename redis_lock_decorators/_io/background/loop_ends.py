@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
+from redis_lock_decorators._flow import fork
+
 
 def at_end(work: Callable[[], Awaitable[None]]) -> object:
     """Await ``work`` when the running event loop ends; keep a reference to the result until then.
 
     The only hook at the end of a loop is the closing of unfinished async generators, by
-    ``loop.shutdown_asyncgens``, which ``asyncio.run`` calls. Otherwise it is not awaited.
+    ``loop.shutdown_asyncgens``, which ``asyncio.run`` calls. Otherwise it is not awaited, nor in a
+    forked child that runs on the loop of its parent.
     """
     generator = _until_end(asyncio.get_running_loop(), work)
     # This runs it to its first yield, without the loop, which warns if it has ended already.
@@ -23,10 +26,11 @@ def at_end(work: Callable[[], Awaitable[None]]) -> object:
 async def _until_end(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[None, None]:
+    process = fork.process_id
     try:
         yield
     finally:
-        if _is_running(loop):  # else it is garbage-collected after its loop was closed
+        if process == fork.process_id and _is_running(loop):  # else it is garbage-collected after its loop was closed
             with suppress(Exception):
                 await work()
 

@@ -32,7 +32,12 @@ from redis_lock_decorators._io.background.worker import (
     running_worker,
 )
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.closed_loops import forget_closed, is_running_here
+from redis_lock_decorators._io.closed_loops import (
+    LoopKey,
+    forget_closed,
+    is_running_here,
+    running_loop,
+)
 from redis_lock_decorators._io.per_client import PerClient
 
 
@@ -224,7 +229,7 @@ class _Loops:
     def __init__(self) -> None:
         #: any thread
         self.threads: dict[object, BackgroundLoop] = {}
-        self.loops: dict[asyncio.AbstractEventLoop, CallerLoop] = {}
+        self.loops: dict[LoopKey, CallerLoop] = {}
         self._process = fork.process_id
         self._inherited: list[dict[object, BackgroundLoop]] = []
 
@@ -256,8 +261,8 @@ def background_loop() -> BackgroundLoop:
 
 def caller_loop() -> CallerLoop:
     """The lease loop of the running event loop."""
-    loop, lease_loops = asyncio.get_running_loop(), _loops.loops
-    if loop not in lease_loops:
+    key, lease_loops = running_loop(), _loops.loops
+    if key not in lease_loops:
         forget_closed(lease_loops)
-        lease_loops[loop] = CallerLoop()
-    return lease_loops[loop]
+        lease_loops[key] = CallerLoop()
+    return lease_loops[key]

@@ -15,13 +15,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Any, cast
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.retries import OUTAGE
 from redis_lock_decorators._io.background.loop_ends import at_end
 from redis_lock_decorators._io.background.supervised_task import SupervisedTask
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.closed_loops import call_on, forget_closed, is_running_here
+from redis_lock_decorators._io.closed_loops import (
+    LoopKey,
+    call_on,
+    forget_closed,
+    is_running_here,
+    running_loop,
+)
 from redis_lock_decorators._rules.redaction import described
 
 #: Seconds between two checks for stopped tasks.
@@ -64,6 +71,7 @@ class BackgroundTasks:
         self._unlisted: set[asyncio.Future[object]] = set()
         self._at_end: object = None  # awaits ``unlisted_ended``
         self._gave_up = False
+        self._process = fork.process_id
         self._timer = LoopTimer(self._check)
 
     def add(self, task: asyncio.Future[Any], ended: Callable[[], object] | None = None) -> None:
@@ -132,7 +140,7 @@ class BackgroundTasks:
                 del self._by_driver[driver]
 
     def _make_calls(self) -> None:
-        while self._calls:
+        while self._calls and self._process == fork.process_id:
             call = self._calls[0]
             call.attempts -= 1
             if call.attempts >= 0:
@@ -183,16 +191,16 @@ class BackgroundTasks:
                 self._by_driver[supervised.take_over()] = task
 
 
-_by_loop: dict[asyncio.AbstractEventLoop, BackgroundTasks] = {}  #: any thread
+_by_loop: dict[LoopKey, BackgroundTasks] = {}  #: any thread
 
 
 def background_tasks() -> BackgroundTasks:
     """The background tasks of the running event loop."""
-    loop = asyncio.get_running_loop()
-    found = _by_loop.get(loop)
+    key = running_loop()
+    found = _by_loop.get(key)
     if found is None:
         _forget_closed()
-        found = _by_loop[loop] = BackgroundTasks(loop)
+        found = _by_loop[key] = BackgroundTasks(key[1])
     return found
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextvars import Context
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.timeouts import AGAIN
 
@@ -34,12 +35,15 @@ class LoopTimer:
     The function runs in an empty context: the timer would keep the context of its caller alive.
     A signal handler may raise an exception in the callback of a timer, so each call has two timers.
     The second one is cancelled when the function has returned.
+
+    In a forked child that runs on the event loop of its parent it does nothing.
     """
 
-    __slots__ = ("_at", "_call", "_timers")  #: loop only
+    __slots__ = ("_at", "_call", "_process", "_timers")  #: loop only
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
+        self._process = fork.process_id
         self._timers = TimerPair()
         self._at = math.inf
 
@@ -60,6 +64,8 @@ class LoopTimer:
         return timers
 
     def _fire(self, timers: TimerPair) -> None:
+        if self._process != fork.process_id:
+            return
         if self._timers is timers:
             self._at = math.inf
         self._call()

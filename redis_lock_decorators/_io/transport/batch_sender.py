@@ -10,6 +10,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import with_send_time
@@ -56,6 +57,7 @@ class BatchSender:
         "_last_reply",
         "_loop",
         "_pending",
+        "_process",
         "_runner",
         "_sent",
         "_sent_at",
@@ -70,6 +72,7 @@ class BatchSender:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = background_tasks()
+        self._process = fork.process_id
         self._pending = PendingRequests()
         self._earliest_end = math.inf  # no pending request times out before
         #: What runs the exchange under way: a coroutine that a caller awaits, or the sending task.
@@ -111,8 +114,10 @@ class BatchSender:
             self._send_next(transport)
 
     def _send_next(self, transport: Transport) -> None:
-        """Start the task that sends the pending requests, if there are any."""
+        """Start the task that sends the pending requests, if there are any of this process."""
         self._runner = None
+        if self._process != fork.process_id:
+            return
         if self._pending and not is_running_here(self._loop):
             call_on(self._loop, self._send_if_idle, transport)
         elif self._pending:

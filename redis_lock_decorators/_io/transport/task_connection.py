@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
-from weakref import finalize, ref
+from weakref import WeakKeyDictionary, finalize, ref
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.clock import monotonic
@@ -17,6 +19,14 @@ from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import readable
+
+#: Replaced when a child is forked that may run on the event loops of this process.
+_era = object()
+#: The process that opened each connection.
+_processes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+#: In a forked child: connections of its parent. To close one, also by a finalizer, would deregister
+#: it from the selector that the child shares with the parent.
+_inherited: list[object] = []
 
 
 class TaskConnection:
@@ -35,6 +45,7 @@ class TaskConnection:
 
     __slots__ = (
         "__weakref__",
+        "_era",
         "_has_input",
         "_origin",
         "connection",
@@ -50,11 +61,13 @@ class TaskConnection:
         self.last_used = monotonic()
         connection.socket_timeout = None
         self._origin = leads_to
+        self._era = _era
         self.loop = asyncio.get_running_loop()
         self._has_input = input_check(connection._writer)
         # Not the connection: its reader refers to the task that reads, and so to this object.
         transport = connection._writer.transport
-        discard = finalize(self, _discard, self.loop, transport, ref(connection))
+        own = fork.process_id, self.loop
+        discard = finalize(self, _discard, *own, transport, ref(connection))
         discard.atexit = False
 
     def serves(self, pool: Any) -> bool:
@@ -62,8 +75,11 @@ class TaskConnection:
 
         Not if either side closed it, or if it does not lead where the pool leads now. Input though
         no reply is due means that the server has closed it: an event loop that was blocked, even
-        only since the last reply, has not read that yet.
+        only since the last reply, has not read that yet. Not after a fork either: a child that runs
+        on this event loop would read replies of the parent.
         """
+        if self._era is not _era:
+            return False
         connection = self.connection
         reader, writer = connection._reader, connection._writer
         if reader is None or writer is None or reader.at_eof() or writer.is_closing():
@@ -80,9 +96,14 @@ class TaskConnection:
             call_on(self.loop, close, self.connection)
 
 
-def _discard(loop: asyncio.AbstractEventLoop, transport: Any, find: Callable[[], Any]) -> None:
+def _discard(
+    process: int, loop: asyncio.AbstractEventLoop, transport: Any, find: Callable[[], Any]
+) -> None:
     """Close what is left of a connection that was dropped, on any thread."""
     connection = find()
+    if process != fork.process_id:
+        _inherited.append((transport, connection))
+        return
     if connection is not None:  # its library would warn that it is still open
         connection._reader = connection._writer = None
     call_on(loop, transport.abort)
@@ -91,6 +112,7 @@ def _discard(loop: asyncio.AbstractEventLoop, transport: Any, find: Callable[[],
 async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt."""
     connection = private_connection.made(kind, parameters)
+    _processes[connection] = fork.process_id
     connecting = in_empty_context(connection.connect())
     try:
         async with timeout(until - monotonic(), connecting):
@@ -106,15 +128,26 @@ async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
 def close(connection: Any) -> None:
     """Close a connection in one step, without waiting: TLS would wait for the other side."""
     abort(connection)
-    connection._reader = connection._writer = None
+    if not _is_inherited(connection):
+        connection._reader = connection._writer = None
 
 
 def abort(connection: Any) -> None:
-    """End a connection in one step; tasks that read or write on it fail."""
+    """End a connection in one step; tasks that read or write on it fail.
+
+    A connection of the process that this one was forked from remains open.
+    """
+    if _is_inherited(connection):
+        _inherited.append(connection)
+        return
     transport = getattr(connection._writer, "transport", None)
     if transport is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             transport.abort()
+
+
+def _is_inherited(connection: Any) -> bool:
+    return _processes.get(connection, fork.process_id) != fork.process_id
 
 
 def fail_waiting(connection: Any) -> None:
@@ -129,6 +162,17 @@ def fail_waiting(connection: Any) -> None:
     if protocol is not None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             protocol.connection_lost(None)
+
+
+def _before_fork() -> None:
+    """Use no connection again that the child gets a copy of, if it can run on its event loop."""
+    global _era
+    if asyncio._get_running_loop() is None:
+        _era = object()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(before=_before_fork)
 
 
 def input_check(writer: Any) -> Callable[[float], object]:
