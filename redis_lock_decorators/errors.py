@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import email.parser  # noqa: F401: else importlib.metadata imports it at its first use
+import email.parser  # noqa: F401  # else importlib.metadata imports it at its first use
 import math
 import re
 from collections.abc import Mapping

@@ -141,6 +141,28 @@ def test_lock_granted_to_an_abandoned_entry_is_handed_off(world: World) -> None:
     assert other.held
 
 
+def test_copy_of_a_subscriber_in_a_forked_child_releases_nothing(world: World) -> None:
+    holder = world.holder()
+    process = world.process()
+    first = process.acquire(wait=60)
+    world.advance(0.05)
+    process.acquire(wait=0.5)
+    world.advance(0.02)
+    copy = next(sent.command for sent in reversed(process.port.log) if sent.verb == "enqueue")
+    world.advance(1)
+    world.server.run(copy)
+    holder.release()
+    world.advance(0.05)
+    process.port.log.clear()
+    process.subscriber._process = -1
+
+    first.release()
+    world.advance(0.05)
+
+    assert not world.is_empty()
+    assert [sent.verb for sent in process.port.log] == ["release"]
+
+
 def test_entry_of_a_waiter_that_acquired_by_polling_delays_no_waiter(world: World) -> None:
     world.holder(expire=60)
     process = world.process()

@@ -149,6 +149,8 @@ class Subscriber(SubscriberConnection):
 
     def _on_message(self, message: Any) -> None:
         """Handle a reply or a message; unknown ones are ignored."""
+        if self.is_copy:
+            return
         if not self._session.has_info:
             self._session.note_info(message)
             return

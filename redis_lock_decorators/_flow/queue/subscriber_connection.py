@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Subscription, Timer
 from redis_lock_decorators._flow.queue.admission import Admission
 from redis_lock_decorators._flow.queue.entries import QueueEntries
@@ -25,7 +26,8 @@ class SubscriberConnection:
 
     It ends once: when there have been no waiters for a while, or no message can reach it. Waiters
     that join later are sent to its successor. Each step of opening has a time limit; while no
-    connection is open the waiters poll.
+    connection is open the waiters poll. A copy in a forked child does nothing: the waiters are the
+    parent's.
 
     Attributes:
         channel: the channel.
@@ -56,6 +58,7 @@ class SubscriberConnection:
         self._admission = Admission(lease_loop)
         #: loop only
         self._end = end
+        self._process = fork.process_id
         self._lease_loop = lease_loop
         self._port = port
         self._key = key  # any key of the node
@@ -65,6 +68,11 @@ class SubscriberConnection:
         self._opens_by = math.inf
         self._has_opened = False
         self._last_used = 0.0
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+        return self._process != fork.process_id
 
     @property
     def is_unavailable(self) -> bool:
@@ -102,7 +110,7 @@ class SubscriberConnection:
 
     async def _run(self) -> None:
         pauses = delays.recovering(self._lease_loop.random)
-        while self._entries and not self._is_unavailable:
+        while self._entries and not self._is_unavailable and not self.is_copy:
             try:
                 await self._subscribe()
             except Exception as error:

@@ -30,7 +30,8 @@ async def _until_end(
     try:
         yield
     finally:
-        if process == fork.process_id and _is_running(loop):  # else it is garbage-collected after its loop was closed
+        # It may be garbage-collected after its loop was closed.
+        if process == fork.process_id and _is_running(loop):
             with suppress(Exception):
                 await work()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import encodings.idna  # noqa: F401: else Python imports it to look up the first host
+import encodings.idna  # noqa: F401  # else Python imports it to look up the first host
 import inspect
 from typing import Any
 
