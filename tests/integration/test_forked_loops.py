@@ -135,6 +135,30 @@ def test_parent_and_children_renew_their_own_leases_on_copies_of_a_loop(
     assert caplog.messages == []
 
 
+def test_child_reads_no_replies_of_its_parent(
+    run: Run, new_lock: Callable[..., RedisLock], name: str
+) -> None:
+    lease = run(new_lock(name, expire=30).acquire())
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=lambda: run(asyncio.sleep(LONGER)))
+
+    async def longest_request() -> float:
+        longest = 0.0
+        for _ in range(100):
+            began = time.monotonic()
+            assert await lease.owned()
+            longest = max(longest, time.monotonic() - began)
+            await asyncio.sleep(0.005)
+        return longest
+
+    child.start()
+    longest = run(longest_request())
+    child.join(60)
+
+    assert longest < 0.4
+    run(lease.release())
+
+
 @pytest.mark.parametrize("wait", ["queue", "poll", "cohort"])
 def test_copy_of_a_waiting_task_does_not_enter(
     run: Run, client: Any, direct: Any, name: str, wait: Any

@@ -18,6 +18,7 @@ from redis_lock_decorators import (
     LockNameError,
     LockTimeoutError,
     RedisLock,
+    errors,
     redis_lock,
 )
 from redis_lock_decorators.errors import _anchor, _page
@@ -31,7 +32,7 @@ def distribution(monkeypatch: pytest.MonkeyPatch) -> Iterator[Message]:
     """The metadata of an installed package that names no site."""
     message = Message()
     message["Project-URL"] = "Source, https://source.example/locks"
-    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: message)
+    monkeypatch.setattr(errors, "metadata", lambda name: message)
     _page.cache_clear()
     yield message
     _page.cache_clear()
@@ -62,7 +63,7 @@ def test_package_that_is_not_installed_has_messages(monkeypatch: pytest.MonkeyPa
     def missing(name: str) -> Message:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "metadata", missing)
+    monkeypatch.setattr(errors, "metadata", missing)
     _page.cache_clear()
 
     assert "see" not in str(busy())

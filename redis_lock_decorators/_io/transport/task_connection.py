@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary, finalize, ref
+from weakref import finalize, ref
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io import client_errors
@@ -20,12 +20,10 @@ from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
 from redis_lock_decorators._io.transport.sockets import readable
 
-#: Replaced when a child is forked that may run on the event loops of this process.
+#: any thread: replaced when a child is forked that may run on the event loops of this process
 _era = object()
-#: The process that opened each connection.
-_processes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-#: In a forked child: connections of its parent. To close one, also by a finalizer, would deregister
-#: it from the selector that the child shares with the parent.
+#: any thread of a forked child: connections of its parent. To close one, also by a finalizer, would
+#: deregister it from the selector that the child shares with the parent.
 _inherited: list[object] = []
 
 
@@ -112,7 +110,7 @@ def _discard(
 async def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     """A connection like those of an asyncio client's pool, opened by ``until`` in one attempt."""
     connection = private_connection.made(kind, parameters)
-    _processes[connection] = fork.process_id
+    connection.lock_process = fork.process_id
     connecting = in_empty_context(connection.connect())
     try:
         async with timeout(until - monotonic(), connecting):
@@ -147,7 +145,8 @@ def abort(connection: Any) -> None:
 
 
 def _is_inherited(connection: Any) -> bool:
-    return _processes.get(connection, fork.process_id) != fork.process_id
+    own = fork.process_id
+    return bool(getattr(connection, "lock_process", own) != own)
 
 
 def fail_waiting(connection: Any) -> None:
