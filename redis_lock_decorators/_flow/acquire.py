@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Literal
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.attempt import (
     LATE,
     Unconfirmed,
@@ -91,7 +92,8 @@ async def acquire(
         else:
             refusal = await _compete(port, claim, stop, delta, strategy, queues)
         if refusal is None:
-            refuse_fork(claim)
+            if claim.process != fork.process_id:
+                refuse_fork(claim)
             claim.entered = port.now()
             port.held.add(claim, port.now)
             if claim.observer is not None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import six
 
 from redis_lock_decorators import _lua
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
@@ -113,7 +114,8 @@ async def ask(
     Raises:
         LockNotOwnedError: the caller is a copy of a task, in a forked child.
     """
-    refuse_fork(claim)
+    if claim.process != fork.process_id:
+        refuse_fork(claim)
     serial = next(port.serials)
     send = send or port.send
     if claim.owner_info is not None:

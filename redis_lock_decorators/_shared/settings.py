@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
@@ -30,7 +31,7 @@ from redis_lock_decorators._io.client_sources import (
     from_environment,
     unproxied,
 )
-from redis_lock_decorators._io.closed_loops import LoopKey, forget_closed, running_loop
+from redis_lock_decorators._io.closed_loops import LoopKey, forget_closed
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.fitting import fits
@@ -147,7 +148,7 @@ class Settings:
 
     def async_port(self, client: Any, factory: ConnectionFactory | None) -> AsyncioPort:
         """Return the port to an asyncio client on the running event loop."""
-        key = running_loop()
+        key = fork.process_id, asyncio.get_running_loop()  # ``running_loop``, without a call
         connections = self._by_loop.get(key)
         if connections is None:
             forget_closed(self._by_loop)
