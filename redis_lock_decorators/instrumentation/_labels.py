@@ -25,9 +25,14 @@ class Labels:
 
     def of(self, event: LockEvent) -> str:
         """Return the label for an event."""
-        label = event.label if self._label is None else self._label(event)
+        label = readable(event.label if self._label is None else self._label(event))
         if label not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
             self._known.add(label)
         return label
+
+
+def readable(text: str) -> str:
+    """A text that can be encoded: a lock's name may contain bytes that are no UTF-8."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -21,7 +21,7 @@ from redis_lock_decorators.events import (
     RenewalLate,
     TimedOut,
 )
-from redis_lock_decorators.instrumentation._labels import Labels
+from redis_lock_decorators.instrumentation._labels import Labels, readable
 
 __all__ = ["OpenTelemetryHook"]
 
@@ -151,7 +151,7 @@ class OpenTelemetryHook:
         end = round(event.time * 1e9)
         span = self._tracer.start_span(
             name,
-            attributes={"redis_lock.name": event.lock_name, **attributes},
+            attributes={"redis_lock.name": readable(event.lock_name), **attributes},
             start_time=end - round(seconds * 1e9),
         )
         if error:

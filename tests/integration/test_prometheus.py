@@ -14,7 +14,7 @@ from redis_lock_decorators._io.background.hook_calls import flush
 
 pytest.importorskip("prometheus_client")
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from redis_lock_decorators.events import AcquireFailed, LockEvent, RenewalLate
 from redis_lock_decorators.instrumentation.prometheus import PrometheusHook
@@ -131,6 +131,12 @@ def test_number_of_labels_is_limited(registry):
         if sample.name == "redis_lock_renewals_late_total"
     }
     assert found == {"lock 0": 2, "lock 1": 2, "lock 2": 2, "other": 4}
+
+
+def test_label_that_is_no_utf8_does_not_end_the_metrics(registry):
+    PrometheusHook(registry)(event(label="caf\udce9", left=1.0, error=""))
+
+    assert b'lock="caf\\\\udce9"' in generate_latest(registry)
 
 
 def test_label_may_be_computed(registry):
