@@ -95,6 +95,12 @@ def key_of(prefix: str, lock_name: str) -> bytes:
         raise LockNameError(f"a lock's name is not valid UTF-8: {name_shown}") from None
 
 
+def is_unchanged(lock_name: str) -> bool:
+    """Whether a name is in its key as it is: in Unicode NFC, and not hashed for its length."""
+    plain = lock_name.encode(errors="surrogateescape")
+    return checked_name(lock_name) == lock_name and len(plain) <= LONGEST_NAME
+
+
 def checked_key(key: bytes) -> bytes:
     """Return the key of a lock; the form of companion keys is refused."""
     if is_companion(key):

@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.fronts import LEGACY
 
-from redis_lock_decorators import ConfigurationError, Lease, configure
+from redis_lock_decorators import ConfigurationError, Lease, LockNameError, configure
 from redis_lock_decorators.compat import pottery as replacement
 
 pytestmark = pytest.mark.skipif(LEGACY, reason="the original needs a newer redis-py")
@@ -321,6 +321,12 @@ def test_several_masters_are_refused(server: Any) -> None:
         for kind in (replacement.Redlock, replacement.AIORedlock):
             with pytest.raises(ConfigurationError, match="has 2 clients"):
                 kind(key="report", masters={first, second})
+
+
+@pytest.mark.parametrize("key", ["cafe\u0301", "\u212b", 513 * "x"])
+def test_key_that_would_be_another_one_is_refused(conn: Any, key: str) -> None:
+    with pytest.raises(LockNameError, match="NFC"):
+        replacement.Redlock(key=key, masters={conn})
 
 
 def test_client_instead_of_masters_is_refused(conn: Any) -> None:

@@ -195,6 +195,20 @@ def test_reset_releases_the_lock_of_another_holder(library: Any, conn: Any) -> N
     waiter.release()
 
 
+@pytest.mark.parametrize("name", ["cafe\u0301", 513 * "x"])
+def test_reset_releases_exactly_its_own_lock(library: Any, conn: Any, name: str) -> None:
+    lock, similar = library.Lock(conn, name), library.Lock(conn, "caf\u00e9")
+    assert lock.acquire()
+    assert similar.acquire()
+
+    library.Lock(conn, name).reset()
+
+    assert not lock.locked()
+    assert similar.locked()
+    library.reset_all(conn)
+    assert not similar.locked()
+
+
 def test_reset_all_releases_every_lock(library: Any, conn: Any) -> None:
     locks = [library.Lock(conn, f"report:{number}", expire=60) for number in range(3)]
     for lock in locks:

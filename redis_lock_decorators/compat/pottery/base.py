@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from redis_lock_decorators import ConfigurationError
+from redis_lock_decorators import ConfigurationError, LockNameError
 from redis_lock_decorators._io.client_errors import is_outcome
+from redis_lock_decorators._rules.keys import LONGEST_NAME, is_unchanged
 from redis_lock_decorators.compat.pottery.errors import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -55,6 +56,11 @@ class RedlockBase(Generic[L]):
     ) -> None:
         if hasattr(masters, "execute_command"):  # iterating over a client would ask its server
             raise ConfigurationError("masters=… is a client: give a set, masters={client}")
+        if isinstance(key, str) and not is_unchanged(key):
+            raise LockNameError(
+                f"key={key!a:.80}: pottery's Redis key would be another one: give text in Unicode "
+                f"NFC, of at most {LONGEST_NAME} bytes"
+            )
         self._name, self.masters = key, frozenset(masters)
         if len(self.masters) > 1:  # a set has no order: each process would choose another one
             raise ConfigurationError(

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from redis_lock_decorators import force_release
+from redis_lock_decorators._rules.keys import is_unchanged
 from redis_lock_decorators.inspection import find_locks
 
 PREFIX = "lock:"
@@ -21,7 +22,10 @@ def reset_all(redis_client: Any) -> None:
 
 def reset(client: Any, name: str, signal_expire: int) -> None:
     """Release one lock, whoever holds it."""
-    force_release(name, client=client, prefix=PREFIX)
+    if is_unchanged(name):
+        force_release(name, client=client, prefix=PREFIX)
+    else:  # its key is not that of a RedisLock; those that wait for it look again
+        client.delete((PREFIX + name).encode(errors="surrogateescape"))
     notify(client, name, signal_expire)
 
 
