@@ -9,7 +9,7 @@ from typing import Any
 import six
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._io.client_methods import drop_unconfigured
+from redis_lock_decorators._io.client_methods import drop_unconfigured, undecoded
 
 #: How many keys one SCAN looks at: a server needs well below 1 ms for it.
 PAGE = 1_000
@@ -22,7 +22,8 @@ OTHER = object()
 def pages(client: Any, match: bytes) -> Iterator[list[bytes]]:
     """Yield the keys that match, by SCAN on every primary node."""
     for node in _primaries(client):
-        chosen = {} if node is None else {"target_nodes": node}
+        chosen: dict[str, Any] = {} if node is None else {"target_nodes": node}
+        chosen |= undecoded(client)  # a key may be no text
         cursor: Any = 0
         while True:
             with _dropping_unconfigured(client):
@@ -45,9 +46,9 @@ def together(client: Any, commands: list[tuple[Any, ...]]) -> Iterator[Any]:
     Raises:
         redis.exceptions.RedisError: the server refuses a command or does not answer.
     """
-    pipeline = client.pipeline(transaction=False)
+    pipeline, options = client.pipeline(transaction=False), undecoded(client)
     for command in commands:
-        pipeline.execute_command(*command)
+        pipeline.execute_command(*command, **options)
     with _dropping_unconfigured(client):
         replies = pipeline.execute(raise_on_error=False)
     return map(_unless_other_data, replies)

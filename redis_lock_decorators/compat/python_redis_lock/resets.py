@@ -33,7 +33,7 @@ def notify(client: Any, name: str, signal_expire: int) -> None:
     """Notify a process that waits by python-redis-lock itself: it blocks on this list."""
     if not signal_expire:
         return
-    signal = f"lock-signal:{name}"
+    signal = f"lock-signal:{name}".encode(errors="surrogateescape")
     try:
         with client.pipeline() as pipeline:
             pipeline.delete(signal)
