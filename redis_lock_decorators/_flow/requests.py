@@ -114,7 +114,7 @@ async def ask(
     Raises:
         LockNotOwnedError: the caller is a copy of a task, in a forked child.
     """
-    if claim.process != fork.process_id:
+    if claim.process != fork.process_id:  # checked here, so that most requests need no call
         refuse_fork(claim)
     serial = next(port.serials)
     send = send or port.send

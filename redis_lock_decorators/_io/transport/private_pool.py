@@ -67,7 +67,7 @@ class PrivatePool(IdleFollower):
     def _send_batch(
         self, pool: Any, data: bytes, count: int, until: float, sending: Sending | None
     ) -> list[Any]:
-        socket = self._usable(pool)
+        socket = self._usable(pool)  # like ``take``, in the same call
         if socket is None:
             socket, until = self._opened(pool, until)
         try:
