@@ -48,9 +48,10 @@ def once_per(
     if callable(period):
         raise ConfigurationError("write @once_per(60) with the seconds between two runs")
     checked_seconds("period", period)
-    if slack:
+    if slack is None:
+        slack = period / 10
+    elif slack != 0:
         checked_seconds("slack", slack)
-    slack = period / 10 if slack is None else slack
     if slack >= period:
         raise ConfigurationError(f"slack={slack!r}: give seconds, fewer than period={period!r}")
     if fixed := options.keys() & _FIXED:

@@ -49,6 +49,11 @@ class TestOncePer:
         with pytest.raises(ConfigurationError, match="period"):
             once_per(period)
 
+    @pytest.mark.parametrize("slack", ["", "1", -1, True, math.nan, datetime.timedelta(1)])
+    def test_slack_that_is_no_duration_is_refused(self, once_per: Any, slack: Any) -> None:
+        with pytest.raises(ConfigurationError, match="slack"):
+            once_per(60, slack=slack)
+
     def test_missing_parentheses_are_explained(self, once_per: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"write @once_per\(60\)"):
             once_per(work)
