@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import ResponseError
 
 
 class Stream:
     """A connection's reader and writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.transport = self
         self.is_over = False
         self.has_input = False
@@ -25,6 +28,13 @@ class Stream:
     def at_eof(self) -> bool:
         return self.is_over
 
+    async def read(self, size: int) -> bytes:
+        reply = await self.connection.next_reply()
+        if isinstance(reply, ResponseError):
+            self.connection.error_replies.append(reply)
+            return b"-ERR\r\n"
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+
 
 class Connection:
     """A connection with replies that the test sets; an exception among them is raised."""
@@ -35,6 +45,8 @@ class Connection:
         self.pool = pool
         self.socket_timeout = socket_timeout
         self.replies: list[Any] = []
+        self.error_replies: list[ResponseError] = []
+        self._parser = SimpleNamespace(parse_error=lambda text: self.error_replies.pop(0))
         self._reader: Any = None
         self._writer: Any = None
 
@@ -46,7 +58,7 @@ class Connection:
         if self.pool.refusal is not None:
             raise self.pool.refusal
         await asyncio.sleep(self.pool.connect_seconds)
-        self._reader = self._writer = Stream()
+        self._reader = self._writer = Stream(self)
         self.host, self.port = self.pool.master_address
         self.pool.connects += 1
 
@@ -58,13 +70,13 @@ class Connection:
     async def send_packed_command(self, data: Any, check_health: bool = True) -> None:
         assert self.socket_timeout is None, "the connection has a timeout of its own"
 
-    async def read_response(self, disable_decoding: bool = False) -> Any:
-        assert disable_decoding
+    async def next_reply(self) -> Any:
+        """The next reply, which takes one iteration of the event loop."""
         await asyncio.sleep(0)
         if self._writer is None or self._writer.is_over:
             raise Disconnected("closed")
         reply = self.pool.replies.pop(0) if self.pool.replies else b"OK"
-        if isinstance(reply, BaseException):
+        if isinstance(reply, BaseException) and not isinstance(reply, ResponseError):
             raise reply
         return reply
 

@@ -15,8 +15,8 @@ from redis_lock_decorators._io.transport import (
     exchange_watch,
     single_tries,
 )
-from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.exchange import Exchange
 from support.virtual_loop import VirtualLoop
 
 #: The modules of the batcher, and their files.

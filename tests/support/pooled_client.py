@@ -11,7 +11,7 @@ from redis_lock_decorators._io.asyncio_port import pool_transport
 from redis_lock_decorators._io.background import timers
 from redis_lock_decorators._io.transport import (
     asyncio_pool,
-    batch,
+    exchange,
     exclusive_limit,
     idle_connections,
     task_connection,
@@ -33,7 +33,7 @@ class Client:
         self.transport = pool_transport(self.batcher, self)
 
     async def get(self) -> Any:
-        return await self.batcher.exchange(self.transport, GET, batch.monotonic() + 5)
+        return await self.batcher.exchange(self.transport, GET, exchange.monotonic() + 5)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
@@ -46,6 +46,13 @@ def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
         task_connection, "input_check", lambda stream: lambda milliseconds: stream.has_input
     )
     use_clock(loop.time, monkeypatch)
-    for module in (asyncio_pool, batch, exclusive_limit, idle_connections, task_connection, timers):
+    for module in (
+        asyncio_pool,
+        exchange,
+        exclusive_limit,
+        idle_connections,
+        task_connection,
+        timers,
+    ):
         monkeypatch.setattr(module, "monotonic", loop.time)
     return loop

@@ -18,8 +18,8 @@ from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io.background import timers
-from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.exchange import Exchange
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from support.batching import Connection, HalfOpen, SlowTransport, limit_batches,
 from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._flow.timeouts import Until
-from redis_lock_decorators._io.transport.batch import Exchange
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.exchange import Exchange
 
 
 @pytest.fixture

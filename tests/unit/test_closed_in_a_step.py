@@ -22,9 +22,10 @@ from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.background.closing import is_being_closed, is_unawaited
 from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.timeouts import timeout
-from redis_lock_decorators._io.transport import batch
+from redis_lock_decorators._io.transport import exchange
 from redis_lock_decorators._io.transport.asyncio_pool import TaskExclusive
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
+from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.watch import Watch
 
 
@@ -97,7 +98,7 @@ class Unending(SlowTransport):
     async def send_batch(self, commands: Any, until: float) -> list[Any]:
         if not self.sent:
             self.sent += commands
-            self.batcher.under_way = batch.Exchange(HungConnection(), until)
+            self.batcher.under_way = Exchange(HungConnection(), until)
             await self.loop.create_future()
         return await super().send_batch(commands, until)
 
@@ -235,7 +236,7 @@ def test_suspended_task_is_awaited_by_the_event_loop() -> None:
 class FailingConnection(Connection):
     """A connection whose clean-up fails, as on a closed event loop."""
 
-    async def read_response(self, disable_decoding: bool = False) -> Any:
+    async def next_reply(self) -> Any:
         await fail_when_closed()
 
 
@@ -247,7 +248,7 @@ async def fail_when_closed() -> None:
 
 
 async def in_transaction(client: Client) -> None:
-    exclusive = TaskExclusive(client.batcher.idle, client.connection_pool, batch.monotonic() + 5)
+    exclusive = TaskExclusive(client.batcher.idle, client.connection_pool, exchange.monotonic() + 5)
     async with Watch(client, ClientState(), exclusive) as watched:
         await watched.holder(b"key")
 

@@ -14,7 +14,7 @@ import redis
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._io.transport.batch import Exchange
+from redis_lock_decorators._io.transport.exchange import Exchange
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

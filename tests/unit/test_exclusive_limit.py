@@ -26,11 +26,11 @@ SET = ("SET", b"key", b"value")
 class SlowConnection(Connection):
     """A connection that gets each reply after some seconds."""
 
-    async def read_response(self, disable_decoding: bool = False) -> Any:
+    async def next_reply(self) -> Any:
         for _ in range(int(self.pool.reply_seconds / 0.1)):
             if not self._writer.is_over:
                 await asyncio.sleep(0.1)
-        return await super().read_response(disable_decoding=disable_decoding)
+        return await super().next_reply()
 
 
 class Exchange:

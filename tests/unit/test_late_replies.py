@@ -14,7 +14,7 @@ from support.asyncio_pools import Pool
 from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
-from redis_lock_decorators._io.transport import batch, late_replies
+from redis_lock_decorators._io.transport import exchange, late_replies
 from redis_lock_decorators._io.transport.late_replies import arrived
 
 
@@ -47,7 +47,7 @@ class Release:
         self.task = asyncio.ensure_future(self._send())
 
     async def _send(self) -> Any:
-        batcher, until = self.client.batcher, batch.monotonic() + 5
+        batcher, until = self.client.batcher, exchange.monotonic() + 5
         try:
             return await batcher.request(self.client.transport, GET, until, self.sending)
         except asyncio.CancelledError:
@@ -60,7 +60,7 @@ class Release:
 
     async def late_reply(self) -> Any:
         assert self.late is not None
-        return await arrived(self.late, self.client.transport, batch.monotonic() + 1)
+        return await arrived(self.late, self.client.transport, exchange.monotonic() + 1)
 
 
 def test_reply_to_a_cancelled_exchange_is_read(loop: VirtualLoop, pool: Pool) -> None:

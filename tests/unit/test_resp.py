@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,3 +127,29 @@ def test_bytes_of_other_replies_are_fed(data: bytes, cuts: st.DataObject) -> Non
     assert replies.only_string(data) is INCOMPLETE
     assert replies.has_rest
     assert replies.next_reply() == fed.next_reply()
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_replies_are_taken_wherever_their_bytes_are_cut(cut: int, count: int) -> None:
+    data = b"$1\r\na\r\n$10\r\n0123456789\r\n$0\r\n\r\n:7\r\n$-1\r\n"
+    parser, found = ReplyParser(Failed), list[Any]()
+
+    for part in (data[:cut], data[cut:]):
+        parser.feed(part)
+        parser.take(found, count)
+
+    assert found == [b"a", b"0123456789", b"", 7, None][:count]
+    parser.take(found, 6)
+    assert found == [b"a", b"0123456789", b"", 7, None]
+    assert not parser.has_rest
+
+
+def test_garbled_bytes_after_taken_strings_are_refused() -> None:
+    parser, found = ReplyParser(Failed), list[Any]()
+    parser.feed(b"$1\r\na\r\n$x\r\na\r\n")
+
+    with pytest.raises(ProtocolError):
+        parser.take(found, 2)
+
+    assert found == [b"a"]

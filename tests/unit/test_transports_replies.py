@@ -84,28 +84,9 @@ def test_replies_that_arrived_before_a_connection_broke_are_returned(
     loop.run_until_complete(ask())
 
 
-class Parsing(Connection):
-    """Like redis-py, a parser that raises plain errors and returns error replies.
-
-    Only the method of the connection raises the errors of the client.
-    """
-
-    @property
-    def _parser(self) -> Any:
-        return SimpleNamespace(read_response=self.parsed)
-
-    async def parsed(self, disable_decoding: bool = False) -> Any:
-        try:
-            return await super().read_response(disable_decoding)
-        except ResponseError as reply:
-            return reply
-
-
-def test_replies_read_from_the_parser_equal_those_of_the_connection(
+def test_error_replies_and_lost_connections_fail_their_requests(
     loop: VirtualLoop, pool: Pool
 ) -> None:
-    pool.kind = Parsing
-
     async def ask() -> None:
         client = Client(pool)
         await client.get()
@@ -123,14 +104,14 @@ def test_replies_read_from_the_parser_equal_those_of_the_connection(
 class HalfOpen(Connection):
     """A slow connection that returns no second reply until it is opened again."""
 
-    async def read_response(self, disable_decoding: bool = False) -> Any:
+    async def next_reply(self) -> Any:
         self.pool.reads += 1
         while self.pool.is_silent and self.pool.connects == 1 and self.pool.reads > 1:
             if self._writer is None or self._writer.is_over:
                 raise Disconnected("closed")
             await asyncio.sleep(0.01)
         await asyncio.sleep(self.pool.reply_seconds)
-        return await super().read_response(disable_decoding)
+        return await super().next_reply()
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ may use all of them, and no setting of them is changed.
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from functools import lru_cache, partial
-from typing import Any, cast
+from functools import partial
+from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._flow.logs import log
@@ -24,19 +23,16 @@ from redis_lock_decorators._io.background.supervised import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
-from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.timeouts import Expiry, timeout
-from redis_lock_decorators._io.transport.batch import Exchange, is_renewal, starts_acquisition
+from redis_lock_decorators._io.transport.batch import is_renewal, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
+from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
 from redis_lock_decorators._rules.redaction import described
-
-#: The arguments for a read that returns bytes.
-UNDECODED = {"disable_decoding": True}
 
 
 class PoolTransport:
@@ -91,7 +87,7 @@ class PoolTransport:
             data = b"".join([packed(command) for command in commands])
             await found.connection.send_packed_command([data], check_health=False)
             is_sent = True
-            await _read(under_way, len(commands), replies)
+            await under_way.read(found.replies, len(commands), replies)
         except BaseException as error:
             if is_sent and batcher.reads_on and isinstance(error, asyncio.CancelledError):
                 work = _read_on(found, under_way, len(commands), replies)
@@ -185,7 +181,7 @@ class TaskExclusive:
             with Expiry(min(until - monotonic(), found.patience), expire):
                 data = b"".join([packed(command) for command in commands])
                 await connection.send_packed_command([data], check_health=False)
-                await _read(under_way, len(commands), replies)
+                await under_way.read(found.replies, len(commands), replies)
         except Exception as error:
             raise_if_closed(found.loop)
             if under_way.is_ended:
@@ -233,50 +229,9 @@ async def _read_on(
     try:
         # The event loop may have stood still meanwhile, with the replies in the socket.
         async with timeout(max(under_way.until - monotonic(), ROUND_TRIP)):
-            await _read(under_way, count, replies)
+            await under_way.read(found.replies, count, replies)
     except Exception as error:
         log.debug("no late reply: %s", described(error))
     finally:
         found.close()
     return replies
-
-
-async def _read(under_way: Exchange, count: int, replies: list[Any]) -> None:
-    """Append the replies as they arrive, as bytes whatever the client decodes.
-
-    The connection's own method reads the first. The others have mostly arrived with it and are
-    read from its parser, without the per-reply work of the connection.
-    """
-    connection = under_way.connection
-    parser = getattr(connection, "_parser", connection)
-    first: dict[str, bool] | None = _reading(cast("Hashable", type(connection)))
-    while len(replies) < count:
-        try:
-            if first is not None:
-                reply = await connection.read_response(**first)
-            else:
-                reply = await parser.read_response(disable_decoding=True)
-            if isinstance(reply, Exception):
-                raise reply
-        except OSError as error:  # the connection's own method raises the client's error instead
-            if is_of_handler(error):
-                raise
-            raise client_errors.closed(connection, f"error while reading: {error}") from error
-        except Exception as error:
-            if not client_errors.is_reply(error):
-                raise
-            reply = error
-        replies.append(reply)
-        under_way.last_reply, first = monotonic(), None
-
-
-@lru_cache
-def _reading(kind: type[Any]) -> dict[str, bool]:
-    """The arguments for a read after which its connection can be read on if it was cancelled.
-
-    Connections of redis-py before 4.6 close themselves then.
-    """
-    parameters = inspect.signature(kind.read_response).parameters
-    if "disconnect_on_error" not in parameters:
-        return UNDECODED
-    return {**UNDECODED, "disconnect_on_error": False}

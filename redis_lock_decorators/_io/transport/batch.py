@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import Until, is_repeated
-from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.task_connection import abort, fail_waiting
 
 #: The scripts that start an acquisition.
 STARTS = ("acquire", "acquire_fenced", "enqueue")
@@ -195,48 +193,6 @@ class PendingRequests:
         """When the first of them times out; infinity if there are none."""
         ends = [request.end for queue in self.queues() for request in queue]
         return min(ends, default=math.inf)
-
-
-class Exchange:
-    """An exchange that is under way on a connection.
-
-    Args:
-        end: the latest time for its last reply, in monotonic seconds.
-        patience: seconds to wait for each reply.
-
-    Attributes:
-        last_reply: when the last reply arrived, or when it began.
-        times_ended: how often it was ended before all replies arrived.
-    """
-
-    __slots__ = ("_end", "_patience", "connection", "last_reply", "times_ended")
-
-    def __init__(self, connection: Any, end: float, patience: float = math.inf) -> None:
-        self.connection = connection
-        self._end, self._patience = end, patience
-        self.times_ended = 0
-        self.last_reply = monotonic()
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether it was ended before all replies arrived."""
-        return self.times_ended > 0
-
-    @property
-    def until(self) -> float:
-        """The latest time for its next reply."""
-        return min(self.last_reply + self._patience, self._end)
-
-    def end(self) -> None:
-        """Make the exchange fail by closing its connection; needs no task, which may be cancelled.
-
-        A second call notifies the reader and writer directly, in case the event loop has lost the
-        callback that does so.
-        """
-        if self.is_ended:
-            fail_waiting(self.connection)
-        self.times_ended += 1
-        abort(self.connection)
 
 
 def starts_acquisition(command: tuple[Any, ...]) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.batch import Exchange, Redirection, Request, Transport
+from redis_lock_decorators._io.transport.batch import Redirection, Request, Transport
 from redis_lock_decorators._io.transport.batch_sender import LOOP_TURNS, MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import check
+from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.exchange_watch import WatchedSender
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 

@@ -13,7 +13,7 @@ from typing import Any
 from redis_lock_decorators._io.background.closing import is_unawaited
 from redis_lock_decorators._io.background.supervised_task import stopped_at
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.batch import Exchange, Transport
+from redis_lock_decorators._io.transport.batch import Transport
 from redis_lock_decorators._io.transport.batch_sender import (
     LOOP_TURNS,
     MIN_REPLY_TIME,
@@ -21,6 +21,7 @@ from redis_lock_decorators._io.transport.batch_sender import (
     UNFINISHED,
     BatchSender,
 )
+from redis_lock_decorators._io.transport.exchange import Exchange
 
 #: Seconds between two checks. One timer serves all requests, instead of one timer each.
 CHECK_INTERVAL = 0.25

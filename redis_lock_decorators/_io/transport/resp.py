@@ -66,6 +66,31 @@ class ReplyParser:
         self.feed(data)
         return INCOMPLETE
 
+    def take(self, replies: list[Any], count: int) -> None:
+        """Append the next complete replies, until there are ``count``.
+
+        Most are strings. ``next_reply`` would take two calls for each.
+
+        Raises:
+            ProtocolError: the bytes are no reply; nothing after them can be parsed.
+        """
+        data, at, total = self._data, self._at, len(self._data)
+        while len(replies) < count and at < total:
+            stop = data.find(b"\r\n", at, at + LONGEST_SIZE) if data[at] == _STRING else -1
+            size = data[at + 1 : stop]
+            if stop > 0 and size.isdigit():
+                if (end := stop + 4 + int(size)) > total:
+                    break
+                replies.append(bytes(data[stop + 2 : end - 2]))
+                at = end
+                continue
+            self._at = at
+            if (reply := self.next_reply()) is INCOMPLETE:
+                return
+            replies.append(reply)
+            at = self._at
+        self._at, self.has_rest = at, at < total
+
     def next_reply(self) -> Any:
         """The next reply, or ``INCOMPLETE``.
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import finalize, ref
 
@@ -18,6 +19,7 @@ from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
 from redis_lock_decorators._io.transport.origins import Origin, is_elsewhere, origin
+from redis_lock_decorators._io.transport.resp import ReplyParser
 from redis_lock_decorators._io.transport.sockets import readable
 
 #: any thread: replaced when a child is forked that may run on the event loops of this process
@@ -39,6 +41,7 @@ class TaskConnection:
         patience: seconds to wait for a reply: the client's own timeout, or less.
         loop: its event loop.
         last_used: when it was last given back, in monotonic seconds.
+        replies: the parser of its replies.
     """
 
     __slots__ = (
@@ -50,6 +53,7 @@ class TaskConnection:
         "last_used",
         "loop",
         "patience",
+        "replies",
     )
 
     def __init__(self, connection: Any, leads_to: Origin) -> None:
@@ -57,6 +61,7 @@ class TaskConnection:
         self.connection = connection
         self.patience = min(connection.socket_timeout or longest, longest)
         self.last_used = monotonic()
+        self.replies = ReplyParser(partial(_error_reply, connection._parser))
         connection.socket_timeout = None
         self._origin = leads_to
         self._era = _era
@@ -84,7 +89,7 @@ class TaskConnection:
             return False
         if self._origin != origin(pool) or is_elsewhere(connection, pool):
             return False
-        return not self._has_input(0)
+        return not self._has_input(0) and not self.replies.has_rest
 
     def close(self) -> None:
         """Close it immediately; from another thread, soon: a coroutine may be closed there."""
@@ -92,6 +97,14 @@ class TaskConnection:
             close(self.connection)
         else:
             call_on(self.loop, close, self.connection)
+
+
+def _error_reply(parser: Any, text: str) -> Exception:
+    """The error of a reply; raised if it ends the connection, such as too many clients."""
+    error: Exception = parser.parse_error(text)
+    if not client_errors.is_reply(error):
+        raise error
+    return error
 
 
 def _discard(
