@@ -14,7 +14,9 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.background.loop_ends import at_end
 from redis_lock_decorators._io.client_checks import refuse_unfit_client
 from redis_lock_decorators._io.client_closing import close_clients
+from redis_lock_decorators._io.client_errors import own_copy
 from redis_lock_decorators._io.client_state import ClientLoop, ClientState
+from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
 from redis_lock_decorators._rules.fitting import fits
@@ -35,6 +37,20 @@ MOST_NESTED = 4
 T = TypeVar("T")
 
 
+class WaitingThread:
+    """A thread that waits for the client that another thread's call of the factory makes.
+
+    Attributes:
+        failure: how a call failed meanwhile: otherwise all threads that waited for it would call a
+            factory that fails slowly, one after another.
+    """
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None  #: any thread
+
+
 class FactoryCalls:
     """The running calls of one factory.
 
@@ -45,20 +61,27 @@ class FactoryCalls:
         lock: makes other threads wait for the client, with a time-out: the factory may wait for
             them.
         callers: the identifiers of the threads inside the factory, once for each call.
+        waiting: the threads that wait for the client.
     """
 
-    __slots__ = ("__weakref__", "callers", "lock")
+    __slots__ = ("__weakref__", "callers", "lock", "waiting")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  #: any thread
         self.callers: list[int] = []  #: any thread
+        self.waiting: set[WaitingThread] = set()  #: any thread
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[WaitingThread]:
         """Exclude other threads, for at most ``PATIENCE`` seconds of their waiting."""
-        is_locked = self.lock.acquire(timeout=PATIENCE)
+        thread = WaitingThread()
+        self.waiting.add(thread)
         try:
-            yield
+            is_locked = self.lock.acquire(timeout=PATIENCE)
+        finally:
+            self.waiting.discard(thread)
+        try:
+            yield thread
         finally:
             if is_locked:
                 self.lock.release()
@@ -78,6 +101,11 @@ class FactoryCalls:
         try:
             self.callers.append(caller)
             return factory()
+        except Exception as error:
+            if not is_of_handler(error):
+                for thread in tuple(self.waiting):
+                    thread.failure = error
+            raise
         finally:
             with suppress(ValueError):  # a signal handler raised an exception before the append
                 self.callers.remove(caller)
@@ -129,14 +157,17 @@ class ClientSource(Generic[T]):
         Raises:
             ConfigurationError: the factory returned no Redis client, or one of the wrong kind, or
                 uses a lock that needs it.
+            Exception: what the factory raised, also to another thread meanwhile.
         """
         clients = self._clients
         client = clients.get(factory)
         if client is None:
             calls = self._calls.setdefault(factory, FactoryCalls())
-            with calls.exclusive():
+            with calls.exclusive() as thread:
                 client = clients.get(factory)
                 if client is None:
+                    if thread.failure is not None:
+                        raise own_copy(thread.failure)
                     client = calls.call(factory)
                     if not isinstance(factory, GivenClient):
                         client = unproxied(client)

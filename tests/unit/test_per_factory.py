@@ -6,8 +6,9 @@ import functools
 import gc
 import queue
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -133,6 +134,69 @@ def test_factory_and_thread_that_wait_for_each_other_go_on(
         return mine
 
     assert in_thread(lambda: project.client(factory)) is made[1]
+
+
+def test_threads_that_waited_for_a_call_that_failed_get_its_error(
+    project: ClientSource[PrivatePool],
+) -> None:
+    calls: list[OSError] = []
+    errors: list[BaseException] = []
+
+    def failing() -> Any:
+        calls.append(OSError("no route to the server"))
+        while len(waiting()) < 9 and len(calls) == 1:
+            time.sleep(0.001)
+        raise calls[-1]
+
+    def waiting() -> Collection[object]:
+        known = project._calls.get(failing)
+        return () if known is None else known.waiting
+
+    def use() -> None:
+        try:
+            project.client(failing)
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use, daemon=True) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANGS)
+
+    assert len(calls) == 1
+    assert [str(error) for error in errors] == ["no route to the server"] * 10
+    assert len({id(error) for error in errors}) == 10
+    assert not waiting()
+    with pytest.raises(OSError, match="no route"):
+        project.client(failing)
+    assert len(calls) == 2
+
+
+def test_thread_that_waited_uses_the_client_that_was_made_despite_a_failure(
+    project: ClientSource[PrivatePool],
+) -> None:
+    made: list[Any] = []
+    used: list[Any] = []
+
+    def factory() -> Any:
+        made.append(redis.Redis())
+        if len(made) > 1:
+            raise OSError
+        mine = made[-1]
+        thread.start()
+        known: Any = project._calls.get(factory)
+        while not known.waiting:
+            time.sleep(0.001)
+        with pytest.raises(OSError):
+            project.client(factory)  # as a signal handler does that interrupts the factory
+        return mine
+
+    thread = threading.Thread(target=lambda: used.append(project.client(factory)), daemon=True)
+
+    assert project.client(factory) is made[0]
+    thread.join(HANGS)
+    assert used == [made[0]]
 
 
 # A client lives as long as its factory
