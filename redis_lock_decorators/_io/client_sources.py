@@ -1,9 +1,7 @@
-"""Clients made by factories or from the environment, if the program gives none."""
+"""Clients made by the factories of programs."""
 
 from __future__ import annotations
 
-import importlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,15 +17,12 @@ from redis_lock_decorators._io.client_state import ClientLoop, ClientState
 from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.per_client import PerClient
 from redis_lock_decorators._io.per_factory import PerFactory
-from redis_lock_decorators._rules.fitting import fits
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators.errors import ConfigurationError
 
 #: Returns the Redis client of a project; called at the first use of a lock, once per process (where
 #: threads are greenlets, once per native thread: hubs cannot share sockets).
 ConnectionFactory = Callable[[], Any]
-
-DEFAULT_URL = "redis://localhost:6379/0"
 
 #: Seconds to wait while another thread calls a factory; after that, this thread calls it too.
 PATIENCE = 30.0
@@ -217,90 +212,3 @@ class ClientSource(Generic[T]):
 
         if self._end is None:
             self._end = at_end(close)
-
-
-def from_environment() -> Any:
-    """The blocking client of REDIS_LOCK_CONNECTION, REDIS_URL, or localhost.
-
-    Raises:
-        ConfigurationError: the named factory cannot be found, or the URL cannot be read.
-    """
-    return _from_environment("redis")
-
-
-def async_from_environment() -> Any:
-    """The asyncio client of REDIS_LOCK_CONNECTION, REDIS_URL, or localhost.
-
-    Raises:
-        ConfigurationError: the named factory cannot be found, or the URL cannot be read.
-    """
-    return _from_environment("redis.asyncio")
-
-
-def _from_environment(library: str) -> Any:
-    named = os.environ.get("REDIS_LOCK_CONNECTION")
-    if named:
-        factory = _imported(named)
-        if not fits(factory, ()):
-            raise ConfigurationError(
-                f"REDIS_LOCK_CONNECTION={named!r} needs arguments, but is called without any"
-            )
-        return _checked(factory(), named, library == "redis.asyncio")
-    try:
-        redis, url = importlib.import_module(library), os.environ.get("REDIS_URL") or DEFAULT_URL
-        if "://" not in url:  # redis.asyncio would connect to localhost
-            raise ValueError
-        client = redis.Redis.from_url(url)
-        if "?" in url:  # otherwise an unknown option would fail when a connection is opened
-            client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
-        return client
-    except TypeError:
-        raise ConfigurationError(
-            "REDIS_URL has an option after its '?' that the client does not know "
-            "(it is not shown: it may hold a password)"
-        ) from None
-    except ValueError:
-        # Without the cause and the address, which may contain a password.
-        raise ConfigurationError(
-            "REDIS_URL is no Redis address such as redis://localhost:6379/0 "
-            "(it is not shown: it may hold a password)"
-        ) from None
-
-
-def _checked(client: Any, named: str, awaited: bool) -> Any:
-    """Check and return the client that the function in the environment has made."""
-    try:
-        refuse_unfit_client(client, awaited)
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r}: {error.args[0]}; its function serves threads "
-            "or asyncio (REDIS_URL alone serves both; or configure what serves the other)"
-        ) from None
-    return client
-
-
-def _imported(named: str) -> ConnectionFactory:
-    if "://" in named:
-        raise ConfigurationError(
-            "REDIS_LOCK_CONNECTION is an address (it is not shown: it may hold a password): put it "
-            "into REDIS_URL; REDIS_LOCK_CONNECTION names a function as package.module:function"
-        )
-    module_name, _, attribute = named.partition(":")
-    if not (module_name and attribute):
-        raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r} names no factory: write it as package.module:function"
-        )
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r} names no factory: {error}; "
-            "write it as package.module:function"
-        ) from error
-    if not callable(factory):
-        raise ConfigurationError(
-            f"REDIS_LOCK_CONNECTION={named!r} is a {type(factory).__name__}, which cannot be "
-            "called: name a function that returns a client"
-        )
-    found: ConnectionFactory = factory
-    return found

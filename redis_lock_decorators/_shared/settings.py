@@ -27,11 +27,10 @@ from redis_lock_decorators._io.client_sources import (
     ClientSource,
     ConnectionFactory,
     GivenClient,
-    async_from_environment,
-    from_environment,
     unproxied,
 )
 from redis_lock_decorators._io.closed_loops import LoopKey, forget_closed
+from redis_lock_decorators._io.environment import async_from_environment, from_environment
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.fitting import fits

@@ -15,7 +15,7 @@ import click
 import redis
 import six
 
-from redis_lock_decorators._io.client_sources import DEFAULT_URL, from_environment
+from redis_lock_decorators._io.environment import DEFAULT_URL, from_environment
 from redis_lock_decorators.errors import ConfigurationError
 
 #: Seconds for each reply; a URL may set another: ``redis://localhost?socket_timeout=20``.

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from redis_lock_decorators import RedisLock, configure
-from redis_lock_decorators._io.client_sources import async_from_environment, from_environment
+from redis_lock_decorators._io.environment import async_from_environment, from_environment
 from redis_lock_decorators.testing import LocalServer
 from support.fronts import LEGACY
 

@@ -15,7 +15,7 @@ import redis
 from redis_lock_decorators import ConfigurationError, LockNameError, Locks, RedisLock, redis_lock
 from redis_lock_decorators import asyncio as tasks
 from redis_lock_decorators._flow.requests import OtherData
-from redis_lock_decorators._io.client_sources import async_from_environment, from_environment
+from redis_lock_decorators._io.environment import async_from_environment, from_environment
 from redis_lock_decorators._rules.shown_values import shown_value
 
 ADDRESS = "redis://:geheim@host:6379/0"

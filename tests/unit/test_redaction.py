@@ -115,7 +115,13 @@ ERRORS = {"error", "failure", "again", "exc", "refusal"}
 #: Modules in which a text is made of other errors than a client's, or a new client error of one:
 #: that is hidden where it is shown.
 OTHERS = {
-    *("_dispatch.py", "_io/client_errors.py", "_io/client_sources.py", "events.py"),
+    *(
+        "_dispatch.py",
+        "_io/client_errors.py",
+        "_io/client_sources.py",
+        "_io/environment.py",
+        "events.py",
+    ),
     *{str(path.relative_to(PACKAGE)) for path in (PACKAGE / "_io" / "transport").glob("*.py")},
 }
 #: Folders whose texts are hidden where they are printed, or that see no client.
