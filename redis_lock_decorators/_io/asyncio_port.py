@@ -35,11 +35,12 @@ from redis_lock_decorators._io.transport.asyncio_client import (
     send_separately,
     with_redirected,
 )
-from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport, TaskExclusive
+from redis_lock_decorators._io.transport.asyncio_pool import PoolTransport
 from redis_lock_decorators._io.transport.batch import Redirection, Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.late_replies import arrived
 from redis_lock_decorators._io.transport.subscriptions import find_nodes, task_subscription
+from redis_lock_decorators._io.transport.task_exclusive import TaskExclusive
 from redis_lock_decorators._io.transport.watch import Watch
 from redis_lock_decorators._io.transport.watch_pipeline import TaskWatch
 

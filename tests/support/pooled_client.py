@@ -14,7 +14,9 @@ from redis_lock_decorators._io.transport import (
     exchange,
     exclusive_limit,
     idle_connections,
+    openings,
     task_connection,
+    task_exclusive,
 )
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from support.asyncio_pools import Pool
@@ -32,8 +34,8 @@ class Client:
         self.connection_pool = pool
         self.transport = pool_transport(self.batcher, self)
 
-    async def get(self) -> Any:
-        return await self.batcher.exchange(self.transport, GET, exchange.monotonic() + 5)
+    async def get(self, seconds: float = 5) -> Any:
+        return await self.batcher.exchange(self.transport, GET, exchange.monotonic() + seconds)
 
     async def many(self, count: int) -> list[Any]:
         return await asyncio.gather(*[self.get() for _ in range(count)], return_exceptions=True)
@@ -46,13 +48,7 @@ def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> VirtualLoop:
         task_connection, "input_check", lambda stream: lambda milliseconds: stream.has_input
     )
     use_clock(loop.time, monkeypatch)
-    for module in (
-        asyncio_pool,
-        exchange,
-        exclusive_limit,
-        idle_connections,
-        task_connection,
-        timers,
-    ):
+    modules = (asyncio_pool, exchange, exclusive_limit, idle_connections, openings, task_exclusive)
+    for module in (*modules, task_connection, timers):
         monkeypatch.setattr(module, "monotonic", loop.time)
     return loop

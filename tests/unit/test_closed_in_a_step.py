@@ -23,9 +23,9 @@ from redis_lock_decorators._io.background.closing import is_being_closed, is_una
 from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import exchange
-from redis_lock_decorators._io.transport.asyncio_pool import TaskExclusive
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.exchange import Exchange
+from redis_lock_decorators._io.transport.task_exclusive import TaskExclusive
 from redis_lock_decorators._io.transport.watch import Watch
 
 

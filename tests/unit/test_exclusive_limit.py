@@ -17,8 +17,8 @@ from support.virtual_loop import VirtualLoop
 from redis_lock_decorators._flow.requests import NeverSent
 from redis_lock_decorators._flow.timeouts import Until
 from redis_lock_decorators._io.transport.asyncio_client import send_separately
-from redis_lock_decorators._io.transport.asyncio_pool import TaskExclusive
 from redis_lock_decorators._io.transport.exclusive_limit import MOST
+from redis_lock_decorators._io.transport.task_exclusive import TaskExclusive
 
 SET = ("SET", b"key", b"value")
 

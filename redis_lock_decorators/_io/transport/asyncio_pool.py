@@ -10,28 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
 from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.retries import ROUND_TRIP
-from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.background.supervised import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.per_client import weak
-from redis_lock_decorators._io.timeouts import Expiry, timeout
+from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import is_renewal, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.exchange import Exchange
-from redis_lock_decorators._io.transport.idle_connections import IdleConnections
-from redis_lock_decorators._io.transport.origins import origin
-from redis_lock_decorators._io.transport.task_connection import TaskConnection, opened
+from redis_lock_decorators._io.transport.openings import added
+from redis_lock_decorators._io.transport.task_connection import TaskConnection
 from redis_lock_decorators._rules.redaction import described
 
 
@@ -74,7 +70,9 @@ class PoolTransport:
             if is_closed and any(map(starts_acquisition, commands)):
                 is_closed = False
                 idle.reopen()
-            found = idle.usable(pool) or await self._opened(pool, until)
+            found = idle.usable(pool)
+            if found is None:
+                found, until = await self._opened(pool, until)
         except BaseException as error:
             if isinstance(error, client_errors.PoolReplaced) and (port := self.port()) is not None:
                 port.use_methods()
@@ -135,91 +133,13 @@ class PoolTransport:
         second._batcher = ref(batcher)
         return second
 
-    async def _opened(self, pool: Any, until: float) -> TaskConnection:
+    async def _opened(self, pool: Any, until: float) -> tuple[TaskConnection, float]:
         batcher = self._batcher()
         batcher.opening = self._second
         try:
             return await added(self._idle, pool, until)
         finally:
             batcher.opening = None
-
-
-class TaskExclusive:
-    """A private connection for the exchanges of one transaction."""
-
-    __slots__ = ("__weakref__", "_idle", "_pool", "_until", "_used")
-
-    def __init__(self, idle: IdleConnections, pool: Any, until: float) -> None:
-        self._idle = idle
-        self._pool = pool
-        self._until = until
-        self._used: TaskConnection | None = None
-
-    async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if self._used is None:
-            self._until = await self._idle.exclusive.enter(self, self._pool, self._until)
-        admitted = monotonic()
-        try:
-            return await self._admitted(commands)
-        except Exception as error:
-            with_send_time(error, admitted)
-            raise
-
-    async def _admitted(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        pool, until = self._pool, self._until
-        found = self._used or self._idle.usable(pool)
-        if found is None:
-            found = self._used = await added(self._idle, pool, until)
-        if self._used is not None and until < (least := monotonic() + ROUND_TRIP):
-            until = prolonged(until, least)  # the server has answered on this connection
-        self._used = found
-        connection, replies = found.connection, list[Any]()
-        under_way = Exchange(connection, until)
-        try:
-            # No task is cancelled: the garbage collector may have closed this coroutine.
-            expire = partial(self._expire, under_way)
-            with Expiry(min(until - monotonic(), found.patience), expire):
-                data = b"".join([packed(command) for command in commands])
-                await connection.send_packed_command([data], check_health=False)
-                await under_way.read(found.replies, len(commands), replies)
-        except Exception as error:
-            raise_if_closed(found.loop)
-            if under_way.is_ended:
-                raise client_errors.no_reply(pool) from None
-            failure = client_errors.meant(pool, error)
-            raise failure from failure.__cause__
-        self._idle.exclusive.note_reply()
-        return replies
-
-    def _expire(self, under_way: Exchange) -> None:
-        under_way.end()
-        self._idle.exclusive.leave(self)
-
-    def end(self, is_kept: bool) -> None:
-        if self._used is not None and is_kept:
-            self._idle.keep(self._used)
-        elif self._used is not None:
-            self._used.close()
-            self._idle.drop()
-        self._idle.exclusive.leave(self)
-
-
-async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
-    """A new connection, which is closed with the pool once it is idle."""
-    idle.follow(pool)  # before: the client may be closed while the connection is opened
-    return await cancellable(connected(pool, until), idle.keep_unused)
-
-
-async def connected(pool: Any, until: float) -> TaskConnection:
-    """A new connection like those of a pool, opened by ``until``."""
-    leads_to = origin(pool)  # before it is opened: the pool may lead elsewhere by the time it is
-    try:
-        return TaskConnection(
-            await opened(pool.connection_class, pool.connection_kwargs, until), leads_to
-        )
-    except Exception as error:
-        failure = client_errors.meant(pool, error)
-        raise failure from failure.__cause__
 
 
 async def _read_on(

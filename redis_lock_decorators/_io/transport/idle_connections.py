@@ -28,15 +28,17 @@ class IdleConnections(IdleFollower):
 
     Attributes:
         exclusive: limits those that one exchange or transaction uses alone.
+        openings: those that are still being opened, and whose callers have given up.
     """
 
-    __slots__ = ("_idle", "_timer", "exclusive")
+    __slots__ = ("_idle", "_timer", "exclusive", "openings")
 
     def __init__(self) -> None:
         super().__init__()
         self.exclusive = ExclusiveLimit()
         self._timer: LoopTimer | None = None
         #: any thread
+        self.openings: list[Any] = []
         self._idle: list[TaskConnection] = []  # the one that was used last is last
 
     def usable(self, pool: Any) -> TaskConnection | None:
@@ -79,14 +81,13 @@ class IdleConnections(IdleFollower):
         else:
             self._timer.set(end)
 
-    async def keep_unused(self, connection: TaskConnection) -> None:
-        """Keep a connection whose task was cancelled while it was opened."""
-        self.keep(connection)
-
     def drop(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, also those that are being opened and nobody waits for."""
         while (found := self._last()) is not None:
             found.close()
+        with suppress(IndexError):  # another thread took the last one
+            while self.openings:
+                self.openings.pop().cancel()
 
     def close_with_client(self, gone: object = None) -> None:
         """Close the idle connections of a client that was deleted, on any thread."""
