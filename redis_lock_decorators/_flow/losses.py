@@ -90,3 +90,9 @@ def entered_twice(claim: Claim) -> LockError | None:
         f"the lease of lock {claim.lock_name!r} is in a block already, and a second one would "
         "release it: use lease.check() there"
     )
+
+
+def on_other_loop(claim: Claim, has_ended: bool) -> LockError:
+    """The error for a request of a lease on another event loop than that of its acquisition."""
+    where = "has ended: it will expire" if has_ended else "is another one: await this there"
+    return LockError(f"the event loop of the lease of lock {claim.lock_name!r} {where}")

@@ -8,6 +8,8 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._io.background.closing import is_being_closed
+from redis_lock_decorators.errors import LockError
 
 #: A process and one of its event loops.
 LoopKey = tuple[int, asyncio.AbstractEventLoop]
@@ -37,8 +39,13 @@ def raise_if_closed(loop: asyncio.AbstractEventLoop) -> None:
 
     Called where a client has raised an exception, which may have replaced the GeneratorExit: its
     clean-up fails on a closed event loop. The flows would repeat the request, and await that.
+
+    Raises:
+        LockError: it is not being closed, but awaited on another event loop.
     """
     if not is_running_here(loop):
+        if asyncio._get_running_loop() is not None and not is_being_closed():
+            raise LockError("this was awaited on another event loop than that of its lease")
         raise GeneratorExit from None
 
 

@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import entered_twice, reported_loss
+from redis_lock_decorators._flow.losses import entered_twice, on_other_loop, reported_loss
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
@@ -62,6 +62,7 @@ class Lease(LeaseBase):
         The errors of ``redis_lock_decorators.Lease.extend``.
         """
         seconds = self._claim.expire if seconds is None else checked_expire(seconds, "seconds")
+        self._refuse_elsewhere()
         try:
             await extend(self._port, self._claim, seconds)
         finally:
@@ -71,6 +72,7 @@ class Lease(LeaseBase):
 
     async def owned(self) -> bool:
         """Ask Redis whether this lease still holds the lock."""
+        self._refuse_elsewhere()
         return await self._is_owned()
 
     async def release(self) -> None:
@@ -78,6 +80,7 @@ class Lease(LeaseBase):
 
         The errors of ``redis_lock_decorators.Lease.release``.
         """
+        self._refuse_elsewhere()
         try:
             self._untrack()
             self._apply_min_hold()
@@ -100,6 +103,7 @@ class Lease(LeaseBase):
                 await self._notify_and_wait()
 
     async def __aenter__(self) -> Lease:
+        self._refuse_elsewhere()
         try:
             self.check()
             twice = entered_twice(self._claim)
@@ -117,6 +121,8 @@ class Lease(LeaseBase):
         method = self._options.release_method
         failed = True
         try:
+            if asyncio._get_running_loop() is not self._port.loop:  # most blocks need no call
+                self._refuse_elsewhere()
             failed = not self._leave(error) and kind is not None
             if self._tracked is not None:
                 self._port.renewer.remove(self._tracked)
@@ -179,6 +185,20 @@ class Lease(LeaseBase):
             await leave(self._port, self._claim, method, failed=True, notify=notify)
         finally:
             self._notify_lost()
+
+    def _refuse_elsewhere(self) -> None:
+        """Refuse to await on another event loop than that of the acquisition.
+
+        Raises:
+            LockError: the connection belongs to the former; nothing was sent or changed.
+        """
+        claim, loop = self._claim, self._port.loop
+        if is_running_here(loop) or claim.state is ENDED or not claim.is_of_this_process():
+            return
+        if claim.lost_reason is not None:
+            raise reported_loss(claim)
+        if not is_being_closed():
+            raise on_other_loop(claim, loop.is_closed())
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from redis_lock_decorators import _lua
@@ -12,10 +13,12 @@ from redis_lock_decorators._flow.renewal.outages import Outages, record_sent
 from redis_lock_decorators._flow.renewal.schedule import RETRY_PAUSE, LeaseSchedule, RenewerLoop
 from redis_lock_decorators._flow.renewal.tracked_lease import (
     EARLY,
+    LOOP_ENDED,
     Isolated,
     TrackedLease,
     log_failure,
     warn_if_dropped,
+    warn_of_end,
 )
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
@@ -63,6 +66,22 @@ class Renewer(LeaseSchedule):
                     del batches[batch_key]
         finally:
             self._set_wake_up()
+        self._notify_holders()
+
+    def end(self) -> None:
+        """Report the leases that are still held as lost: their event loop ends, and so this.
+
+        Nothing else could: they are neither renewed nor checked any more.
+        """
+        self._absorb()
+        now = self._lease_loop.now()
+        for tracked in self._wheel.take(math.inf, []):
+            with Isolated(tracked, self._schedule_soon):
+                if tracked.is_over():
+                    warn_if_dropped(tracked, now)
+                elif not tracked.notify_attempts:
+                    warn_of_end(tracked)
+                    self._lose(tracked, LOOP_ENDED)
         self._notify_holders()
 
     def _check(self, tracked: TrackedLease, now: float) -> None:

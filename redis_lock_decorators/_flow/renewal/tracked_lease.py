@@ -31,6 +31,8 @@ FIRST_OF_MEMBER = MOST_SECONDS + 0.05
 EARLY = 0.01
 #: Why a lease is lost that no code can release.
 DROPPED = "it was garbage-collected without a release"
+#: The same for one whose event loop has ended.
+LOOP_ENDED = "its event loop ended without its release"
 
 
 class TrackedLease:
@@ -255,6 +257,16 @@ def warn_if_dropped(tracked: TrackedLease, now: float) -> None:
         )
     if claim.observer is not None and tracked.is_tracked and tracked.is_dropped():
         claim.observer.lost(claim, now, DROPPED)
+
+
+def warn_of_end(tracked: TrackedLease) -> None:
+    """Log that a renewed lease outlives its event loop, so that it will expire."""
+    if tracked.options.auto_renew:
+        log.warning(
+            "the event loop of the lease of lock %s ends without its release, so it is no longer "
+            "renewed: release it before, or use 'async with'",
+            shown(tracked.claim.lock_name),
+        )
 
 
 def popped(tracked_leases: set[TrackedLease]) -> TrackedLease | None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
 from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._io.clock import monotonic
 
 
 def at_end(work: Callable[[], Awaitable[None]]) -> object:
@@ -21,6 +23,19 @@ def at_end(work: Callable[[], Awaitable[None]]) -> object:
     with suppress(StopIteration, ResourceWarning):
         generator.asend(None).send(None)
     return generator
+
+
+async def others_closed() -> None:
+    """Wait for the other async generators that are closed at the end of the running event loop.
+
+    They may release leases. Each is closed by a task; one more task waits for all of them.
+    """
+    own, end = asyncio.current_task(), monotonic() + ROUND_TRIP
+    while (left := end - monotonic()) > 0:
+        others = [task for task in asyncio.all_tasks() if task is not own]
+        if len(others) <= 1:
+            return
+        await asyncio.wait(others, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _until_end(

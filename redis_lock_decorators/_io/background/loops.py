@@ -12,6 +12,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Timer
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal.renewer import Renewer
+from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background import helper_threads
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
@@ -22,6 +23,7 @@ from redis_lock_decorators._io.background.hubs import (
     forget_oldest,
     hub,
 )
+from redis_lock_decorators._io.background.loop_ends import at_end, others_closed
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.supervised import background_tasks, start
 from redis_lock_decorators._io.background.thread_checks import refuse_threadless
@@ -61,8 +63,17 @@ class CallerLoop:
         self.clients: PerClient[Any] = PerClient()
         self._loop = asyncio.get_running_loop()
         self._tasks = background_tasks()
-        self._tasks.wait_at_end()
+        self._at_end = at_end(self._end)
         self._timer = LoopTimer(self.renewer.tick)
+
+    async def _end(self) -> None:
+        """Complete the releases, and report the leases that are not released."""
+        await self._tasks.unlisted_ended()
+        if len(self.renewer):
+            await others_closed()
+            self.renewer.end()
+            if tasks := self._tasks.tasks():  # an async on_lost
+                await asyncio.wait(tasks, timeout=ROUND_TRIP)
 
     def wake_at(self, when: float) -> None:
         if when < math.inf:

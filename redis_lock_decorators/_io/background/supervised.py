@@ -18,7 +18,6 @@ from typing import Any, cast
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.retries import OUTAGE
-from redis_lock_decorators._io.background.loop_ends import at_end
 from redis_lock_decorators._io.background.supervised_task import SupervisedTask
 from redis_lock_decorators._io.background.timers import LoopTimer
 from redis_lock_decorators._io.clock import monotonic
@@ -69,7 +68,6 @@ class BackgroundTasks:
         self._by_driver: dict[object, asyncio.Future[Any]] = {}  # the tasks that were taken over
         self._calls: deque[Call] = deque()
         self._unlisted: set[asyncio.Future[object]] = set()
-        self._at_end: object = None  # awaits ``unlisted_ended``
         self._gave_up = False
         self._process = fork.process_id
         self._timer = LoopTimer(self._check)
@@ -88,10 +86,6 @@ class BackgroundTasks:
         self._calls.append(Call(function))
         self._timer.set(monotonic() + CHECK_INTERVAL)
         self._loop.call_soon(self._make_calls, context=Context())
-
-    def wait_at_end(self) -> None:
-        """Let the end of the event loop wait for unlisted tasks."""
-        self._at_end = at_end(self.unlisted_ended)
 
     def add_unlisted(self, task: asyncio.Future[object]) -> None:
         """Let ``unlisted_ended`` wait for a task that the event loop does not list."""
