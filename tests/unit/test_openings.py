@@ -101,6 +101,24 @@ def test_reply_has_as_long_as_the_opening_took(loop: VirtualLoop, pool: Pool, us
     loop.run_until_complete(ask())
 
 
+def test_further_requests_of_an_attempt_have_that_time_too(loop: VirtualLoop, pool: Pool) -> None:
+    """Such as a script's text, after the server lacked its digest."""
+
+    class Slow(Connection):
+        async def read_response(self, disable_decoding: bool = False) -> Any:
+            await asyncio.sleep(0.3)
+            return await super().read_response(disable_decoding)
+
+    async def ask() -> None:
+        pool.kind, pool.connect_seconds = Slow, 0.9
+        client, until = Client(pool), loop.now + SHORT
+        for _ in range(2):
+            assert await client.batcher.exchange(client.transport, GET, until) == b"OK"
+        assert pool.connects == 1
+
+    loop.run_until_complete(ask())
+
+
 def test_cancelled_callers_open_one_connection(loop: VirtualLoop, pool: Pool) -> None:
     async def ask() -> None:
         client = Client(pool)

@@ -70,14 +70,13 @@ class PoolTransport:
             if is_closed and any(map(starts_acquisition, commands)):
                 is_closed = False
                 idle.reopen()
-            found = idle.usable(pool)
-            if found is None:
-                found, until = await self._opened(pool, until)
+            found = idle.usable(pool) or await self._opened(pool, until)
         except BaseException as error:
             if isinstance(error, client_errors.PoolReplaced) and (port := self.port()) is not None:
                 port.use_methods()
             client_errors.mark_unsent(error)
             raise
+        until = max(until, found.in_time_until)
         under_way = batcher.under_way = Exchange(found.connection, until, found.patience)
         replies: list[Any] = []
         is_sent = False
@@ -133,7 +132,7 @@ class PoolTransport:
         second._batcher = ref(batcher)
         return second
 
-    async def _opened(self, pool: Any, until: float) -> tuple[TaskConnection, float]:
+    async def _opened(self, pool: Any, until: float) -> TaskConnection:
         batcher = self._batcher()
         batcher.opening = self._second
         try:

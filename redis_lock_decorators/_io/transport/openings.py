@@ -7,6 +7,7 @@ caller, and the next caller began another one, none would ever be completed.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 from weakref import ref
@@ -101,8 +102,9 @@ class Opening:
         if not self._is_left:
             return
         self._is_left, idle = False, self._find_idle()
-        if idle is not None and self in idle.openings:
-            idle.openings.remove(self)
+        if idle is not None:
+            with suppress(ValueError):  # another thread took it, to cancel it
+                idle.openings.remove(self)
         found = None if task.cancelled() else task.result()
         if isinstance(found, Exception):
             log.info("a connection was not opened: %s", described(found))
@@ -110,11 +112,11 @@ class Opening:
             found.close() if idle is None else idle.keep(found)
 
 
-async def added(idle: IdleConnections, pool: Any, until: float) -> tuple[TaskConnection, float]:
-    """A connection that was opened, and until when an exchange over it may last.
+async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
+    """A new connection, which is closed with the pool once it is idle.
 
-    That is as long as the caller has waited for it: over a slow link, a connection would otherwise
-    be closed before its first reply. It is closed with the pool once it is idle.
+    Exchanges over it may last as long as the caller has waited for it: over a slow link, it would
+    otherwise be closed before its first reply.
     """
     idle.follow(pool)  # before: the client may be closed while the connection is opened
     began = monotonic()
@@ -123,17 +125,19 @@ async def added(idle: IdleConnections, pool: Any, until: float) -> tuple[TaskCon
         found = await opening.connection(pool, until)
         if found is not None:
             now = monotonic()
-            return found, max(until, now + min(now - began, ROUND_TRIP))
+            found.in_time_until = now + min(now - began, ROUND_TRIP)
+            return found
 
 
 def _left(idle: IdleConnections, pool: Any) -> Opening | None:
     """Remove and return an opening for which no caller waits; cancel those that lead elsewhere."""
     openings = idle.openings
-    while openings:
-        opening: Opening = openings.pop()
-        if opening.serves(pool):
-            return opening
-        opening.cancel()
+    with suppress(IndexError):  # another thread took the last one
+        while openings:
+            opening: Opening = openings.pop()
+            if opening.serves(pool):
+                return opening
+            opening.cancel()
     return None
 
 

@@ -40,6 +40,7 @@ class TaskConnection:
         connection: the client library's connection.
         patience: seconds to wait for a reply: the client's own timeout, or less.
         loop: its event loop.
+        in_time_until: until when no exchange is late, in monotonic seconds.
         last_used: when it was last given back, in monotonic seconds.
         replies: the parser of its replies.
     """
@@ -50,6 +51,7 @@ class TaskConnection:
         "_has_input",
         "_origin",
         "connection",
+        "in_time_until",
         "last_used",
         "loop",
         "patience",
@@ -60,7 +62,7 @@ class TaskConnection:
         longest = private_connection.PATIENCE
         self.connection = connection
         self.patience = min(connection.socket_timeout or longest, longest)
-        self.last_used = monotonic()
+        self.last_used = self.in_time_until = monotonic()
         self.replies = ReplyParser(partial(_error_reply, connection._parser))
         connection.socket_timeout = None
         self._origin = leads_to

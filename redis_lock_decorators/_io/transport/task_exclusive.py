@@ -44,11 +44,10 @@ class TaskExclusive:
         pool, until = self._pool, self._until
         found = self._used or self._idle.usable(pool)
         if found is None:
-            found, until = await added(self._idle, pool, until)
-            self._used, self._until = found, until
+            found = self._used = await added(self._idle, pool, until)
         if self._used is not None and until < (least := monotonic() + ROUND_TRIP):
             until = prolonged(until, least)  # the server has answered on this connection
-        self._used = found
+        self._used, until = found, max(until, found.in_time_until)
         connection, replies = found.connection, list[Any]()
         under_way = Exchange(connection, until)
         try:
