@@ -12,7 +12,7 @@ import redis.exceptions as client
 from support.peers import Peers, ask
 
 from redis_lock_decorators._io import client_errors, timeouts
-from redis_lock_decorators._io.transport import private_connection, private_pool
+from redis_lock_decorators._io.transport import private_connection, private_pool, sockets
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._io.transport.sockets import BlockingSocket
 
@@ -69,6 +69,29 @@ def test_request_is_not_sent_after_its_time_but_its_connection_is_kept(
         assert not client_errors.was_sent(caught.value)
         assert ask(connections, pool) == b"1"
         assert len(pool.ends) == 1
+
+
+def test_requests_have_as_long_as_opening_their_connection_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also the second one of an attempt, by which a script's text follows its digest."""
+    began, waits = time.monotonic(), list[float]()
+    moments = iter([began, began + 0.9])
+    receive = BlockingSocket._recv_within
+
+    def note(connection: BlockingSocket, seconds: float) -> bytes:
+        waits.append(seconds)
+        return receive(connection, 5)
+
+    monkeypatch.setattr(private_pool, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(sockets, "monotonic", lambda: began + 1.3)
+    monkeypatch.setattr(BlockingSocket, "_recv_within", note)
+    connections = PrivatePool()
+    with Peers(b"+1\r\n", b"+2\r\n", socket_timeout=60) as pool:
+        for _ in range(2):
+            connections.exchange(pool, ("PING",), began + 1)
+
+    assert waits == [pytest.approx(0.5)] * 2
 
 
 @pytest.mark.parametrize("reply", [b"", b"+half", b"what?\r\n"], ids=repr)

@@ -69,7 +69,7 @@ class PrivatePool(IdleFollower):
     ) -> list[Any]:
         socket = self._usable(pool)  # like ``take``, in the same call
         if socket is None:
-            socket, until = self._opened(pool, until)
+            socket = self._opened(pool, until)
         try:
             replies = socket.exchange(data, count, until, sending)
         except BaseException:
@@ -110,10 +110,9 @@ class PrivatePool(IdleFollower):
             self.drop()
         return replies
 
-    def take(self, pool: Any, until: float) -> tuple[BlockingSocket, float]:
-        """Remove an idle connection, or open one; return it, and until when a request may last."""
-        socket = self._usable(pool)
-        return self._opened(pool, until) if socket is None else (socket, until)
+    def take(self, pool: Any, until: float) -> BlockingSocket:
+        """Remove and return an idle connection, or open one."""
+        return self._usable(pool) or self._opened(pool, until)
 
     def keep(self, socket: BlockingSocket) -> None:
         """Keep a connection for other requests."""
@@ -153,8 +152,8 @@ class PrivatePool(IdleFollower):
                 return socket
             socket.close()
 
-    def _opened(self, pool: Any, until: float) -> tuple[BlockingSocket, float]:
-        """A new connection, over which a request may take as long as it took to open.
+    def _opened(self, pool: Any, until: float) -> BlockingSocket:
+        """A new connection, over which requests may take as long as it took to open.
 
         If its time is over by then, the connection is kept for the next request instead: the
         library limits each step of opening, not all together, and a request that is sent after its
@@ -165,7 +164,8 @@ class PrivatePool(IdleFollower):
         socket = connected(pool, until)
         now = monotonic()
         if now < until:
-            return socket, max(until, now + (now - began))
+            socket.in_time_until = now + (now - began)
+            return socket
         self.keep(socket)
         raise client_errors.mark_unsent(client_errors.no_reply(pool))
 
@@ -183,7 +183,7 @@ class ThreadExclusive:
 
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self._socket is None:
-            self._socket, self._until = self._connections.take(self._pool, self._until)
+            self._socket = self._connections.take(self._pool, self._until)
         data = b"".join(map(packed, commands))
         return self._socket.exchange(data, len(commands), self._until)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 from collections.abc import Callable
 from functools import cache
@@ -31,6 +32,7 @@ class BlockingSocket:
 
     Attributes:
         connection: the client library's connection, which opened the socket.
+        in_time_until: until when no reply is late, in monotonic seconds.
         origin: where the pool's connections led when it was opened.
     """
 
@@ -44,12 +46,14 @@ class BlockingSocket:
         "_replies",
         "_sock",
         "connection",
+        "in_time_until",
         "origin",
     )
 
     def __init__(self, connection: Any, origin: Origin | None = None) -> None:
         self.connection = connection
         self.origin = origin
+        self.in_time_until = -math.inf
         self._sock = connection._sock
         self._patience = connection.socket_timeout
         self._by_kernel = timeouts.leave_to_kernel(connection)
@@ -118,7 +122,7 @@ class BlockingSocket:
         return failure
 
     def _received(self, until: float) -> bytes:
-        left = until - monotonic()
+        left = max(until, self.in_time_until) - monotonic()
         try:
             if left + SLACK >= self._patience:
                 data: bytes = self._sock.recv(READ_SIZE)
