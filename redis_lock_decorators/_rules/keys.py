@@ -83,16 +83,36 @@ def keys_of(prefix: str, lock_names: tuple[str, ...]) -> tuple[bytes, ...]:
 
 
 def key_of(prefix: str, lock_name: str) -> bytes:
-    """Return the Redis key of a checked name: prefix + name; a very long name is hashed."""
+    """Return the Redis key of a checked name: prefix + name; a very long name is hashed.
+
+    Without a prefix it is not: the key is the name, as that of other libraries' locks.
+    """
     try:
         name = six.ensure_binary(lock_name, errors="surrogateescape")
-        if len(name) > LONGEST_NAME:
+        if len(name) > LONGEST_NAME and prefix:
             digest = hashlib.blake2b(name, digest_size=16).hexdigest()
             name = six.ensure_binary(f"{lock_name[:64]}…{digest}", errors="surrogateescape")
         return checked_key(six.ensure_binary(prefix) + name)
     except UnicodeEncodeError:
         name_shown = ascii(lock_name)[:80]
         raise LockNameError(f"a lock's name is not valid UTF-8: {name_shown}") from None
+
+
+def refuse_other_spelling(lock_name: object) -> None:
+    """Refuse names without a prefix whose key would be another text in Unicode NFC.
+
+    Raises:
+        LockNameError: other libraries use the name as it is for the key, and would not be excluded.
+    """
+    names = [lock_name] if isinstance(lock_name, (str, bytes)) else lock_name
+    for name in names if isinstance(names, (list, tuple, set, frozenset)) else ():
+        plain = six.ensure_str(name, errors="surrogateescape")
+        if checked_name(name) != str.__str__(plain):
+            raise LockNameError(
+                f"the lock's name {name!a:.80} is not in Unicode NFC: with prefix='' its key would "
+                "differ from that of other libraries' locks; give a prefix, or "
+                "unicodedata.normalize('NFC', name) in all programs"
+            )
 
 
 def is_unchanged(lock_name: str) -> bool:

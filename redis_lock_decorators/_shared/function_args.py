@@ -6,7 +6,7 @@ import six
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._rules import durations
-from redis_lock_decorators._rules.keys import checked_name
+from redis_lock_decorators._rules.keys import checked_name, refuse_other_spelling
 from redis_lock_decorators._rules.options import checked_prefix
 from redis_lock_decorators.errors import ConfigurationError
 
@@ -75,6 +75,8 @@ def _identifier(identifier: object, errors: str) -> str:
 
 def _claim(lock_name: str, prefix: str, expire: float, identifier: str | None) -> Claim:
     names = (checked_name(lock_name),)
+    if not prefix:
+        refuse_other_spelling(lock_name)
     seconds = durations.checked_expire(expire)
     expire_ms = durations.milliseconds(seconds)
     return Claim(names, checked_prefix(prefix), seconds, expire_ms, identifier=identifier)

@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._rules.durations import checked_acquire_time
-from redis_lock_decorators._rules.keys import checked_names, is_name, keys_of
+from redis_lock_decorators._rules.keys import checked_names, is_name, keys_of, refuse_other_spelling
 from redis_lock_decorators._rules.options import checked_switch
 from redis_lock_decorators._shared.blocks import Block
 from redis_lock_decorators._shared.function_args import found_identifier
@@ -302,5 +302,8 @@ def _fill(
     lock._blocks = {}
     lock._config = config
     lock._names = None if lock_name is None else checked_names(lock_name)
+    is_ascii = lock_name is None or (type(lock_name) is str and lock_name.isascii())
+    if not is_ascii and not config.options.prefix:
+        refuse_other_spelling(lock_name)
     lock._get_lock_name = get_lock_name
     return lock
