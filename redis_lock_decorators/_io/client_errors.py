@@ -137,7 +137,7 @@ def is_outcome(error: BaseException) -> bool:
     """
     if not isinstance(error, Exception) or is_of_handler(error):
         return False
-    if isinstance(error, OSError) and is_of_socket(error):
+    if isinstance(error, OSError) and _is_like_one_of_socket(error):
         return True
     if isinstance(error, LockError) or is_closed_meanwhile(error):
         return True
@@ -254,10 +254,26 @@ def meant(client: object, error: Exception) -> Exception:
     return caused(closed(client, f"the connection broke: {error}"), error)
 
 
+def failure(client: object, error: BaseException) -> Exception:
+    """The meaning of an error of a client's methods.
+
+    One that is no failure is raised: Ctrl-C, or an exception of a signal handler.
+    """
+    if not isinstance(error, Exception):
+        raise error
+    found = meant(client, error)
+    if is_of_handler(found):
+        raise found from found.__cause__
+    return found
+
+
 def is_of_socket(error: OSError) -> bool:
     """Whether a socket raised this error, and not a signal handler."""
-    is_like_one = error.errno is not None or str(error).endswith("timed out")
-    return is_like_one and not is_of_handler(error)
+    return _is_like_one_of_socket(error) and not is_of_handler(error)
+
+
+def _is_like_one_of_socket(error: OSError) -> bool:
+    return error.errno is not None or str(error).endswith("timed out")
 
 
 def lacks(error: Exception) -> str:

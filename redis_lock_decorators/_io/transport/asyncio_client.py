@@ -200,14 +200,8 @@ async def send_separately(
 
 
 def _failure(client: Any, error: BaseException) -> Exception:
-    """The meaning of an error of the client's methods; raise one that is no failure."""
     drop_unconfigured_idle(client, error)
-    if not isinstance(error, Exception):
-        raise error
-    found = client_errors.meant(client, error)
-    if is_of_handler(found):
-        raise found from found.__cause__
-    return found
+    return client_errors.failure(client, error)
 
 
 def _remains_closed(client: Any, commands: Sequence[tuple[Any, ...]]) -> bool:

@@ -16,7 +16,6 @@ from redis_lock_decorators._io.client_methods import (
     undecoded,
 )
 from redis_lock_decorators._io.client_nodes import node_client, note_moved
-from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.encoding import encoded
 
@@ -62,14 +61,8 @@ def _call(client: Any, execute: Callable[..., Any], command: tuple[Any, ...]) ->
 
 
 def _failure(client: Any, error: BaseException) -> Exception:
-    """The meaning of an error of the client's methods; raise one that is no failure, as Ctrl-C."""
     drop_unconfigured(client, error)
-    if not isinstance(error, Exception):
-        raise error
-    found = client_errors.meant(client, error)
-    if is_of_handler(found):
-        raise found from found.__cause__
-    return found
+    return client_errors.failure(client, error)
 
 
 def _many(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
