@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from asyncio import CancelledError
 from typing import Any, TypeVar
 
 from redis_lock_decorators._io.hook_errors import (
@@ -17,6 +18,9 @@ from redis_lock_decorators._io.hook_errors import (
     unconverted,
 )
 from redis_lock_decorators.errors import LockError
+
+#: Classes of exceptions that Python makes anew each time.
+_ALWAYS_NEW = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 E = TypeVar("E", bound=BaseException)
 
@@ -150,8 +154,13 @@ def was_sent(error: BaseException) -> bool:
 
 
 def mark_unsent(error: E) -> E:
-    """Mark an error as raised before a byte of the request was sent, and return it."""
-    error.unsent = True  # type: ignore[attr-defined]
+    """Mark an error as raised before a byte of the request was sent, and return it.
+
+    A program may raise one exception object again and again, as a ``gevent.Timeout``: the mark
+    would be wrong the next time. So only errors of requests get it, and those that are always new.
+    """
+    if type(error) in _ALWAYS_NEW or is_outcome(error):
+        error.unsent = True  # type: ignore[attr-defined]
     return error
 
 

@@ -8,6 +8,7 @@ import pytest
 import redis
 import redis.exceptions as client
 
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.client_errors import (
     is_change,
     is_elsewhere,
@@ -392,3 +393,31 @@ OF_OTHER_LIBRARY = type("ConnectionError", (Exception,), {"__module__": "valkey.
 )
 def test_connection_may_be_open_but_not_set_up(error: BaseException, expected: bool) -> None:
     assert may_leave_unconfigured(client.RedisError(), error) == expected
+
+
+class TimeIsUp(BaseException):
+    """An exception of which a program raises one object again and again."""
+
+
+class Stopped(Exception):
+    """The same of a signal handler."""
+
+
+@pytest.mark.parametrize("kind", [TimeIsUp, Stopped])
+def test_exception_of_the_program_is_not_marked_as_it_may_be_raised_again(
+    kind: type[BaseException],
+) -> None:
+    error = client_errors.mark_unsent(kind())
+
+    assert client_errors.was_sent(error)
+    assert not vars(error)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [redis.ConnectionError, ConnectionRefusedError, asyncio.CancelledError, KeyboardInterrupt],
+)
+def test_error_before_a_request_was_sent_is_marked(kind: type[BaseException]) -> None:
+    error = kind(111, "refused") if issubclass(kind, OSError) else kind()
+
+    assert not client_errors.was_sent(client_errors.mark_unsent(error))
