@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import Port
+from redis_lock_decorators._rules.marks import marked
 from redis_lock_decorators.errors import LockError, in_seconds, shown
 
 
@@ -24,7 +25,7 @@ def add_note(port: Port, claim: Claim, error: BaseException, what: str, began: f
     )
     notes = getattr(error, "__notes__", ())
     if text not in notes:
-        error.__notes__ = [*notes, text]  # type: ignore[attr-defined]  # add_note is of Python 3.11
+        marked(error, "__notes__", [*notes, text])  # add_note is of Python 3.11
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from redis_lock_decorators._flow.unanswered_releases import (
     unexplained,
 )
 from redis_lock_decorators._rules.keys import companion, with_notes, with_queue
+from redis_lock_decorators._rules.marks import marked
 from redis_lock_decorators._rules.owner_info import KIND
 from redis_lock_decorators.errors import ConfigurationError, LockNotOwnedError, shown
 
@@ -104,7 +105,7 @@ async def _confirm_master(port: Port, watched: Watched, key: bytes) -> bool:
         if port.lacks(error) in ("memory", "right", "command", "string"):
             return True
         # No request that releases the key was sent, so a repetition explains nothing by this one.
-        error.unsent = True  # type: ignore[attr-defined]
+        marked(error, "unsent")
         raise
 
 

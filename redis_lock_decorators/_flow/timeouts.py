@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from redis_lock_decorators._rules.marks import marked
+
 
 class Until(float):
     """The latest time for the reply of a silent server, in monotonic seconds.
@@ -46,8 +48,7 @@ def is_repeated(until: float) -> bool:
 
 def with_send_time(error: Exception, moment: float) -> Exception:
     """The error, with the time at which its request was sent."""
-    error.sent_at = moment  # type: ignore[attr-defined]
-    return error
+    return marked(error, "sent_at", moment)
 
 
 def extended(until: float, end: float, error: Exception, seconds: float) -> float:

@@ -17,6 +17,7 @@ from redis_lock_decorators._io.hook_errors import (
     mark_hook,
     unconverted,
 )
+from redis_lock_decorators._rules.marks import marked
 from redis_lock_decorators.errors import LockError
 
 #: Classes of exceptions that Python makes anew each time.
@@ -160,7 +161,7 @@ def mark_unsent(error: E) -> E:
     would be wrong the next time. So only errors of requests get it, and those that are always new.
     """
     if type(error) in _ALWAYS_NEW or is_outcome(error):
-        error.unsent = True  # type: ignore[attr-defined]
+        marked(error, "unsent")
     return error
 
 
@@ -175,8 +176,7 @@ def own_copy(error: Exception) -> Exception:
 
 def caused(error: E, cause: BaseException) -> E:
     """Set the cause of an error, and return it."""
-    error.__cause__ = cause
-    return error
+    return marked(error, "__cause__", cause)
 
 
 def is_reply(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from redis_lock_decorators._io.frame_calls import calls, gets_interrupted, registered_codes
 from redis_lock_decorators._io.plain_pools import LIBRARIES
+from redis_lock_decorators._rules.marks import marked
 
 E = TypeVar("E", bound=BaseException)
 
@@ -58,7 +59,7 @@ def is_of_handler(error: BaseException) -> bool:
 def mark_handler(error: E) -> E:
     """Mark an error as a handler's if it is, as copies of it have no traceback; and return it."""
     if is_of_handler(error):
-        error.of_handler = True  # type: ignore[attr-defined]
+        marked(error, "of_handler")
     return error
 
 
@@ -94,14 +95,13 @@ def unconverted(error: E) -> E | Exception:
 def mark_hook(error: E) -> E:
     """Mark an error as a hook's if it is, as copies of it have no traceback; and return it."""
     if is_of_hook(error):
-        error.of_hook = True  # type: ignore[attr-defined]
+        of_hook(error)
     return error
 
 
 def of_hook(error: E) -> E:
     """Mark an error as a hook's, and return it."""
-    error.of_hook = True  # type: ignore[attr-defined]
-    return error
+    return marked(error, "of_hook")
 
 
 def _passes_hook(error: Exception) -> bool:

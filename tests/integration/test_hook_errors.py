@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,14 +25,24 @@ class VaultError(Exception):
     """An error of the program's credential provider."""
 
 
+@dataclass(frozen=True)
+class FrozenVaultError(VaultError):
+    """One that refuses to be changed."""
+
+    why: str
+
+
 class Vault(CredentialProvider):
     """Returns a password until it is sealed."""
 
     is_sealed = False
 
+    def __init__(self, error: type[VaultError]) -> None:
+        self.error = error
+
     def get_credentials(self) -> tuple[str, str]:
         if self.is_sealed:
-            raise VaultError("it is sealed")
+            raise self.error("it is sealed")
         return USER, "secret"
 
     async def get_credentials_async(self) -> tuple[str, str]:
@@ -46,9 +57,9 @@ def direct(server: Any) -> Iterator[Any]:
         client.execute_command("ACL", "DELUSER", USER)
 
 
-@pytest.fixture
-def vault() -> Vault:
-    return Vault()
+@pytest.fixture(params=[VaultError, FrozenVaultError])
+def vault(request: pytest.FixtureRequest) -> Vault:
+    return Vault(request.param)
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 import asyncio
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import redis
 import redis.exceptions as client
 
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._flow import timeouts
+from redis_lock_decorators._io import client_errors, hook_errors
 from redis_lock_decorators._io.client_errors import (
     is_change,
     is_elsewhere,
@@ -421,3 +423,21 @@ def test_error_before_a_request_was_sent_is_marked(kind: type[BaseException]) ->
     error = kind(111, "refused") if issubclass(kind, OSError) else kind()
 
     assert not client_errors.was_sent(client_errors.mark_unsent(error))
+
+
+@dataclass(frozen=True)
+class VaultDown(Exception):
+    """An exception of a program that refuses to be changed."""
+
+    reason: str = "sealed"
+
+
+def test_exception_that_refuses_to_be_changed_keeps_its_class() -> None:
+    cause = ValueError()
+
+    error = hook_errors.of_hook(VaultDown())
+
+    assert is_outcome(error)
+    assert client_errors.caused(error, cause).__cause__ is cause
+    assert not client_errors.was_sent(client_errors.mark_unsent(error))
+    assert timeouts.with_send_time(error, 1.0) is error

@@ -1,0 +1,17 @@
+"""Attributes of exceptions, also of those that refuse to be changed."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+
+def marked(error: E, name: str, value: object = True) -> E:
+    """Set an attribute of an exception, and return it.
+
+    The class of a program's exception may refuse that, as a frozen dataclass does; the error of the
+    refusal would replace the exception.
+    """
+    BaseException.__setattr__(error, name, value)
+    return error
