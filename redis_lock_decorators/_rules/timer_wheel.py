@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -29,6 +30,9 @@ class TimerWheel(Generic[T]):
 
     def __len__(self) -> int:
         return sum([len(rim) for rim in self._rims.values()])
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([thing for rim in self._rims.values() for thing in rim])
 
     def put(self, thing: T, when: float, grain: float) -> float:
         """Add an item; return its rounded time, at most a ``grain`` before ``when``."""

@@ -36,7 +36,7 @@ from redis_lock_decorators._shared.observing import observe
 from redis_lock_decorators._shared.wrong_with import LEASE_ONLY_ASYNC
 from redis_lock_decorators.asyncio._cancellation import BlockTask, TaskRef, running
 from redis_lock_decorators.asyncio._on_lost import can_wait_for
-from redis_lock_decorators.errors import LockNotOwnedError, LockTimeoutError, shown
+from redis_lock_decorators.errors import LockError, LockNotOwnedError, LockTimeoutError, shown
 
 
 class Lease(LeaseBase):
@@ -80,14 +80,17 @@ class Lease(LeaseBase):
 
         The errors of ``redis_lock_decorators.Lease.release``.
         """
-        self._refuse_elsewhere()
+        refused: LockError | None = None
         try:
-            self._untrack()
-            self._apply_min_hold()
-            if is_being_closed():
-                return await self._release_in_background()
-            method = self._options.release_method
-            await release(self._port, self._claim, method, self._notify_lost)
+            refused = self._refused_elsewhere()
+            if refused is None:
+                self._untrack()
+                self._apply_min_hold()
+                if is_being_closed():
+                    await self._release_in_background()
+                else:
+                    method = self._options.release_method
+                    await release(self._port, self._claim, method, self._notify_lost)
         except EXHAUSTED:
             unreleased.append((self._port.loop, self._undo))
             release_soon(self._port.loop)
@@ -101,13 +104,14 @@ class Lease(LeaseBase):
         finally:
             if self._claim.lost_reason is not None:
                 await self._notify_and_wait()
+        if refused is not None:
+            raise refused
 
     async def __aenter__(self) -> Lease:
-        self._refuse_elsewhere()
         try:
             self.check()
-            twice = entered_twice(self._claim)
-            if twice is None:
+            refused = entered_twice(self._claim) or self._refused_elsewhere()
+            if refused is None:
                 self._claim.owner = running()
                 self._enter()
                 return self
@@ -115,7 +119,7 @@ class Lease(LeaseBase):
             if not (isinstance(error, LockNotOwnedError) and is_outcome(error)):
                 await abandon(self)  # no exit will follow
             raise
-        raise twice
+        raise refused
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         method = self._options.release_method
@@ -187,18 +191,18 @@ class Lease(LeaseBase):
             self._notify_lost()
 
     def _refuse_elsewhere(self) -> None:
-        """Refuse to await on another event loop than that of the acquisition.
+        """Refuse to await on another event loop than that of the acquisition."""
+        if (refused := self._refused_elsewhere()) is not None:
+            raise refused
 
-        Raises:
-            LockError: the connection belongs to the former; nothing was sent or changed.
-        """
+    def _refused_elsewhere(self) -> LockError | None:
+        """The error on another event loop: the connection belongs to that of the acquisition."""
         claim, loop = self._claim, self._port.loop
         if is_running_here(loop) or claim.state is ENDED or not claim.is_of_this_process():
-            return
+            return None
         if claim.lost_reason is not None:
-            raise reported_loss(claim)
-        if not is_being_closed():
-            raise on_other_loop(claim, loop.is_closed())
+            return reported_loss(claim)
+        return None if is_being_closed() else on_other_loop(claim, loop.is_closed())
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""

@@ -82,7 +82,7 @@ def test_lease_that_is_left_at_the_end_of_its_loop_is_reported_once(
 ) -> None:
     on_lost = getattr(reports, kind)
 
-    with caplog.at_level(logging.WARNING, "redis_lock_decorators"):
+    with caplog.at_level(logging.INFO, "redis_lock_decorators"):
         lease = run(reports.lock(name, on_lost=on_lost).acquire())
 
     assert reports.reasons == [WHY]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from redis_lock_decorators import _lua
@@ -16,9 +15,10 @@ from redis_lock_decorators._flow.renewal.tracked_lease import (
     LOOP_ENDED,
     Isolated,
     TrackedLease,
+    log_end,
     log_failure,
+    report_if_dropped,
     warn_if_dropped,
-    warn_of_end,
 )
 from redis_lock_decorators._flow.requests import Refusal
 from redis_lock_decorators._flow.timeouts import Until
@@ -68,19 +68,23 @@ class Renewer(LeaseSchedule):
             self._set_wake_up()
         self._notify_holders()
 
+    def held(self) -> list[TrackedLease]:
+        """The leases that were neither released nor reported as lost."""
+        known = {*self._new, *self._wheel, *self._due}
+        return [one for one in known if one.is_tracked and not one.notify_attempts]
+
     def end(self) -> None:
         """Report the leases that are still held as lost: their event loop ends, and so this.
 
         Nothing else could: they are neither renewed nor checked any more.
         """
-        self._absorb()
         now = self._lease_loop.now()
-        for tracked in self._wheel.take(math.inf, []):
+        for tracked in self.held():
             with Isolated(tracked, self._schedule_soon):
                 if tracked.is_over():
-                    warn_if_dropped(tracked, now)
-                elif not tracked.notify_attempts:
-                    warn_of_end(tracked)
+                    report_if_dropped(tracked, now)
+                else:
+                    log_end(tracked)
                     self._lose(tracked, LOOP_ENDED)
         self._notify_holders()
 

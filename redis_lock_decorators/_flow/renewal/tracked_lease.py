@@ -255,14 +255,23 @@ def warn_if_dropped(tracked: TrackedLease, now: float) -> None:
             "renewed: keep what acquire() returns until its release()",
             shown(claim.lock_name),
         )
+    report_if_dropped(tracked, now)
+
+
+def report_if_dropped(tracked: TrackedLease, now: float) -> None:
+    """Report a lease that was garbage-collected without a release to its hooks."""
+    claim = tracked.claim
     if claim.observer is not None and tracked.is_tracked and tracked.is_dropped():
         claim.observer.lost(claim, now, DROPPED)
 
 
-def warn_of_end(tracked: TrackedLease) -> None:
-    """Log that a renewed lease outlives its event loop, so that it will expire."""
+def log_end(tracked: TrackedLease) -> None:
+    """Log that a renewed lease outlives its event loop, so that it will expire.
+
+    No warning: mostly the program ends, and a thread that leaves a lease then is not warned either.
+    """
     if tracked.options.auto_renew:
-        log.warning(
+        log.info(
             "the event loop of the lease of lock %s ends without its release, so it is no longer "
             "renewed: release it before, or use 'async with'",
             shown(tracked.claim.lock_name),

@@ -6,7 +6,9 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, cast
+from weakref import ref
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.background import Timer
@@ -25,7 +27,7 @@ from redis_lock_decorators._io.background.hubs import (
 )
 from redis_lock_decorators._io.background.loop_ends import at_end, others_closed
 from redis_lock_decorators._io.background.loop_thread import LoopThread
-from redis_lock_decorators._io.background.supervised import background_tasks, start
+from redis_lock_decorators._io.background.supervised import BackgroundTasks, background_tasks, start
 from redis_lock_decorators._io.background.thread_checks import refuse_threadless
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import (
@@ -63,17 +65,9 @@ class CallerLoop:
         self.clients: PerClient[Any] = PerClient()
         self._loop = asyncio.get_running_loop()
         self._tasks = background_tasks()
-        self._at_end = at_end(self._end)
+        # Weakly: this has the states of clients, whose connections a cycle would keep open.
+        self._at_end = at_end(partial(_end, self._tasks, ref(self.renewer)))
         self._timer = LoopTimer(self.renewer.tick)
-
-    async def _end(self) -> None:
-        """Complete the releases, and report the leases that are not released."""
-        await self._tasks.unlisted_ended()
-        if len(self.renewer):
-            await others_closed()
-            self.renewer.end()
-            if tasks := self._tasks.tasks():  # an async on_lost
-                await asyncio.wait(tasks, timeout=ROUND_TRIP)
 
     def wake_at(self, when: float) -> None:
         if when < math.inf:
@@ -98,6 +92,17 @@ class CallerLoop:
 
     def stop_if_idle(self) -> None:
         """Do nothing: the program runs the event loop."""
+
+
+async def _end(tasks: BackgroundTasks, find: Callable[[], Renewer | None]) -> None:
+    """Complete the releases of an event loop, and report the leases that are not released."""
+    await tasks.unlisted_ended()
+    renewer = find()
+    if renewer is not None and renewer.held():
+        await others_closed()
+        renewer.end()
+        if left := tasks.tasks():  # an async on_lost
+            await asyncio.wait(left, timeout=ROUND_TRIP)
 
 
 class BackgroundLoop:
