@@ -34,10 +34,10 @@ def lost(port: Port, claim: Claim, refusal: Refusal) -> LockLostError:
     return LockLostError(claim.lock_name, holder=refusal.holder, why=why)
 
 
-def expired(port: Port, claim: Claim) -> LockLostError:
-    """Record that the deadline of the lease has passed; the error for that."""
+def expired(port: Port, claim: Claim, why: str = "") -> LockLostError:
+    """Record that the lease is over, by default as its deadline has passed; the error for that."""
     port.held.forget(claim)
-    why = claim.lost_reason = claim.lost_reason or why_expired(claim)
+    why = claim.lost_reason = claim.lost_reason or why or why_expired(claim)
     if claim.observer is not None:
         claim.observer.lost(claim, port.now(), why)
     return reported_loss(claim)
@@ -92,7 +92,8 @@ def entered_twice(claim: Claim) -> LockError | None:
     )
 
 
-def on_other_loop(claim: Claim, has_ended: bool) -> LockError:
+def on_other_loop(claim: Claim) -> LockError:
     """The error for a request of a lease on another event loop than that of its acquisition."""
-    where = "has ended: it will expire" if has_ended else "is another one: await this there"
-    return LockError(f"the event loop of the lease of lock {claim.lock_name!r} {where}")
+    return LockError(
+        f"the event loop of the lease of lock {claim.lock_name!r} is another one: await this there"
+    )

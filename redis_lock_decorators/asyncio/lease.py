@@ -14,10 +14,10 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.losses import entered_twice, on_other_loop, reported_loss
+from redis_lock_decorators._flow.losses import entered_twice, expired, on_other_loop, reported_loss
 from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
-from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
+from redis_lock_decorators._flow.renewal.tracked_lease import LOOP_ENDED, TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
@@ -55,6 +55,16 @@ class Lease(LeaseBase):
         self._port = port
         self._block_task: BlockTask | None = None
         self._started = -math.inf  # when its acquisition began
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease ended before it was released.
+
+        True once its event loop is closed. Always True in a forked child, which does not hold what
+        its parent holds.
+        """
+        is_left = self._claim.state is not ENDED and self._port.loop.is_closed()
+        return is_left or super().lost
 
     async def extend(self, seconds: float | None = None) -> Literal[True]:
         """Extend the lease to at least ``seconds`` from now; None means its ``expire``.
@@ -202,7 +212,9 @@ class Lease(LeaseBase):
             return None
         if claim.lost_reason is not None:
             return reported_loss(claim)
-        return None if is_being_closed() else on_other_loop(claim, loop.is_closed())
+        if is_being_closed():
+            return None
+        return expired(self._port, claim, LOOP_ENDED) if loop.is_closed() else on_other_loop(claim)
 
     def _acquire(self, wait: float) -> Awaitable[Refusal | None]:
         """Return what acquires within ``wait`` seconds; ``_begin`` must get its result."""

@@ -21,7 +21,7 @@ aioredis = pytest.importorskip("redis.asyncio")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-WHY = "its event loop ended without its release"
+WHY = "its event loop ended before its release"
 
 
 class Reports:
@@ -97,6 +97,22 @@ def test_lease_that_is_left_at_the_end_of_its_loop_is_reported_once(
     assert server.client().get(lease.key) is not None
 
 
+def test_lease_is_lost_if_its_loop_is_closed_without_notice(
+    reports: Reports, server: Any, name: str
+) -> None:
+    loop = asyncio.new_event_loop()
+    lease = loop.run_until_complete(reports.lock(name, on_lost=reports.on_lost).acquire())
+    assert not lease.lost
+    loop.close()
+
+    assert lease.lost
+    with pytest.raises(LockLostError):
+        lease.check()
+    with pytest.raises(LockLostError, match=WHY):
+        asyncio.run(lease.release())
+    assert reports.losses == [WHY]
+
+
 def test_leases_that_generators_release_at_the_end_of_their_loop_are_not_lost(
     reports: Reports, server: Any, name: str
 ) -> None:
@@ -111,7 +127,7 @@ def test_leases_that_generators_release_at_the_end_of_their_loop_are_not_lost(
         try:
             yield
         finally:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(1.2)  # longer than a request may take
             await lease.release()
 
     async def main() -> None:

@@ -107,7 +107,8 @@ def test_locks_object_cannot_be_copied(copied):
 @pytest.mark.parametrize("kind", [Lease, AsyncLease])
 def test_lease_cannot_be_copied(kind, copied):
     options = Options()
-    port: Any = SimpleNamespace(now=monotonic)
+    loop = SimpleNamespace(is_closed=lambda: False)
+    port: Any = SimpleNamespace(now=monotonic, loop=loop)
     lease = kind(claim_for(("a",), options, None), port, options)
 
     with pytest.raises(TypeError, match="belongs to the process that acquired it"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from redis_lock_decorators import _lua
+from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_refused
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
@@ -73,17 +74,18 @@ class Renewer(LeaseSchedule):
         known = {*self._new, *self._wheel, *self._due}
         return [one for one in known if one.is_tracked and not one.notify_attempts]
 
-    def end(self) -> None:
+    def end(self, is_left: Callable[[Claim], bool]) -> None:
         """Report the leases that are still held as lost: their event loop ends, and so this.
 
-        Nothing else could: they are neither renewed nor checked any more.
+        Nothing else could: they are neither renewed nor checked any more. ``is_left`` returns
+        whether nobody is in a block of a claim.
         """
         now = self._lease_loop.now()
         for tracked in self.held():
             with Isolated(tracked, self._schedule_soon):
                 if tracked.is_over():
                     report_if_dropped(tracked, now)
-                else:
+                elif is_left(tracked.claim):
                     log_end(tracked)
                     self._lose(tracked, LOOP_ENDED)
         self._notify_holders()

@@ -32,7 +32,7 @@ EARLY = 0.01
 #: Why a lease is lost that no code can release.
 DROPPED = "it was garbage-collected without a release"
 #: The same for one whose event loop has ended.
-LOOP_ENDED = "its event loop ended without its release"
+LOOP_ENDED = "its event loop ended before its release"
 
 
 class TrackedLease:

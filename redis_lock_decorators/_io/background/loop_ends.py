@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any, cast
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.retries import ROUND_TRIP
-from redis_lock_decorators._io.clock import monotonic
+
+#: The tasks in which work of ``at_end`` runs.
+_ending: set[asyncio.Task[Any]] = set()  #: any thread
 
 
 def at_end(work: Callable[[], Awaitable[None]]) -> object:
@@ -25,19 +27,6 @@ def at_end(work: Callable[[], Awaitable[None]]) -> object:
     return generator
 
 
-async def others_closed() -> None:
-    """Wait for the other async generators that are closed at the end of the running event loop.
-
-    They may release leases. Each is closed by a task; one more task waits for all of them.
-    """
-    own, end = asyncio.current_task(), monotonic() + ROUND_TRIP
-    while (left := end - monotonic()) > 0:
-        others = [task for task in asyncio.all_tasks() if task is not own]
-        if len(others) <= 1:
-            return
-        await asyncio.wait(others, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-
-
 async def _until_end(
     loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[None, None]:
@@ -47,8 +36,28 @@ async def _until_end(
     finally:
         # It may be garbage-collected after its loop was closed.
         if process == fork.process_id and _is_running(loop):
-            with suppress(Exception):
-                await work()
+            task = cast("asyncio.Task[Any]", asyncio.current_task())
+            _ending.add(task)
+            try:
+                with suppress(Exception):
+                    await work()
+            finally:
+                _ending.discard(task)
+
+
+async def generators_closed() -> None:
+    """Wait for the program's async generators, which the event loop closes at the same time.
+
+    They may hold leases, and release them. The end of the loop waits for them anyway.
+    """
+    await asyncio.sleep(0)  # let each task that closes one begin
+    while closing := [task for task in asyncio.all_tasks() if _closes_generator(task)]:
+        await asyncio.wait(closing)
+
+
+def _closes_generator(task: asyncio.Task[Any]) -> bool:
+    is_aclose = type(task.get_coro()).__name__ == "async_generator_athrow"
+    return is_aclose and task not in _ending
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

@@ -25,7 +25,7 @@ from redis_lock_decorators._io.background.hubs import (
     forget_oldest,
     hub,
 )
-from redis_lock_decorators._io.background.loop_ends import at_end, others_closed
+from redis_lock_decorators._io.background.loop_ends import at_end, generators_closed
 from redis_lock_decorators._io.background.loop_thread import LoopThread
 from redis_lock_decorators._io.background.supervised import BackgroundTasks, background_tasks, start
 from redis_lock_decorators._io.background.thread_checks import refuse_threadless
@@ -98,11 +98,19 @@ async def _end(tasks: BackgroundTasks, find: Callable[[], Renewer | None]) -> No
     """Complete the releases of an event loop, and report the leases that are not released."""
     await tasks.unlisted_ended()
     renewer = find()
-    if renewer is not None and renewer.held():
-        await others_closed()
-        renewer.end()
-        if left := tasks.tasks():  # an async on_lost
-            await asyncio.wait(left, timeout=ROUND_TRIP)
+    if renewer is None or not renewer.held():
+        return
+    await generators_closed()
+    before = set(tasks.tasks())
+    renewer.end(_is_left)
+    if calls := [task for task in tasks.tasks() if task not in before]:
+        await asyncio.wait(calls, timeout=ROUND_TRIP)  # of async ``on_lost``
+
+
+def _is_left(claim: Claim) -> bool:
+    """Whether no running task is in a block of the claim."""
+    task: Any = claim.owner() if isinstance(claim.owner, ref) else None
+    return task is None or task.done()
 
 
 class BackgroundLoop:
