@@ -21,7 +21,7 @@ from redis_lock_decorators._rules.marks import marked
 from redis_lock_decorators.errors import LockError
 
 #: Classes of exceptions that Python makes anew each time.
-_ALWAYS_NEW = (CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+_ALWAYS_NEW = (CancelledError, GeneratorExit, KeyboardInterrupt, StopIteration, SystemExit)
 
 E = TypeVar("E", bound=BaseException)
 
@@ -155,14 +155,17 @@ def was_sent(error: BaseException) -> bool:
 
 
 def mark_unsent(error: E) -> E:
-    """Mark an error as raised before a byte of the request was sent, and return it.
+    """Mark an error as raised before a byte of the request was sent, and return it."""
+    return marked(error, "unsent")
+
+
+def mark_caught(error: E) -> E:
+    """The same for an error that was caught, and may be one of the program.
 
     A program may raise one exception object again and again, as a ``gevent.Timeout``: the mark
     would be wrong the next time. So only errors of requests get it, and those that are always new.
     """
-    if type(error) in _ALWAYS_NEW or is_outcome(error):
-        marked(error, "unsent")
-    return error
+    return mark_unsent(error) if type(error) in _ALWAYS_NEW or is_outcome(error) else error
 
 
 def own_copy(error: Exception) -> Exception:

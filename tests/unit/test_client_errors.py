@@ -409,7 +409,7 @@ class Stopped(Exception):
 def test_exception_of_the_program_is_not_marked_as_it_may_be_raised_again(
     kind: type[BaseException],
 ) -> None:
-    error = client_errors.mark_unsent(kind())
+    error = client_errors.mark_caught(kind())
 
     assert client_errors.was_sent(error)
     assert not vars(error)
@@ -422,7 +422,7 @@ def test_exception_of_the_program_is_not_marked_as_it_may_be_raised_again(
 def test_error_before_a_request_was_sent_is_marked(kind: type[BaseException]) -> None:
     error = kind(111, "refused") if issubclass(kind, OSError) else kind()
 
-    assert not client_errors.was_sent(client_errors.mark_unsent(error))
+    assert not client_errors.was_sent(client_errors.mark_caught(error))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class PoolTransport:
         except BaseException as error:
             if isinstance(error, client_errors.PoolReplaced) and (port := self.port()) is not None:
                 port.use_methods()
-            client_errors.mark_unsent(error)
+            client_errors.mark_caught(error)
             raise
         until = max(until, found.in_time_until)
         under_way = batcher.under_way = Exchange(found.connection, until, found.patience)

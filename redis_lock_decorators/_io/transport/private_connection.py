@@ -55,7 +55,7 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
     except BaseException as error:
         connection.disconnect()
         found = unconverted(error)
-        client_errors.mark_unsent(mark_hook(found))
+        client_errors.mark_caught(mark_hook(found))
         if found is not error:  # a signal handler's
             raise found from found.__cause__
         raise

@@ -147,7 +147,7 @@ async def find_nodes(client: Any, until: float) -> None:
             raise
         raise client_errors.mark_unsent(client_errors.no_reply(client)) from None
     except Exception as error:
-        client_errors.mark_unsent(error)
+        client_errors.mark_caught(error)
         raise
 
 

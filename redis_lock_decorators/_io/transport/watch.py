@@ -57,7 +57,7 @@ class Watch:
             replies = await self._connection.exchange([("WATCH", key), ("GET", key)])
             raise_failure(replies)
         except Exception as error:
-            client_errors.mark_unsent(error)  # nothing that changes anything was sent
+            client_errors.mark_caught(error)  # nothing that changes anything was sent
             raise
         return replies[1]
 
@@ -87,7 +87,7 @@ class Watch:
         try:
             raise_failure(await self._connection.exchange([("MULTI",)]))
         except Exception as error:
-            client_errors.mark_unsent(error)  # nothing that changes anything was sent
+            client_errors.mark_caught(error)  # nothing that changes anything was sent
             raise
 
     async def _execute_together(self, commands: tuple[tuple[Any, ...], ...]) -> list[Any]:
