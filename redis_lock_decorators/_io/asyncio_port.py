@@ -133,11 +133,10 @@ class AsyncioPort(BasePort):
     async def send_together(
         self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
     ) -> list[Any]:
-        if sending is not None:
-            sending()
         if isinstance(self._transport, PoolTransport):
+            idle = self._batcher.idle
             try:
-                return await send_separately(self.client, self._batcher.idle, commands, until)
+                return await send_separately(self.client, idle, commands, until, sending)
             except client_errors.PoolReplaced:
                 self.use_methods()
                 raise
@@ -145,6 +144,8 @@ class AsyncioPort(BasePort):
         await self.locate(first_key(commands[0]), until)
         node = self._client_state.node(self.client, commands[0])
         transport = ClientTransport(self.client)
+        if sending is not None:
+            sending()
         replies = await transport.send_batch(commands, until)
         first = replies[0]
         # Not followed: the former node may have answered the other commands before that one runs.

@@ -42,7 +42,7 @@ class SlowTransport:
         sent: the commands in the order in which they were sent.
     """
 
-    may_resend = False
+    may_resend = opens_connections = False
 
     def __init__(self, loop: VirtualLoop, seconds: float) -> None:
         self.loop, self.seconds = loop, seconds

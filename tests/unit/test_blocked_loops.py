@@ -30,7 +30,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 class Connecting:
     """A server that replies immediately, once its connection has been opened after some seconds."""
 
-    may_resend = False
+    may_resend = opens_connections = False
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -34,7 +34,7 @@ from redis_lock_decorators._rules.options import Options
 class Answering:
     """A client and its transport; each request succeeds, after a moment."""
 
-    may_resend = False
+    may_resend = opens_connections = False
     connection_pool = execute_command = None
 
     async def send_batch(self, commands: Any, until: float) -> list[Any]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
+from support.asyncio_pools import Pool
 from support.batching import SlowTransport, use_clock
 from support.faults import Connecting, Fate, raising
 from support.peers import Peers
+from support.pooled_client import GET, Client, virtual_loop
 from support.releases import FIRST, KEY, Limit, every_method, new_port
 from support.simulation import SimulatedPort, acquired, cluster_port
 from support.virtual_loop import VirtualLoop
@@ -24,7 +27,8 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.release import release
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.blocking_port import run
-from redis_lock_decorators._io.transport import private_connection
+from redis_lock_decorators._io.transport import asyncio_pool, private_connection
+from redis_lock_decorators._io.transport.asyncio_client import send_separately
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._rules.options import ReleaseMethod
@@ -161,3 +165,46 @@ def test_queued_request_of_a_task_is_noted_when_its_batch_is_sent(loop: VirtualL
     loop.run_until_complete(scenario())
 
     assert noted == ["second"]
+
+
+async def directly(client: Client, until: float, note: Any) -> Any:
+    """Send a request in the calling task."""
+    return await client.batcher.exchange(client.transport, GET, until, sending=note)
+
+
+async def in_a_batch(client: Client, until: float, note: Any) -> Any:
+    """Send a request in the sending task."""
+    return await client.batcher.exchange(client.transport, GET, until, first=True, sending=note)
+
+
+async def together(client: Client, until: float, note: Any) -> Any:
+    """Send requests over a connection of their own."""
+    return await send_separately(client, client.batcher.idle, [GET], until, note)
+
+
+@pytest.mark.parametrize("send", [directly, in_a_batch, together])
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_request_of_a_task_is_noted_once_its_connection_is_open(
+    send: Any, is_interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    added = asyncio_pool.added
+
+    async def opening(*arguments: Any) -> Any:
+        noted.append("opening")
+        if is_interrupted:
+            raise Limit  # it may be an object that a program raises again, so it gets no mark
+        return await added(*arguments)
+
+    monkeypatch.setattr(asyncio_pool, "added", opening)
+    loop = virtual_loop(monkeypatch)
+
+    async def scenario() -> None:
+        request = send(Client(Pool()), loop.now + 5, lambda: noted.append("sending"))
+        with suppress(Limit, TimeoutError):
+            await request
+
+    loop.run_until_complete(scenario())
+    loop.close()
+
+    assert "sending" not in noted if is_interrupted else noted == ["opening", "sending"]

@@ -293,7 +293,7 @@ def test_exception_of_a_resumed_task_is_raised_by_the_original(losing: Any) -> N
 class Renewing:
     """A client and its transport; each lease is renewed."""
 
-    may_resend = False
+    may_resend = opens_connections = False
     connection_pool = execute_command = None
 
     def __init__(self, loop: VirtualLoop) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_methods import (
@@ -41,6 +42,7 @@ class ClientTransport:
     __slots__ = ("_client", "_redirections_left")
 
     may_resend = True
+    opens_connections = False
 
     def __init__(self, client: Any, redirections_left: int = single_tries.MAX_REDIRECTIONS) -> None:
         self._client = client
@@ -182,7 +184,11 @@ async def with_redirected(
 
 
 async def send_separately(
-    client: Any, idle: IdleConnections, commands: Sequence[tuple[Any, ...]], until: float
+    client: Any,
+    idle: IdleConnections,
+    commands: Sequence[tuple[Any, ...]],
+    until: float,
+    sending: Sending | None = None,
 ) -> list[Any]:
     """Send commands together over a connection that others do not wait for.
 
@@ -192,7 +198,8 @@ async def send_separately(
     acquires = any(map(starts_acquisition, commands))
     try:
         until = await limit.enter(batcher, client.connection_pool, until, acquires)
-        replies = await batcher.exchange_together(PoolTransport(batcher, client), commands, until)
+        transport = PoolTransport(batcher, client)
+        replies = await batcher.exchange_together(transport, commands, until, sending)
         limit.note_reply()
     finally:
         limit.leave(batcher)

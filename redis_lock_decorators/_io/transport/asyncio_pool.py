@@ -47,6 +47,7 @@ class PoolTransport:
     __slots__ = ("_batcher", "_client", "_idle", "_pool", "port")
 
     may_resend = False
+    opens_connections = True
 
     def __init__(self, batcher: RequestBatcher, client: Any) -> None:
         self._batcher: Callable[[], Any] = ref(batcher)  # alive during its exchanges
@@ -66,6 +67,7 @@ class PoolTransport:
     async def send_batch(self, commands: Sequence[tuple[Any, ...]], until: float) -> list[Any]:
         idle, pool, batcher = self._idle, self.pool, self._batcher()
         is_closed = idle.is_closed
+        sendings, batcher.sendings = batcher.sendings, ()
         try:
             if is_closed and any(map(starts_acquisition, commands)):
                 is_closed = False
@@ -81,6 +83,8 @@ class PoolTransport:
         replies: list[Any] = []
         is_sent = False
         try:
+            for sending in sendings:
+                sending()
             data = b"".join([packed(command) for command in commands])
             await found.connection.send_packed_command([data], check_health=False)
             is_sent = True

@@ -60,7 +60,7 @@ class ConnectionTransport:
         pool: the client's pool, whose parameters connections are opened with.
     """
 
-    may_resend = False
+    may_resend = opens_connections = False
 
     def __init__(self, pool: Any, idle: PrivatePool | None = None) -> None:
         self.pool = pool
@@ -203,6 +203,7 @@ class ThreadTransport:
     """
 
     may_resend = True
+    opens_connections = False
 
     def __init__(
         self,

@@ -19,7 +19,14 @@ _START_SCRIPTS = {part for verb in STARTS for part in _lua.script(verb)}
 
 
 class Transport(Protocol):
-    """A method of sending commands to a client's server."""
+    """A method of sending commands to a client's server.
+
+    Attributes:
+        opens_connections: it opens connections first if there are none, and calls its batcher's
+            ``sendings`` after that.
+    """
+
+    opens_connections: bool
 
     def send_batch(
         self, commands: Sequence[tuple[Any, ...]], until: float

@@ -67,6 +67,7 @@ class BatchSender:
         "_unblocked",
         "late",
         "reads_on",
+        "sendings",
     )
 
     def __init__(self) -> None:
@@ -89,6 +90,8 @@ class BatchSender:
         self._answered: list[Request] = []  # those that were just answered
         #: Whether a release is among them: then a transport reads on after a cancellation.
         self.reads_on = False
+        #: What a transport calls for the releases of an exchange before its first byte.
+        self.sendings: tuple[Sending, ...] = ()
         self.late: LateReplies | None = None  # once there are late replies
 
     @property
@@ -168,12 +171,15 @@ class BatchSender:
     async def _send(self, batch: list[Request], transport: Transport) -> None:
         """Send a batch and set its replies; requests that were not answered remain in the list."""
         self._sent_at = now = monotonic()
-        self._sent, self.reads_on = batch, False
+        self._sent, self.reads_on, self.sendings = batch, False, ()
         try:
             for request in batch:
                 if request.sending is not None:
-                    request.sending()
                     self.reads_on = True
+                    if transport.opens_connections:
+                        self.sendings += (request.sending,)
+                    else:
+                        request.sending()
             commands = [request.command for request in batch]
             replies = await transport.send_batch(commands, _batch_until(batch, now))
             self._note_reply()

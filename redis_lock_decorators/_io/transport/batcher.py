@@ -92,8 +92,9 @@ class RequestBatcher(WatchedSender):
 
         While the server answers the requests ahead of it, a queued request waits past ``until``,
         up to ``until.end`` (see ``_flow.timeouts``). With ``first`` it is sent before all others
-        in the queue. ``sending`` is called just before the request is handed over. If opening a
-        connection fails, the error is marked as unsent.
+        in the queue. ``sending`` is called just before its first byte is sent, or before it is
+        handed to the client's methods. If opening a connection fails, the error is marked as
+        unsent, unless a program may raise it again.
         """
         if first or self.is_busy:
             return await self.queue(transport, command, until, first, sending)
@@ -103,8 +104,11 @@ class RequestBatcher(WatchedSender):
             self._restart_checks(transport)
         if until < began + MIN_REPLY_TIME:
             until = prolonged(until, began + MIN_REPLY_TIME)
-        self._caller, self.reads_on = asyncio.current_task(), sending is not None
-        if sending is not None:
+        self._caller = asyncio.current_task()
+        self.reads_on, self.sendings = sending is not None, ()
+        if sending is not None and transport.opens_connections:
+            self.sendings = (sending,)
+        elif sending is not None:
             sending()
         under_way = None
         try:
@@ -135,15 +139,24 @@ class RequestBatcher(WatchedSender):
         return reply
 
     async def exchange_together(
-        self, transport: Transport, commands: Sequence[tuple[Any, ...]], until: float
+        self,
+        transport: Transport,
+        commands: Sequence[tuple[Any, ...]],
+        until: float,
+        sending: Sending | None = None,
     ) -> list[Any]:
-        """Send commands as the only exchange of this batcher, and return their replies."""
+        """Send commands as the only exchange of this batcher, and return their replies.
+
+        The transport is one that opens connections.
+        """
         for command in commands:
             check(command)
         self._restart_checks(transport)
         began = monotonic()
         if until < began + MIN_REPLY_TIME:
             until = prolonged(until, began + MIN_REPLY_TIME)
+        if sending is not None:
+            self.sendings = (sending,)
         try:
             self._runner = under_way = transport.send_batch(commands, until)
             replies = await under_way
