@@ -19,13 +19,17 @@ from redis_lock_decorators.errors import LockError, LockNotOwnedError, shown
 FROM_MASTER = 1
 
 
+class NoExpiryError(LockError):
+    """A lock is held, but does not expire."""
+
+
 async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> None:
     """Give a held lock ``change(seconds it has left)`` seconds from now, once.
 
     Raises:
         LockLostError: another client holds it by now, or none.
         LockNotOwnedError: it belongs to the process that this one was forked from.
-        LockError: it has no expiry.
+        NoExpiryError: it has no expiry.
     """
     refuse_fork(claim)
     refuse_over(claim)
@@ -35,7 +39,7 @@ async def adjust(port: Port, claim: Claim, change: Callable[[float], float]) -> 
         if seen.free_in is None:
             raise _lost(port, claim, seen)
         if seen.free_in == math.inf:
-            raise LockError(f"lock {shown(claim.lock_name)} has no expiry", claim.lock_name)
+            raise NoExpiryError(f"lock {shown(claim.lock_name)} has no expiry", claim.lock_name)
         if await _move(port, claim, _Move(claim, seen, change(seen.free_in), sent, stop)):
             return
     raise LockError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators import LockError, LockNotOwnedError
+from redis_lock_decorators import LockNotOwnedError
+from redis_lock_decorators._flow.extend import holders
+from redis_lock_decorators._flow.redispy_adjust import NoExpiryError
+from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.compat.python_redis_lock import errors
 from redis_lock_decorators.compat.python_redis_lock.arguments import (
     checked_expire,
@@ -45,11 +48,11 @@ class Lock:
     ) -> None:
         if auto_renewal and not expire:
             raise ValueError("auto_renewal=True needs expire=…, in seconds")
-        self._client, self._name, self._key = redis_client, checked_name(name), PREFIX + name
+        self._name = checked_name(name)
         self._expire, self._renews = checked_expire(expire), bool(auto_renewal)
         self._id, self._signal_expire, self.blocking = checked_id(id), signal_expire, blocking
         kind = partial(RedisPyLock, thread_local=False, auto_renew=self._renews)
-        self._lock_with = partial(kind, redis_client, self._key)
+        self._lock_with = partial(kind, redis_client, PREFIX + name)
         self._lock = self._lock_with(self._expire)
 
     @property
@@ -59,8 +62,12 @@ class Lock:
 
     def get_owner_id(self) -> str | None:
         """Ask Redis for the id that holds the lock; None if it is free."""
-        owner = self._client.get(self._key)
-        return owner.decode(errors="replace") if isinstance(owner, bytes) else owner
+        (owner,) = run(holders(self._lock._port(), (self._lock._key,)))
+        return (
+            None
+            if owner is None
+            else owner.encode(errors="surrogateescape").decode(errors="replace")
+        )
 
     def locked(self) -> bool:
         """Ask Redis whether the lock is held, by whatever id."""
@@ -85,9 +92,7 @@ class Lock:
             self._holder(seconds).extend(seconds, replace_ttl=True)
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
-        except LockError as error:
-            if self._client.pttl(self._key) != -1:
-                raise
+        except NoExpiryError as error:
             raise errors.NotExpirable(f"lock {self._name!r} has no expiry") from error
 
     def release(self) -> None:
@@ -96,11 +101,11 @@ class Lock:
             self._holder(self._expire).release()
         except LockNotOwnedError as error:
             raise errors.NotAcquired(str(error)) from error
-        notify(self._client, self._name, self._signal_expire)
+        notify(self._lock._port(), self._name, self._signal_expire)
 
     def reset(self) -> None:
         """Release the lock, whoever holds it."""
-        reset(self._client, self._name, self._signal_expire)
+        reset(self._lock._port(), self._name, self._signal_expire)
 
     def __enter__(self) -> Lock:
         if not self.acquire(self.blocking):

@@ -117,6 +117,7 @@ class SimulatedServer:
             "EXEC": self._exec,
             "WAIT": self._wait,
             "FLUSHALL": self.flush,
+            "LPUSH": lambda key, *values: len(values),  # no other process reads lists here
             TOGETHER: self._together,
         }
         self._handlers.update(dict.fromkeys(natives, self._delete_if))
