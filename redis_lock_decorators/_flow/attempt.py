@@ -130,10 +130,10 @@ async def _acquire_specially(
         # The server may delay its reply to WAIT by that, in addition to the round trip.
         latest = max(until, min(until, now + ROUND_TRIP) + most / 1000)
         wait = ("WAIT", claim.replicas, most)
-        reply, confirmed = await port.send_together(command, wait, until=latest)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        *replies, confirmed = await port.send_together(command, wait, until=latest)
+        if isinstance(replies[0], Exception):
+            raise replies.pop()
+        return replies[0]
 
     own = send if claim.replicas else None
     # A cluster's client repeats a redirected script at the node that imports the slot, but WAIT is

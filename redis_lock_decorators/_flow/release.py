@@ -135,6 +135,8 @@ def _raise_loss(port: Port, claim: Claim, refusal: Refusal | None) -> None:
         if error is found:  # otherwise a signal handler's
             end(port, claim)
         raise
+    finally:
+        del found  # its traceback refers to this frame: a reference cycle
 
 
 async def _release_after_interrupt(

@@ -98,25 +98,28 @@ async def repeat(
     """
     until = repeated(extended(until, end, error, outage))
     stop = min(end, until)
-    for pause in delays.recovering(port.random):
-        now = port.now()
-        # The first repetition has no pause and is always tried: an idle connection may be stale.
-        if now >= until or (pause > 0 and now + pause >= stop):
-            break
-        await port.sleep(pause)
-        began = port.now()
-        try:
-            return await attempt(until)
-        except Exception as failure:
-            if not port.is_outcome(failure):
-                raise
-            if failed is not None:
-                failed(failure, began)
-            # Of several errors, raise one that leaves the outcome unknown, if there is one.
-            if port.was_sent(failure) or not port.was_sent(error):
-                error = failure
-            if not is_unknown(port, failure):
+    try:
+        for pause in delays.recovering(port.random):
+            now = port.now()
+            # The first repetition has no pause, and is always tried: a connection may be stale.
+            if now >= until or (pause > 0 and now + pause >= stop):
                 break
-    if isinstance(error, NeverSent) and port.now() < end:
-        return await persist(port, attempt, end, failed)  # no outage: others get replies
-    raise error
+            await port.sleep(pause)
+            began = port.now()
+            try:
+                return await attempt(until)
+            except Exception as failure:
+                if not port.is_outcome(failure):
+                    raise
+                if failed is not None:
+                    failed(failure, began)
+                # Of several errors, raise one that leaves the outcome unknown, if there is one.
+                if port.was_sent(failure) or not port.was_sent(error):
+                    error = failure
+                if not is_unknown(port, failure):
+                    break
+        if isinstance(error, NeverSent) and port.now() < end:
+            return await persist(port, attempt, end, failed)  # no outage: others get replies
+        raise error
+    finally:
+        del error  # its traceback refers to this frame: a reference cycle

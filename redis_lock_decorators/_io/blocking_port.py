@@ -140,10 +140,10 @@ class BlockingPort(BasePort):
                 raise
         if sending is not None:
             sending()
-        (reply,) = replies_of(self.client, [command])
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        replies = replies_of(self.client, [command])
+        if isinstance(replies[0], Exception):
+            raise replies.pop()
+        return replies[0]
 
     send_urgent = send
 

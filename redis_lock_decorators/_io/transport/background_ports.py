@@ -48,10 +48,10 @@ class DirectSender(RequestBatcher):
     ) -> Any:
         if sending is not None:
             sending()
-        (reply,) = await transport.send_batch([command], until)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        replies = await transport.send_batch([command], until)
+        if isinstance(replies[0], Exception):
+            raise replies.pop()
+        return replies[0]
 
 
 class BackgroundPort(AsyncioPort):

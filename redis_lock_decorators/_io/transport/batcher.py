@@ -130,13 +130,13 @@ class RequestBatcher(WatchedSender):
                 self._send_next(transport)
         if len(replies) != 1:
             raise transport.no_reply()
-        reply = replies[0]
-        if isinstance(reply, Exception):
-            if not isinstance(reply, Redirection):
-                raise reply
-            other = self.separate(reply.key)
-            return await other.exchange(reply.transport, command, until, first, sending)
-        return reply
+        if isinstance(replies[0], Exception):
+            if not isinstance(replies[0], Redirection):
+                raise replies.pop()
+            moved: Redirection = replies.pop()
+            other = self.separate(moved.key)
+            return await other.exchange(moved.transport, command, until, first, sending)
+        return replies[0]
 
     async def exchange_together(
         self,

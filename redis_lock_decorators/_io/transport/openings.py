@@ -58,8 +58,12 @@ class Opening:
         found = None if self._task.cancelled() else self._task.result()
         return isinstance(found, TaskConnection) and found.serves(pool)
 
-    async def connection(self, pool: Any, until: float) -> TaskConnection | None:
-        """Wait for the connection until then; None if its task was cancelled, but not this one."""
+    async def outcome(self, pool: Any, until: float) -> TaskConnection | Exception | None:
+        """Wait for the connection until then; None if its task was cancelled, but not this one.
+
+        The error of the opening is returned: it is referred to from here, so to raise it here would
+        be a reference cycle.
+        """
         self._is_left = False
         waiting = asyncio.wait([self._task])
         try:
@@ -70,13 +74,10 @@ class Opening:
             if isinstance(error, asyncio.TimeoutError) and not is_of_handler(error):
                 raise client_errors.no_reply(pool) from None
             raise
-        if self._task.cancelled():
-            return None
-        found = self._task.result()
-        if isinstance(found, Exception):
-            raise found from found.__cause__
-        connection: TaskConnection = found
-        return connection
+        outcome: TaskConnection | Exception | None = None
+        if not self._task.cancelled():
+            outcome = self._task.result()
+        return outcome
 
     def cancel(self) -> None:
         """Cancel it, from any thread."""
@@ -121,12 +122,16 @@ async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnectio
     idle.follow(pool)  # before: the client may be closed while the connection is opened
     began = monotonic()
     while True:
-        opening = _left(idle, pool) or Opening(idle, pool, until)
-        found = await opening.connection(pool, until)
-        if found is not None:
+        found = await (_left(idle, pool) or Opening(idle, pool, until)).outcome(pool, until)
+        if isinstance(found, TaskConnection):
             now = monotonic()
             found.in_time_until = now + min(now - began, ROUND_TRIP)
             return found
+        try:
+            if found is not None:
+                raise found from found.__cause__
+        finally:
+            del found  # its traceback refers to this frame: a reference cycle
 
 
 def _left(idle: IdleConnections, pool: Any) -> Opening | None:

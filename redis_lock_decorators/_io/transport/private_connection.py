@@ -56,9 +56,12 @@ def opened(kind: Any, parameters: dict[str, Any], until: float) -> Any:
         connection.disconnect()
         found = unconverted(error)
         client_errors.mark_caught(mark_hook(found))
-        if found is not error:  # a signal handler's
-            raise found from found.__cause__
-        raise
+        try:
+            if found is not error:  # a signal handler's
+                raise found from found.__cause__
+            raise
+        finally:
+            del found  # its traceback refers to this frame: a reference cycle
     connection.socket_timeout = patience
     return connection
 

@@ -46,10 +46,10 @@ class PrivatePool(IdleFollower):
         """
         if self._closed is self._followed and starts_acquisition(command):
             self.reopen()
-        reply = self._send_batch(pool, packed(command), 1, until, sending)[0]
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        replies = self._send_batch(pool, packed(command), 1, until, sending)
+        if isinstance(replies[0], Exception):
+            raise replies.pop()
+        return replies[0]
 
     def exchange_all(
         self,
