@@ -22,7 +22,12 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from redis_lock_decorators._rules.awaited import known_as_async
-from redis_lock_decorators._shared.exits import BOUND, BlockRef, UnboundExit, owning
+from redis_lock_decorators._shared.exits import (
+    BOUND,
+    BlockRef,
+    UnboundExit,
+    owning,
+)
 
 L = TypeVar("L")
 
@@ -40,7 +45,7 @@ class Block(Generic[L]):
     Attributes:
         held: what was entered; None before and after.
         ownership: what shows the renewer that ``held`` can be released.
-        call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None for tasks.
+        call: a weak reference to the ``BlockRef`` of its exit (``exits.py``); None if it has none.
         is_shared: its methods were also called for other blocks, so the lock owns what it enters.
     """
 
@@ -170,7 +175,9 @@ class EnterMethod(_Method):
 
 
 class ExitMethod(_Method):
-    """The descriptor of ``__exit__``: ``function(lock, BlockRef, …)``; tasks get the Block.
+    """The descriptor of ``__exit__``: ``function(lock, BlockRef, …)``.
+
+    That of tasks is ``function(lock, Block, BlockRef, …)``.
 
     Args:
         function: the exit. It releases also if it is interrupted, except before its first line.
@@ -205,14 +212,16 @@ class ExitMethod(_Method):
         if lock is None:
             return self._unbound(block)
         if self._is_async:  # the coroutine outlives the bound method
-            return partial(self._function, lock, block)
+            reference = BlockRef(block)
+            block.call = ref(reference)
+            return partial(self._function, lock, block, reference)
         return owning(self._function, block, lock)
 
     def _unbound(self, block: Block[Any]) -> Callable[..., Any]:
         """Return the unbound exit of a block, which an exit stack keeps and calls with the lock."""
         if self._kind is None:
             return self._of_class(
-                lambda lock, *rest: self._function(lock, _left(lock, block), *rest)
+                lambda lock, *rest: self._function(lock, _left(lock, block), None, *rest)
             )
         unbound: Any = self._kind({BOUND: owning(self._leave, block)})
         return self._of_class(unbound)

@@ -1,4 +1,4 @@
-"""Detect an ``__exit__`` that a signal handler interrupts before its first line.
+"""Detect an exit that a signal handler interrupts before its first line.
 
 From Python 3.11 a signal handler may run, and raise, after a function was called but before its
 first line, so before any ``try`` in it. The traceback of the exception then keeps the function's
@@ -9,6 +9,11 @@ collected while the frame's ``BlockRef`` is alive, the exit was called and inter
 The garbage collector clears the weak references of objects in a reference cycle before it closes
 their generators, whose exits it then calls. So the ``BlockRef`` also refers to what the block
 holds.
+
+An ``async with`` statement calls its exit and awaits the result: a signal handler may raise between
+the two, when the coroutine has not begun. It owns the block. It drops its arguments in their order,
+so the block is collected while the ``BlockRef`` is alive; a bound method that was not called drops
+them in the opposite order.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class RedisPyLockBase(Generic[C]):
             self._abandon_in_background(hold)
 
     def _abandon_in_background(self, hold: TokenHold) -> None:
-        """Release the hold on another thread."""
+        """Release the hold on another thread, or in another task."""
         raise NotImplementedError
 
     def _close(self, block: Block[TokenHold], hold: TokenHold | None) -> None:

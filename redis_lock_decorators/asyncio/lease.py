@@ -30,6 +30,7 @@ from redis_lock_decorators._io.owner_info import owner_info
 from redis_lock_decorators._rules.durations import checked_expire
 from redis_lock_decorators._rules.options import Options
 from redis_lock_decorators._shared.current_leases import current, enter, forget
+from redis_lock_decorators._shared.exits import has_begun
 from redis_lock_decorators._shared.lease_base import LeaseBase, claim_for
 from redis_lock_decorators._shared.lock_config import LockConfig
 from redis_lock_decorators._shared.observing import observe
@@ -260,6 +261,9 @@ class Lease(LeaseBase):
     def _on_block_gone(self, block: object) -> None:
         self._block_task = None
         super()._on_block_gone(block)
+        if has_begun(self._leaving):
+            unreleased.append((self._port.loop, self._undo))
+            release_soon(self._port.loop)
 
     def _notify_lost(self) -> None:
         loop = self._port.loop

@@ -49,13 +49,13 @@ class Lock(RedisPyLockBase[AsyncClient]):
 
     @as_async
     def _end(
-        self, block: Block[TokenHold], kind: object, error: object, trace: object
+        self, block: Block[TokenHold], call: object, kind: object, error: object, trace: object
     ) -> Coroutine[Any, Any, None]:
         block.begin()
         hold = self._hold_of(block)
         own = self._has_own("release") and self._would_release(block, hold)
         releasing = self.release() if own else self._release(hold)
-        return self._leave(block, hold, releasing, kind is not None)
+        return self._leave(block, call, hold, releasing, kind is not None)
 
     if TYPE_CHECKING:
 
@@ -142,6 +142,7 @@ class Lock(RedisPyLockBase[AsyncClient]):
     async def _leave(
         self,
         block: Block[TokenHold],
+        call: object,
         hold: TokenHold | None,
         releasing: Awaitable[None],
         failed: bool,
@@ -216,6 +217,12 @@ class Lock(RedisPyLockBase[AsyncClient]):
         except EXHAUSTED:
             unreleased.append((port.loop, partial(self._undo, hold)))
             release_soon(port.loop)
+
+    def _abandon_in_background(self, hold: TokenHold) -> None:
+        if hold.port is not None and not hold.is_gone and hold.claim.state is not ENDED:
+            hold.forget()
+            unreleased.append((hold.port.loop, partial(self._undo, hold)))
+            release_soon(hold.port.loop)
 
     async def _undo(self, hold: TokenHold) -> None:
         """Release what may still be held, even if the claim is marked as released."""

@@ -58,6 +58,7 @@ class RedisLock(LockBase[AsyncClient]):
     async def _leave(
         self,
         block: Block[Lease],
+        call: object,
         kind: object,
         error: object,
         trace: object,

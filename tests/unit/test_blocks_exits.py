@@ -7,6 +7,7 @@ import contextvars
 import gc
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,7 +65,13 @@ def interrupted_at_the_entry_of(function: Any) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
-def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(api: Any) -> None:
+def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(
+    api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delegated: deque[Any] = deque()
+    monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "unreleased", delegated)
+    monkeypatch.setattr(redis_lock_decorators.asyncio.lease, "release_soon", id)
+    monkeypatch.setattr(SimulatedPort, "loop", "the event loop", raising=False)
     scene = Scene(api)
     leases: list[Any] = []
 
@@ -89,6 +96,8 @@ def test_lease_is_abandoned_if_its_exit_is_interrupted_at_once(api: Any) -> None
     assert scene.lock._blocks == {}
     assert lease._claim.owner is None, "an interrupted thread would wait for itself"
     assert lease._block is None
+    if api is not Blocking:
+        assert delegated == deque([("the event loop", lease._undo)])
 
 
 # Direct calls of exits
