@@ -125,9 +125,11 @@ class Lease(LeaseBase):
             self._notify_lost()
 
     def _on_block_gone(self, gone: object) -> None:
-        super()._on_block_gone(gone)
-        if has_begun(self._leaving):
-            releases.call(self._undo)
+        try:
+            super()._on_block_gone(gone)
+        finally:
+            if has_begun(self._leaving):
+                releases.call(self._undo)
 
     def _on_exit_gone(self, _: object) -> None:
         """Release if the exit was called, but interrupted before its first line."""
@@ -297,6 +299,9 @@ def abandon(lease: Lease | None) -> None:
             run(undo(lease._port, lease._claim))
     except EXHAUSTED:
         releases.call(lease._undo_always)
+    except BaseException:  # a second one from outside
+        releases.call(lease._undo)
+        raise
     finally:
         lease._claim.owner = None
         if lease._claim.lost_reason is not None:

@@ -203,5 +203,7 @@ class RedisLock(LockBase[BlockingClient]):
 
     def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
         """End a block after an exception such as KeyboardInterrupt at any line."""
-        self._close(lease, block)
-        abandon(lease)
+        try:
+            self._close(lease, block)
+        finally:
+            abandon(lease)

@@ -158,6 +158,8 @@ async def _release_after_interrupt(
     except EXHAUSTED:  # another stack repeats it
         raise
     except BaseException:
+        if not outcome and not port.cancellable:  # a second one from outside: the caller repeats it
+            raise
         close(port, claim)
         if not outcome:
             warn_unknown(claim)

@@ -259,11 +259,13 @@ class Lease(LeaseBase):
         self._claim.owner = None
 
     def _on_block_gone(self, block: object) -> None:
-        self._block_task = None
-        super()._on_block_gone(block)
-        if has_begun(self._leaving):
-            unreleased.append((self._port.loop, self._undo))
-            release_soon(self._port.loop)
+        try:
+            self._block_task = None
+            super()._on_block_gone(block)
+        finally:
+            if has_begun(self._leaving):
+                unreleased.append((self._port.loop, self._undo))
+                release_soon(self._port.loop)
 
     def _notify_lost(self) -> None:
         loop = self._port.loop
