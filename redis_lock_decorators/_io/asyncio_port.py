@@ -133,6 +133,7 @@ class AsyncioPort(BasePort):
     async def send_together(
         self, *commands: tuple[Any, ...], until: float, sending: Sending | None = None
     ) -> list[Any]:
+        self._batcher.refuse_copy()
         if isinstance(self._transport, PoolTransport):
             idle = self._batcher.idle
             try:

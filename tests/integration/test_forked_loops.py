@@ -19,10 +19,11 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 import redis.asyncio
+from support.batching import limit_batches
 from support.workers import in_child
 
 from redis_lock_decorators import LockNotOwnedError, Locks
-from redis_lock_decorators.asyncio import RedisLock
+from redis_lock_decorators.asyncio import Lease, RedisLock
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -188,6 +189,58 @@ def test_copy_of_a_waiting_task_does_not_enter(
     assert in_child(lambda: run(go_on())) == "[]"
     run(asyncio.wait_for(task, 10))
     assert entered == [os.getpid()]
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_child_does_not_send_what_its_parent_has_queued(
+    run: Run, client: Any, direct: Any, name: str, is_forced: bool, monkeypatch: Any
+) -> None:
+    limit_batches(1, monkeypatch)
+    locks = [RedisLock(f"{name}:{number}", client=client, expire=30) for number in range(5)]
+    keys = [f"sys:lock:{name}:{number}" for number in range(5)]
+
+    async def queue_releases() -> list[asyncio.Future[Any]]:
+        leases = [await lock.acquire() for lock in locks]
+        ends = [lock.force_release() for lock in locks] if is_forced else map(Lease.release, leases)
+        tasks = [asyncio.ensure_future(end) for end in ends]
+        await tasks[0]
+        direct.client_pause(300)  # one is under way, the others wait
+        return tasks
+
+    tasks = run(queue_releases())
+
+    in_child(lambda: run(asyncio.sleep(1)))
+    assert direct.exists(*keys) >= 2
+
+    run(asyncio.wait_for(asyncio.gather(*tasks), 20))
+    assert direct.exists(*keys) == 0
+
+
+def test_parent_is_not_delayed_by_a_child_that_is_forked_on_another_running_loop(
+    run: Run, client: Any, name: str
+) -> None:
+    lock = RedisLock(name, client=client)
+
+    async def use() -> float:
+        began = time.monotonic()
+        async with lock:
+            pass
+        return time.monotonic() - began
+
+    async def fork() -> int:
+        pid = os.fork()
+        if not pid:
+            asyncio.events._set_running_loop(None)
+            run(asyncio.sleep(1))
+            os._exit(0)
+        return pid
+
+    run(use())
+    pid = asyncio.run(fork())
+    longest = max(run(use()) for _ in range(50))
+    os.waitpid(pid, 0)
+
+    assert longest < 1
 
 
 def test_lease_of_the_parent_is_refused_in_the_child(

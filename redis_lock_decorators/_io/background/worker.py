@@ -213,7 +213,8 @@ def running_worker() -> BackgroundWorker | None:
     # Check the event loop first: the current thread is unknown after greenlets replaced threads.
     loop = asyncio._get_running_loop()
     found: BackgroundWorker | None = None if loop is None else getattr(loop, "worker", None)
-    return found or getattr(threading.current_thread(), "worker", None)
+    found = found or getattr(threading.current_thread(), "worker", None)
+    return found if found is None or found._process == fork.process_id else None
 
 
 def is_waiting_refused() -> bool:

@@ -25,6 +25,7 @@ from redis_lock_decorators._io.transport.batch import (
     Transport,
 )
 from redis_lock_decorators._io.transport.late_replies import LateReplies
+from redis_lock_decorators.errors import LockError
 
 #: The most requests in one batch. While the server works on one batch, the tasks that received
 #: replies from the previous one prepare their next requests.
@@ -136,10 +137,12 @@ class BatchSender:
     async def _send_pending(self, transport: Transport) -> None:
         # If the code that started this task was interrupted before it stored the task, another
         # task sends the requests.
-        while self._pending and self._runner is self._tasks.current():
+        is_own = self._process == fork.process_id
+        while is_own and self._pending and self._runner is self._tasks.current():
             if self._turns_for_retries and self._pending.are_all_new:
                 self._turns_for_retries -= 1
                 await asyncio.sleep(0)
+                is_own = self._process == fork.process_id
                 continue
             batch: list[Request] = []
             try:
@@ -151,8 +154,22 @@ class BatchSender:
             if not self._pending:
                 await asyncio.sleep(0)  # the tasks that received replies queue their next requests
                 self._answered = []
-        if self._runner is self._tasks.current():
+            is_own = self._process == fork.process_id
+        if not is_own:
+            self._refuse_pending()
+        elif self._runner is self._tasks.current():
             self._runner = None
+
+    def refuse_copy(self) -> None:
+        """Raise an error in a copy of a task in a forked child."""
+        if self._process != fork.process_id:
+            raise is_copy()
+
+    def _refuse_pending(self) -> None:
+        """Fail the pending requests in a forked child, as the parent sends them."""
+        for queue in self._pending.queues():
+            while queue:
+                queue.popleft().set_reply(is_copy())
 
     def _fill(self, batch: list[Request], transport: Transport) -> None:
         now, is_silent = monotonic(), self._silent_checks >= SILENT_CHECKS
@@ -296,6 +313,14 @@ class BatchSender:
             others = f"{len(self._pending)} lock requests of this event loop were queued"
             request.set_reply(NeverSent(f"its request timed out before it was sent: {others}"))
         return False
+
+
+def is_copy() -> LockError:
+    """The error of a copy of a task in a forked child: its requests are those of its parent."""
+    return LockError(
+        "this task is a copy of one of the process from which this one was forked, which sends its "
+        "requests: use locks in tasks that the child starts, best on an event loop of its own"
+    )
 
 
 def _is_of_one(error: Exception, batch: list[Request]) -> bool:

@@ -9,6 +9,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io.clock import monotonic
@@ -98,6 +99,8 @@ class RequestBatcher(WatchedSender):
         """
         if first or self.is_busy:
             return await self.queue(transport, command, until, first, sending)
+        if self._process != fork.process_id:
+            self.refuse_copy()
         check(command)
         began = monotonic()
         if self._timer is None or self._check_by < began:
@@ -194,6 +197,8 @@ class RequestBatcher(WatchedSender):
         sending: Sending | None = None,
     ) -> asyncio.Future[Any]:
         """Queue a command for the next batches; returns the future of its reply."""
+        if self._process != fork.process_id:
+            self.refuse_copy()
         check(command)
         now = monotonic()
         reply: asyncio.Future[Any] = asyncio.Future(loop=self._loop)

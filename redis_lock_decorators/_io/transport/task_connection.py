@@ -179,10 +179,9 @@ def fail_waiting(connection: Any) -> None:
 
 
 def _before_fork() -> None:
-    """Use no connection again that the child gets a copy of, if it can run on its event loop."""
+    """Use no connection again that the child gets a copy of, as it may run on its event loop."""
     global _era
-    if asyncio._get_running_loop() is None:
-        _era = object()
+    _era = object()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

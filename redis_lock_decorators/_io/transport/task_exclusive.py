@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import Expiry
+from redis_lock_decorators._io.transport.batch_sender import is_copy
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.exchange import Exchange
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
@@ -22,15 +24,18 @@ from redis_lock_decorators._io.transport.task_connection import TaskConnection
 class TaskExclusive:
     """A private connection for the exchanges of one transaction."""
 
-    __slots__ = ("__weakref__", "_idle", "_pool", "_until", "_used")
+    __slots__ = ("__weakref__", "_idle", "_pool", "_process", "_until", "_used")
 
     def __init__(self, idle: IdleConnections, pool: Any, until: float) -> None:
         self._idle = idle
         self._pool = pool
         self._until = until
         self._used: TaskConnection | None = None
+        self._process = fork.process_id
 
     async def exchange(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self._process != fork.process_id:
+            raise is_copy()
         if self._used is None:
             self._until = await self._idle.exclusive.enter(self, self._pool, self._until)
         admitted = monotonic()
