@@ -10,11 +10,13 @@ import sys
 import time
 
 import pytest
-from support.workers import count_up, hold_until_killed, in_child
+from support.fronts import LEGACY
+from support.workers import count_up, hold_until_killed, in_child, wait_with_child
 
 from redis_lock_decorators import LockError, LockNotOwnedError, Locks, RedisLock, redis_lock
 
 fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+needs_asyncio = pytest.mark.skipif(LEGACY, reason="redis-py 3.5 has no asyncio")
 
 
 @pytest.fixture
@@ -100,6 +102,31 @@ def test_lock_of_a_killed_holder_is_free_after_its_lease(server, client, name):
         waited = time.monotonic() - killed
         assert lease.owned()
     assert 0 < left < waited + 0.01  # Redis rounds to milliseconds
+
+
+@fork_only
+@pytest.mark.parametrize("is_async", [False, pytest.param(True, marks=needs_asyncio)])
+def test_killed_waiter_whose_child_lives_on_is_not_waited_for(server, client, name, is_async):
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe()
+    known = set(client.pubsub_channels())
+    with RedisLock(name, client=client):
+        waiter = context.Process(
+            target=wait_with_child, args=(server.port, name, is_async, sending), daemon=True
+        )
+        waiter.start()
+        assert receiving.poll(30)
+        child = receiving.recv()
+        assert set(client.pubsub_channels()) - known
+
+        waiter.kill()
+        waiter.join()
+
+        end = time.monotonic() + 10
+        while set(client.pubsub_channels()) - known:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
 
 
 def test_processes_exclude_each_other(server, client, name):

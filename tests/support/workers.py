@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from typing import Any
 import redis
 
 from redis_lock_decorators import LockLostError, RedisLock
+from redis_lock_decorators import asyncio as async_locks
 from support.fronts import FRONTS
 
 
@@ -39,6 +42,32 @@ def enter_once(orders: Any) -> None:
     with RedisLock(name, client=client, acquire_time=60, expire=2, delta=0.01):
         orders.send(time.monotonic())
     orders.recv()
+
+
+def wait_with_child(port: int, name: str, is_async: bool, child: Any) -> None:
+    """Wait for a lock, and fork a child that outlives this process; send its process ID."""
+    client = redis.Redis(port=port)
+    known = set(client.pubsub_channels())
+
+    async def wait_in_task() -> None:
+        import redis.asyncio
+
+        own = redis.asyncio.Redis(port=port)
+        await async_locks.RedisLock(name, client=own, acquire_time=60).acquire()
+
+    def wait() -> None:
+        if is_async:
+            asyncio.run(wait_in_task())
+        RedisLock(name, client=client, acquire_time=60).acquire()
+
+    threading.Thread(target=wait, daemon=True).start()
+    while not set(client.pubsub_channels()) - known:
+        time.sleep(0.01)
+    pid = os.fork()
+    if pid:
+        child.send(pid)
+    time.sleep(60)
+    os._exit(0)
 
 
 class Rival:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
@@ -26,6 +28,9 @@ from redis_lock_decorators._io.transport.task_connection import abort, close, op
 #: Whether a connection leads to the server to which its client's pool connects now.
 FollowsPool = Callable[[Any], bool]
 
+#: any thread: all subscriptions, also those that have ended
+_subscriptions: WeakSet[FollowingSubscription] = WeakSet()
+
 
 class FollowingSubscription:
     """A subscription over one connection, which ends when its client's pool leads elsewhere."""
@@ -40,6 +45,20 @@ class FollowingSubscription:
         self._follows_pool = follows_pool
         self._master_check = master_check
         self._is_closed = False
+        _subscriptions.add(self)
+
+    def leave_to_parent(self, unused: int) -> None:
+        """Keep the connection open no longer in a forked child: its end shows the parent's death.
+
+        Its descriptor becomes one of ``unused``: its number may be known to the event loop.
+        """
+        with contextlib.suppress(Exception):  # it is closed
+            os.dup2(unused, self._fileno())
+
+    def _fileno(self) -> int:
+        """The descriptor of the connection."""
+        found: int = self._connection._sock.fileno()
+        return found
 
     async def send(self, *command: Any) -> None:
         self._abort_if_elsewhere()
@@ -63,6 +82,10 @@ class FollowingSubscription:
 
 class TaskSubscription(FollowingSubscription):
     """A subscription over an asyncio connection."""
+
+    def _fileno(self) -> int:
+        found: int = self._connection._writer.get_extra_info("socket").fileno()
+        return found
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
         while not self._is_closed:
@@ -232,3 +255,17 @@ def subscription_connection(client: Any, key: bytes) -> Any:
     connection = private_connection.opened(*address_of(client, key), until)
     private_connection.stop_decoding(connection)
     return connection
+
+
+def _after_in_child() -> None:
+    inherited = list(_subscriptions)
+    _subscriptions.clear()
+    if inherited:
+        unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for subscription in inherited:
+            subscription.leave_to_parent(unused)
+        os.close(unused)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_in_child)
