@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.exceptions as client
 
-from redis_lock_decorators._io.transport import background_client, private_connection
-from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from redis_lock_decorators._io.transport import background_connection, private_connection
+from redis_lock_decorators._io.transport.background_connection import ConnectionTransport
 from support.manual_loop import ManualLoop, time_passes
 from support.peers import Peers
 
@@ -23,7 +23,7 @@ def on_a_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         loop = ManualLoop()
         with pytest.MonkeyPatch.context() as patch:
-            for module in (background_client, private_connection):
+            for module in (background_connection, private_connection):
                 patch.setattr(module, "monotonic", loop.time)
             try:
                 loop.run_until_complete(test())

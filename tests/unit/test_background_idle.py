@@ -11,7 +11,7 @@ from support.peers import Peers
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.transport import sockets
-from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from redis_lock_decorators._io.transport.background_connection import ConnectionTransport
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 
 PING = [("PING",)]

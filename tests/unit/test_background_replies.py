@@ -12,7 +12,7 @@ from support.manual_loop import time_passes, until
 from support.peers import Peers
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.transport.background_client import ConnectionTransport
+from redis_lock_decorators._io.transport.background_connection import ConnectionTransport
 
 
 @on_a_loop

@@ -13,7 +13,7 @@ from support.leftovers import PATIENCE
 
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._io.background import helper_threads, log_thread
-from redis_lock_decorators._io.transport.background_client import in_thread
+from redis_lock_decorators._io.transport.thread_calls import in_thread
 
 #: Some tests end a thread of the package by an exception.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -14,15 +14,16 @@ from support.manual_loop import time_passes, until
 from support.peers import MOVES, Connection, Peers, name_of_move
 
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.transport import background_client
-from redis_lock_decorators._io.transport.background_client import (
+from redis_lock_decorators._io.transport import background_connection
+from redis_lock_decorators._io.transport.background_connection import (
     MAX_OPENINGS,
     ConnectionTransport,
 )
+from redis_lock_decorators._io.transport.thread_calls import NoThread
 
 
 async def no_thread(*_: object) -> None:
-    raise background_client.NoThread("can't start new thread")
+    raise NoThread("can't start new thread")
 
 
 @on_a_loop
@@ -96,7 +97,7 @@ def test_what_a_hook_raises_is_a_failed_opening(
     kind: type[BaseException], has_threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_threads:
-        monkeypatch.setattr(background_client, "in_thread", no_thread)
+        monkeypatch.setattr(background_connection, "in_thread", no_thread)
 
     @on_a_loop
     async def use() -> None:
@@ -132,10 +133,10 @@ async def test_openings_that_hang_do_not_prevent_others() -> None:
         transport = ConnectionTransport(pool)
         for _ in range(MAX_OPENINGS):
             await unanswered(transport)
-            await time_passes(background_client.OVERDUE)
+            await time_passes(background_connection.OVERDUE)
 
         pool.connection_class = usual  # type: ignore[method-assign]
-        await time_passes(background_client.FORGOTTEN)
+        await time_passes(background_connection.FORGOTTEN)
 
         await opened(pool, transport)
         transport.close()

@@ -16,8 +16,8 @@ from redis_lock_decorators._io.background.supervised import start
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import NAME, BackgroundWorker, Owner
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.transport.background_client import CALL
 from redis_lock_decorators._io.transport.background_ports import BackgroundPorts
+from redis_lock_decorators._io.transport.thread_calls import CALL
 
 #: Seconds that cancelled tasks have to end.
 CANCEL_TIMEOUT = 1.0

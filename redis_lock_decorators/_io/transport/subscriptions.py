@@ -18,12 +18,12 @@ from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection
-from redis_lock_decorators._io.transport.background_client import NoThread, in_thread
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.loop_connection import LoopSocket
 from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.origins import is_elsewhere, origin
 from redis_lock_decorators._io.transport.task_connection import abort, close, opened
+from redis_lock_decorators._io.transport.thread_calls import NoThread, in_thread
 
 #: Whether a connection leads to the server to which its client's pool connects now.
 FollowsPool = Callable[[Any], bool]
