@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_nodes import node_of, place_of
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.lock_states import as_bytes
@@ -63,7 +63,7 @@ class Asker:
         try:
             return self._connection.read_response()
         except Exception as error:
-            if not client_errors.is_reply(error):
+            if not error_replies.is_reply(error):
                 raise
             return error
 

@@ -9,7 +9,7 @@ from typing import Any
 from redis_lock_decorators._flow.port import LateReply, Sending
 from redis_lock_decorators._flow.queue.cohort import Cohort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_nodes import place_of
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
@@ -39,8 +39,8 @@ class BasePort:
     is_unknown = staticmethod(client_errors.is_unknown)
     is_outcome = staticmethod(client_errors.is_outcome)
     was_sent = staticmethod(client_errors.was_sent)
-    is_answer = staticmethod(client_errors.is_answer)
-    lacks = staticmethod(client_errors.lacks)
+    is_answer = staticmethod(error_replies.is_answer)
+    lacks = staticmethod(error_replies.lacks)
 
     # Each port sets these itself: calling a base method would slow each lease down.
     client: Any

@@ -15,7 +15,7 @@ from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.port import Sending, Watched
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.background.wakeups import ThreadWakeup
 from redis_lock_decorators._io.background.worker import running_worker
 from redis_lock_decorators._io.base_port import BasePort
@@ -168,8 +168,8 @@ class BlockingPort(BasePort):
         replies = own_replies_of(self.client, commands)
         # Not followed: the former node may have answered the other commands before that one runs.
         first = replies[0]
-        if isinstance(first, Exception) and client_errors.is_redirection(first):
-            raise client_errors.moved(self.client, asks=client_errors.is_ask(first))
+        if isinstance(first, Exception) and error_replies.is_redirection(first):
+            raise client_errors.moved(self.client, asks=error_replies.is_ask(first))
         replies = followed(self.client, commands, replies)
         if self._client_state.node(self.client, commands[0]) != node:
             raise client_errors.moved(self.client)

@@ -1,4 +1,4 @@
-"""The meaning of clients' exceptions, by class name: each library defines its own classes."""
+"""The meaning of clients' exceptions for requests, and exceptions of a client's library."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import importlib
 from asyncio import CancelledError
 from typing import Any, TypeVar
 
+from redis_lock_decorators._io.error_replies import (
+    DEFINITE,
+    TRANSIENT,
+    client_names,
+    codes,
+    is_change,
+    is_clients,
+    is_elsewhere,
+    is_reply,
+)
 from redis_lock_decorators._io.hook_errors import (
     CLIENTS,
-    is_caught_by_library,
     is_of_handler,
     is_of_hook,
-    is_raised_by_library,
     mark_handler,
     mark_hook,
     unconverted,
@@ -24,9 +32,6 @@ from redis_lock_decorators.errors import LockError
 _ALWAYS_NEW = (CancelledError, GeneratorExit, KeyboardInterrupt, StopIteration, SystemExit)
 
 E = TypeVar("E", bound=BaseException)
-
-#: How many causes of an error are looked at.
-MAX_CAUSES = 10
 
 _INTERRUPTED = frozenset(
     {
@@ -44,27 +49,8 @@ _INTERRUPTED = frozenset(
 #: Parts of the message of a cluster client that reached no node, or that repeats a pipeline after a
 #: failure and no longer has the node to which a command without a key was to be sent.
 _NO_CLUSTER = ("cannot be connected", "not covered", "No way to dispatch")
-_DEFINITE = frozenset({"AuthenticationError", "AuthorizationError"})
-#: Errors that clients raise for a server's answer, but as errors of the connection.
-_ANSWERS = _DEFINITE | {"BusyLoadingError"}
-_NO_COMMAND = ("unknown command", "command doesn't exist")
-#: Parts of messages of pipelines: a watched key has changed; an error reply to a command follows.
-_CHANGED = "variable changed"
-_IN_PIPELINE = "of pipeline caused error: "
-#: Error replies to EXEC: EXEC is not permitted; MULTI was not permitted.
-_ABORTED, _NO_MULTI = "discarded because of: noperm", "exec without multi"
-#: Error replies for a missing permission inside a script: since Redis 7.0, and in Redis 6.
-_NO_RIGHT = ("acl failure in script", "the user executing the script can't", _ABORTED)
-#: Error codes of a server that is not the master, or not yet, or no longer.
-_ELSEWHERE = frozenset({"READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"})
-#: The error reply of a replica to WAIT, which has no code.
-_WAIT_AT_REPLICA = "WAIT cannot be used with replica"
-#: Error codes of states that end on their own in seconds, such as a failover. Not OOM and MISCONF:
-#: an administrator must free memory or disk space, so they are reported immediately.
-_TRANSIENT = _ELSEWHERE | {"BUSY", "TRYAGAIN", "CLUSTERDOWN", "UNKILLABLE"}
 #: Errors after which a cluster client looks up its nodes.
 _BROKEN = frozenset({"ConnectionError", "TimeoutError", "ClusterDownError"})
-_ELSEWHERE_NAMES = frozenset({"ReadOnlyError", "MasterDownError", "BusyLoadingError"})
 
 
 class PoolReplaced(LockError):
@@ -78,10 +64,11 @@ class PoolReplaced(LockError):
 
 def part_of(client: object, module: str) -> Any:
     """Import a module of the library that defines the class of a client, pool or connection."""
-    return importlib.import_module(f"{_home(client)}.{module}")
+    return importlib.import_module(f"{home(client)}.{module}")
 
 
-def _home(client: object) -> str:
+def home(client: object) -> str:
+    """The package of the library that defines the class of a client, pool or connection."""
     packages = {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
     return "valkey" if "valkey" in packages else "redis"
 
@@ -122,8 +109,8 @@ def is_unknown(error: Exception) -> bool:
         return False
     if isinstance(error, PoolReplaced):
         return True
-    names = _client_names(error)
-    if names & _DEFINITE:
+    names = client_names(error)
+    if names & DEFINITE:
         return False
     if is_closed_meanwhile(error):
         return True
@@ -131,7 +118,7 @@ def is_unknown(error: Exception) -> bool:
         return True
     if not names:
         return is_of_hook(error)
-    return bool(names & _INTERRUPTED or _codes(error) & _TRANSIENT)
+    return bool(names & _INTERRUPTED or codes(error) & TRANSIENT)
 
 
 def is_outcome(error: BaseException) -> bool:
@@ -182,44 +169,14 @@ def caused(error: E, cause: BaseException) -> E:
     return marked(error, "__cause__", cause)
 
 
-def is_reply(error: BaseException) -> bool:
-    """Whether the error is an error reply, so the connection remains usable."""
-    return "ResponseError" in _client_names(error) and not is_of_handler(error)
-
-
-def is_answer(error: BaseException) -> bool:
-    """Whether a server sent the error, as a reply to a command or to the authentication."""
-    return is_reply(error) or bool(_client_names(error) & _ANSWERS)
-
-
-def is_elsewhere(reply: object) -> bool:
-    """Whether the server replied that it is not the master, at least not now.
-
-    After a failover behind one address, a new connection may reach the master.
-    """
-    if not isinstance(reply, Exception):
-        return False
-    return bool(_client_names(reply) & _ELSEWHERE_NAMES or _codes(reply) & _ELSEWHERE)
-
-
-def is_redirection(error: BaseException) -> bool:
-    """Whether a cluster node replied that another one serves the keys (MOVED, ASK)."""
-    return "AskError" in _client_names(error)  # MovedError is a subclass
-
-
-def is_ask(error: object) -> bool:
-    """Whether a redirection holds for one command only, as the slot is still being moved."""
-    return type(error).__name__ == "AskError"
-
-
 def is_broken(error: object) -> bool:
     """Whether a cluster node gave no answer, or none while its cluster is down."""
-    return isinstance(error, Exception) and bool(_client_names(error) & _BROKEN)
+    return isinstance(error, Exception) and bool(client_names(error) & _BROKEN)
 
 
 def are_elsewhere(replies: list[Any]) -> bool:
     """Whether ``is_elsewhere`` holds for any of these replies."""
-    return any(is_elsewhere(reply) for reply in replies if isinstance(reply, Exception))
+    return any(map(is_elsewhere, replies))
 
 
 def keeps_connection(reply: Any) -> bool:
@@ -241,16 +198,6 @@ def is_closed_meanwhile(error: BaseException) -> bool:
     return name.partition(".")[0] in CLIENTS  # otherwise a hook or a signal handler raised it
 
 
-def is_change(error: Exception) -> bool:
-    """Whether EXEC did nothing because a watched key had changed."""
-    return "WatchError" in _client_names(error) and _CHANGED in str(error)
-
-
-def is_no_transaction(error: Exception) -> bool:
-    """Whether commands were run one by one because their MULTI was refused."""
-    return is_clients(error) and _NO_MULTI in str(error).lower()
-
-
 def meant(client: object, error: Exception) -> Exception:
     """Translate a misleading error into a ConnectionError; return other errors as they are.
 
@@ -261,7 +208,7 @@ def meant(client: object, error: Exception) -> Exception:
     error = unconverted(error)
     if is_closed_meanwhile(error):
         return caused(closed(client, "the connection was closed meanwhile"), error)
-    if "WatchError" not in _client_names(error) or is_change(error):
+    if "WatchError" not in client_names(error) or is_change(error):
         return mark_hook(error)
     return caused(closed(client, f"the connection broke: {error}"), error)
 
@@ -286,94 +233,3 @@ def is_of_socket(error: OSError) -> bool:
 
 def _is_like_one_of_socket(error: OSError) -> bool:
     return error.errno is not None or str(error).endswith("timed out")
-
-
-def lacks(error: Exception) -> str:
-    """What is missing: "script", "command", "right", "memory", "string" (in a key), "keys" or "".
-
-    "keys" are missing while their slot migrates, if they are on two nodes.
-    """
-    if is_of_handler(error):
-        return ""
-    if "NoScriptError" in _client_names(error) or "NOSCRIPT" in _codes(error):
-        return "script"
-    if "WRONGTYPE" in _codes(error):
-        return "string"
-    if "NoPermissionError" in _client_names(error) or "NOPERM" in _codes(error):
-        return "right"
-    if "OutOfMemoryError" in _client_names(error) or "OOM" in _codes(error):
-        return "memory"
-    if _is_slot_split(error):
-        return "keys"
-    if not is_clients(error):
-        return ""
-    sentence = str(error).lower()
-    if any(part in sentence for part in _NO_RIGHT):
-        return "right"
-    return "command" if any(part in sentence for part in _NO_COMMAND) else ""
-
-
-def _is_slot_split(error: Exception) -> bool:
-    names = _client_names(error)
-    # A cluster client repeats the command a few times, and then reports only that it gave up.
-    has_given_up = "ClusterError" in names and "TTL exhausted" in str(error)
-    return has_given_up or "TryAgainError" in names or "TRYAGAIN" in _codes(error)
-
-
-def is_clients(error: BaseException) -> bool:
-    """Whether the class of the error is of a client library."""
-    return bool(_client_names(error))
-
-
-def may_leave_unconfigured(client: object, error: BaseException) -> bool:
-    """Whether an error may come from the set-up of a connection that the library left open.
-
-    It leaves it open after errors that are not its own. A wrapped client may have turned one of
-    these into an error of the library: then that was raised by other code, or it has a cause that
-    other code has caught, or one that is neither a socket's nor the library's.
-    """
-    own = {_home(client), "rediscluster"}
-    if own.isdisjoint(_packages(error)):
-        return True
-    if not is_raised_by_library(error) and not is_reply(error):
-        return True
-    cause = error.__cause__ or error.__context__
-    for _ in range(MAX_CAUSES):
-        if cause is None:
-            break
-        is_usual = isinstance(cause, (OSError, EOFError)) or _is_cancellation(cause)
-        if not is_usual and own.isdisjoint(_packages(cause)):
-            return True
-        if not is_caught_by_library(cause):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    return type(error).__name__ == "CancelledError"  # asyncio would be imported for its class
-
-
-def _packages(error: BaseException) -> set[str]:
-    return {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-
-
-def _client_names(error: BaseException) -> set[str]:
-    # Only of the libraries: a signal handler may raise a TimeoutError of the program.
-    return {
-        kind.__name__
-        for kind in type(error).__mro__
-        if kind.__module__.partition(".")[0] in CLIENTS
-    }
-
-
-def _codes(error: BaseException) -> set[str]:
-    # Redis 6.2 and 7.0 report a failed call inside a script in the middle of a sentence.
-    if not _client_names(error):
-        return set()
-    sentence = str(error).rpartition(_IN_PIPELINE)[2]
-    if _WAIT_AT_REPLICA in sentence:
-        return {"READONLY"}
-    # Asyncio pipelines insert the ``repr`` of the error's arguments.
-    words = [word.lstrip("-('\"") for word in sentence.split()]
-    return set(words if "@user_script" in str(error) else words[:1])

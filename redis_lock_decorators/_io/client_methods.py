@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from redis_lock_decorators._io.client_errors import may_leave_unconfigured, part_of
+from redis_lock_decorators._io.client_errors import part_of
 from redis_lock_decorators._io.client_nodes import pools_of
 from redis_lock_decorators._io.hook_errors import CLIENTS
 from redis_lock_decorators._io.transport.encoding import encoded, words_of
@@ -167,36 +167,3 @@ async def disconnect_idle(client: Any) -> None:
     pool = getattr(client, "connection_pool", None)
     if pool is not None and not hasattr(client, "nodes_manager"):
         await pool.disconnect(inuse_connections=False)
-
-
-def drop_unconfigured(client: Any, error: BaseException) -> None:
-    """Drop the idle connections of a blocking client if one may be open, but not set up.
-
-    A library closes a connection whose set-up fails only if the error is its own. After that of a
-    credential provider or of a signal handler, its pool has a connection that would send the next
-    request without authentication, and to database 0.
-    """
-    if may_leave_unconfigured(client, error):
-        disconnect(client)
-
-
-def drop_unconfigured_idle(client: Any, error: BaseException) -> None:
-    """``drop_unconfigured`` for an asyncio client, where a cancellation also has this effect.
-
-    It does not wait: another task could use the connection meanwhile.
-    """
-    if not may_leave_unconfigured(client, error):
-        return
-    for connection in _idle_of(client):
-        writer = getattr(connection, "_writer", None)
-        if writer is not None:
-            connection._reader = connection._writer = None
-            with suppress(RuntimeError):  # the event loop is closed
-                writer.close()
-
-
-def _idle_of(client: Any) -> list[Any]:
-    """The idle connections of an asyncio client of redis-py or valkey-py, as far as it has any."""
-    if not hasattr(client, "nodes_manager"):
-        return list(getattr(getattr(client, "connection_pool", None), "_available_connections", ()))
-    return [idle for node in client.get_nodes() for idle in getattr(node, "_free", ())]

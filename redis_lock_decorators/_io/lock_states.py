@@ -9,7 +9,8 @@ from typing import Any
 import six
 from redis.exceptions import ResponseError
 
-from redis_lock_decorators._io.client_methods import drop_unconfigured, undecoded
+from redis_lock_decorators._io.client_methods import undecoded
+from redis_lock_decorators._io.unconfigured import drop_unconfigured
 
 #: How many keys one SCAN looks at: a server needs well below 1 ms for it.
 PAGE = 1_000

@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import error_replies
 from redis_lock_decorators.testing import LocalServer
 
 LEASE = 60_000
@@ -96,7 +96,7 @@ def test_replica_answers_no_request(
     finally:
         stale.client.execute_command("REPLICAOF", "NO", "ONE")
 
-    assert client_errors.is_elsewhere(refused.value)
+    assert error_replies.is_elsewhere(refused.value)
 
 
 @every_request

@@ -12,7 +12,7 @@ from model.memory import Memory
 from redis.exceptions import ResponseError
 
 from redis_lock_decorators import _lua
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import error_replies
 from redis_lock_decorators.testing import LocalServer
 from redis_lock_decorators.testing.fake.owner_info import Info, attach
 from redis_lock_decorators.testing.fake.scripts import Scripts
@@ -151,4 +151,4 @@ def test_error_reply_of_a_verb_is_the_reply(client: Any, verb: str) -> None:
         with pytest.raises(ResponseError) as raised:
             blind.execute_command("EVAL", _lua.with_owner_info(verb).text, 2, *command)
         blind.connection.disconnect()
-    assert client_errors.lacks(raised.value) == "right"
+    assert error_replies.lacks(raised.value) == "right"

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as TimedOut
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import error_replies
 
 if TYPE_CHECKING:
     from support.simulation import SimulatedPort
@@ -30,7 +30,7 @@ class Request:
         try:
             return self.port.server.run(self.command)
         except Exception as error:
-            if client_errors.is_reply(error):
+            if error_replies.is_reply(error):
                 return error
             raise
 

@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.held_claims import HeldClaims
 from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._flow.queue.arrival_order import ArrivalOrder
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
@@ -100,8 +100,8 @@ class SimulatedPort:
     is_unknown = staticmethod(client_errors.is_unknown)
     is_outcome = staticmethod(client_errors.is_outcome)
     was_sent = staticmethod(client_errors.was_sent)
-    is_answer = staticmethod(client_errors.is_answer)
-    lacks = staticmethod(client_errors.lacks)
+    is_answer = staticmethod(error_replies.is_answer)
+    lacks = staticmethod(error_replies.lacks)
 
     def now(self) -> float:
         return self.clock.now

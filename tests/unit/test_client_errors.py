@@ -12,18 +12,15 @@ import redis.exceptions as client
 from redis_lock_decorators._flow import timeouts
 from redis_lock_decorators._io import client_errors, hook_errors
 from redis_lock_decorators._io.client_errors import (
-    is_change,
-    is_elsewhere,
     is_outcome,
-    is_reply,
     is_unknown,
     keeps_connection,
-    lacks,
     mark_unsent,
-    may_leave_unconfigured,
     meant,
     was_sent,
 )
+from redis_lock_decorators._io.error_replies import is_change, is_elsewhere, is_reply, lacks
+from redis_lock_decorators._io.unconfigured import may_leave_unconfigured
 
 #: Error replies of servers.
 UNKNOWN_REPLIES = [

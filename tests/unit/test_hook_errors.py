@@ -26,12 +26,11 @@ from redis_lock_decorators._flow.requests import ReplyMismatch
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_errors import (
     is_outcome,
-    is_reply,
     is_unknown,
-    lacks,
     meant,
     own_copy,
 )
+from redis_lock_decorators._io.error_replies import is_reply, lacks
 from redis_lock_decorators._io.transport.private_connection import opened
 
 

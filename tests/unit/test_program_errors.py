@@ -9,7 +9,8 @@ import redis
 import redis.exceptions as client
 from support.exceptions import exception_of
 
-from redis_lock_decorators._io.client_errors import is_outcome, is_reply, is_unknown, lacks, meant
+from redis_lock_decorators._io.client_errors import is_outcome, is_unknown, meant
+from redis_lock_decorators._io.error_replies import is_reply, lacks
 from redis_lock_decorators.errors import LockError
 
 

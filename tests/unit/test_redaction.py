@@ -12,7 +12,7 @@ import pytest
 from support.exceptions import exception_of
 
 from redis_lock_decorators._flow.renewal.outages import Outages
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import error_replies
 from redis_lock_decorators._rules.redaction import described, safe_text
 from redis_lock_decorators.cli.output import note
 
@@ -76,7 +76,7 @@ class Port:
     """A port to no server."""
 
     client = None
-    lacks = staticmethod(client_errors.lacks)
+    lacks = staticmethod(error_replies.lacks)
 
 
 class Tracked:

@@ -11,7 +11,6 @@ from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
 from redis_lock_decorators._io.client_methods import (
     disconnect_idle,
-    drop_unconfigured_idle,
     has_pipelines,
     has_single_connection,
     pipelined,
@@ -31,6 +30,7 @@ from redis_lock_decorators._io.transport.batch import (
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import encoded
 from redis_lock_decorators._io.transport.idle_connections import IdleConnections
+from redis_lock_decorators._io.unconfigured import drop_unconfigured_idle
 
 
 class ClientTransport:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_methods import (
     disconnect,
-    drop_unconfigured,
     has_pipelines,
     has_single_connection,
     pipelined,
@@ -18,6 +17,7 @@ from redis_lock_decorators._io.client_methods import (
 from redis_lock_decorators._io.client_nodes import node_client, note_moved
 from redis_lock_decorators._io.transport import single_tries
 from redis_lock_decorators._io.transport.encoding import encoded
+from redis_lock_decorators._io.unconfigured import drop_unconfigured
 
 
 def replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -33,7 +33,7 @@ def own_replies_of(client: Any, commands: Sequence[tuple[Any, ...]]) -> list[Any
     """
     is_alone = len(commands) == 1 and not has_single_connection(client)
     replies = [_one(client, commands[0])] if is_alone else _many(client, commands)
-    if any(map(client_errors.is_elsewhere, replies)):
+    if any(map(error_replies.is_elsewhere, replies)):
         disconnect(client, commands[0])
     return _noted(client, replies)
 

@@ -10,7 +10,7 @@ from redis_lock_decorators._flow.port import Sending
 from redis_lock_decorators._io.background.hubs import is_select_replaced
 from redis_lock_decorators._io.background.wakeups import Gate
 from redis_lock_decorators._io.blocking_port import BlockingPort
-from redis_lock_decorators._io.client_errors import is_reply
+from redis_lock_decorators._io.error_replies import is_reply
 from redis_lock_decorators._io.transport.master_check import MasterCheck
 from redis_lock_decorators._io.transport.subscriptions import (
     FollowingSubscription,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_methods import pipelined, undecoded
 from redis_lock_decorators._io.client_nodes import has_nodes, known_node
 from redis_lock_decorators._io.client_state import plain_execute
@@ -48,7 +48,7 @@ def redirected(replies: Sequence[Any]) -> list[int]:
     return [
         number
         for number, reply in enumerate(replies)
-        if isinstance(reply, Exception) and client_errors.is_redirection(reply)
+        if isinstance(reply, Exception) and error_replies.is_redirection(reply)
     ]
 
 
@@ -86,7 +86,7 @@ class Target(NamedTuple):
 
 def target(client: Any, reply: Any) -> Target | None:
     """The node that a redirection names; None if only the client's own method finds it."""
-    asks = client_errors.is_ask(reply)
+    asks = error_replies.is_ask(reply)
     is_followed = hasattr(client, "nodes_manager") if asks else has_nodes(client)
     return Target(reply.host, reply.port, asks) if is_followed and reply.host else None
 
@@ -109,7 +109,7 @@ def by_target(client: Any, replies: Sequence[Any]) -> dict[Target, list[int]]:
 def moved(client: Any, replies: Sequence[Any]) -> list[Any]:
     """The replies that name the new node of a slot, which a cluster client remembers."""
     found = [replies[number] for number in redirected(replies)]
-    named = [reply for reply in found if reply.host and not client_errors.is_ask(reply)]
+    named = [reply for reply in found if reply.host and not error_replies.is_ask(reply)]
     return named if named and has_nodes(client) else []
 
 

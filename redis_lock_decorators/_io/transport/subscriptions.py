@@ -12,9 +12,9 @@ from weakref import WeakSet
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.cancellable import cancellable
-from redis_lock_decorators._io.client_errors import is_reply
 from redis_lock_decorators._io.client_nodes import address_of
 from redis_lock_decorators._io.clock import monotonic
+from redis_lock_decorators._io.error_replies import is_reply
 from redis_lock_decorators._io.hook_errors import is_of_handler
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport import private_connection

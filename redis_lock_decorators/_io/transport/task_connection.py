@@ -11,7 +11,7 @@ from typing import Any
 from weakref import finalize, ref
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.background.contexts import in_empty_context
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
@@ -104,7 +104,7 @@ class TaskConnection:
 def _error_reply(parser: Any, text: str) -> Exception:
     """The error of a reply; raised if it ends the connection, such as too many clients."""
     error: Exception = parser.parse_error(text)
-    if not client_errors.is_reply(error):
+    if not error_replies.is_reply(error):
         raise error
     return error
 

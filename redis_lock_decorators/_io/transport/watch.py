@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from redis_lock_decorators._flow.port import Sending
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 
 
 class ClientState(Protocol):
@@ -77,7 +77,7 @@ class Watch:
                 replies = await self._execute_together(commands)
             raise_failure(replies)
         except Exception as error:
-            if client_errors.lacks(error) == "right":
+            if error_replies.lacks(error) == "right":
                 state.has_transacted = False
             raise
         state.has_transacted, self._is_watching = True, False

@@ -16,12 +16,10 @@ import asyncio
 from typing import Any, TypeVar
 
 from redis_lock_decorators._flow.port import Sending
-from redis_lock_decorators._io import client_errors
+from redis_lock_decorators._io import client_errors, error_replies
 from redis_lock_decorators._io.client_methods import (
     disconnect,
     disconnect_idle,
-    drop_unconfigured,
-    drop_unconfigured_idle,
     undecoded,
 )
 from redis_lock_decorators._io.clock import monotonic
@@ -30,6 +28,7 @@ from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch_sender import MIN_REPLY_TIME
 from redis_lock_decorators._io.transport.encoding import encoded
 from redis_lock_decorators._io.transport.watch import ClientState, executed, raise_failure
+from redis_lock_decorators._io.unconfigured import drop_unconfigured, drop_unconfigured_idle
 
 W = TypeVar("W", bound="_Watch")
 
@@ -71,7 +70,7 @@ class _Watch:
             await self._result(self._pipeline.reset())
         if error is not None:
             self._drop_unconfigured(error)
-        if client_errors.is_elsewhere(error):
+        if error_replies.is_elsewhere(error):
             await self._disconnect_client()
 
     async def holder(self, key: bytes) -> Any:
@@ -98,7 +97,7 @@ class _Watch:
         try:
             replies: list[Any] = await self._result(self._pipeline.execute())
         except Exception as error:
-            if client_errors.is_change(error):
+            if error_replies.is_change(error):
                 return None
             failure = self._meant(error)
             raise failure from failure.__cause__
@@ -138,7 +137,7 @@ class _Watch:
             try:
                 replies.append(await self._result(self._pipeline.parse_response(connection, "_")))
             except Exception as error:
-                if not client_errors.is_reply(error):
+                if not error_replies.is_reply(error):
                     raise
                 replies.append(error)
         return replies
@@ -152,11 +151,11 @@ class _Watch:
 
     def _meant(self, error: Exception) -> Exception:
         """The meaning of an error after MULTI, the commands and EXEC were sent together."""
-        if client_errors.is_no_transaction(error):
+        if error_replies.is_no_transaction(error):
             self._client_state.has_transacted = False
             refused = client_errors.closed(self._client, "MULTI is refused now")
             return client_errors.caused(refused, error)
-        if client_errors.lacks(error) == "right":
+        if error_replies.lacks(error) == "right":
             self._client_state.has_transacted = False
         return client_errors.meant(self._client, error)
 
