@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,23 +11,16 @@ from weakref import ref
 from redis_lock_decorators._flow.background import Subscription
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.port import LateReply, Sending, Watched
-from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.closing import is_being_closed
-from redis_lock_decorators._io.background.supervised import (
-    CHECK_INTERVAL,
-    background_tasks,
-    gather,
-    start_on,
-    start_unlisted,
-)
+from redis_lock_decorators._io.background.finishing import finish
+from redis_lock_decorators._io.background.supervised import gather, start_on
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort
 from redis_lock_decorators._io.client_methods import refuse_without_pipelines
 from redis_lock_decorators._io.client_nodes import first_key, node_of
 from redis_lock_decorators._io.client_state import ClientState
-from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import is_running_here
 from redis_lock_decorators._io.transport.asyncio_client import (
     ClientTransport,
@@ -49,8 +41,6 @@ T = TypeVar("T")
 #: The keys of the batchers for urgent requests, for those of subscribers, and for renewals, if they
 #: must not wait for others; the keys of other batchers are nodes.
 URGENT, SUBSCRIBER, RENEWALS = object(), object(), object()
-#: How often work is started if its task is cancelled each time, as by code that cancels all tasks.
-MOST_STARTS = 50
 
 
 class AsyncioPort(BasePort):
@@ -254,50 +244,3 @@ def pool_transport(batcher: RequestBatcher, client: Any) -> PoolTransport:
     if transport is None:
         transport = batcher.transport = PoolTransport(batcher, client)
     return transport
-
-
-async def finish(work: Callable[[], Awaitable[object]], longest: float = math.inf) -> None:
-    """Complete work even if the caller is cancelled, or all tasks are.
-
-    If an exception from a signal handler ends the work, it is started again, and the exception is
-    raised afterwards. The caller waits for ``longest`` seconds, and for one round trip once it is
-    cancelled; then the work continues without it, and the end of ``asyncio.run`` waits for it.
-    """
-    cancelled: asyncio.CancelledError | None = None
-    outside: BaseException | None = None
-    end, task, starts = monotonic() + longest, start_unlisted(work()), 1
-    while not task.done() or _is_interrupted(task, outside, starts):
-        if task.done():
-            outside = outside or _failure(task)
-            task, starts = start_unlisted(work()), starts + 1
-        left = end - monotonic()
-        if left <= 0:
-            break
-        try:
-            await asyncio.wait([task], timeout=min(CHECK_INTERVAL, left))  # its wake-up may be lost
-        except asyncio.CancelledError as error:
-            end = min(end, monotonic() + ROUND_TRIP)
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    if outside is not None:
-        raise outside
-
-
-def _is_interrupted(
-    task: asyncio.Future[object], outside: BaseException | None, starts: int
-) -> bool:
-    """Whether work was cut short and is to be started again."""
-    if task.cancelled():
-        return starts < MOST_STARTS
-    failure = _failure(task)
-    return failure is not None and outside is None and not client_errors.is_outcome(failure)
-
-
-def _failure(task: asyncio.Future[object]) -> BaseException | None:
-    return None if task.cancelled() else task.exception()
-
-
-def unfinished() -> list[asyncio.Future[object]]:
-    """The background tasks of the running event loop that are not done."""
-    return background_tasks().tasks()

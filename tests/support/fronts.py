@@ -18,7 +18,7 @@ import redis
 
 import redis_lock_decorators
 import redis_lock_decorators.asyncio
-from redis_lock_decorators._io import asyncio_port
+from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.blocking_port import run
 
 
@@ -143,7 +143,7 @@ class AsyncioFront:
             finally:
                 # A renewal in progress would reopen a closed client.
                 await asyncio.wait_for(
-                    asyncio.gather(*asyncio_port.unfinished(), return_exceptions=True), 10
+                    asyncio.gather(*background_tasks().tasks(), return_exceptions=True), 10
                 )
                 while self._opened:
                     await self._opened.pop().aclose()

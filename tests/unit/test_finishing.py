@@ -15,7 +15,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._io import asyncio_port
+from redis_lock_decorators._io.background import finishing
 
 
 class Work:
@@ -39,12 +39,12 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 def timed(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The event loop; its clock is the clock of shielded work."""
-    monkeypatch.setattr(asyncio_port, "monotonic", loop.time)
+    monkeypatch.setattr(finishing, "monotonic", loop.time)
     return loop
 
 
 async def shielded(work: Work) -> None:
-    await asyncio_port.finish(work)
+    await finishing.finish(work)
 
 
 def test_cancelled_caller_waits_only_as_long_as_it_wants_to(loop: VirtualLoop) -> None:
@@ -52,7 +52,7 @@ def test_cancelled_caller_waits_only_as_long_as_it_wants_to(loop: VirtualLoop) -
 
     async def main() -> float:
         started = loop.now
-        await asyncio_port.finish(work, 1)
+        await finishing.finish(work, 1)
         waited = loop.now - started
         await asyncio.sleep(10)
         return waited
@@ -128,9 +128,9 @@ def test_work_that_is_cancelled_each_time_is_abandoned(loop: VirtualLoop) -> Non
         begun += 1
         raise asyncio.CancelledError
 
-    loop.run_until_complete(asyncio_port.finish(cancelled))
+    loop.run_until_complete(finishing.finish(cancelled))
 
-    assert begun == asyncio_port.MOST_STARTS
+    assert begun == finishing.MOST_STARTS
 
 
 def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
@@ -142,7 +142,7 @@ def test_work_is_done_before_the_event_loop_of_a_program_closes() -> None:
         done.append(1)
 
     async def main() -> None:
-        caller = asyncio.ensure_future(asyncio_port.finish(work))
+        caller = asyncio.ensure_future(finishing.finish(work))
         await asyncio.sleep(0)
         assert not caller.done()
 
@@ -160,7 +160,7 @@ def test_code_that_cancels_all_tasks_does_not_cancel_the_work(loop: VirtualLoop)
         await asyncio.sleep(0.5)
 
     async def main() -> None:
-        caller = asyncio.ensure_future(asyncio_port.finish(work))
+        caller = asyncio.ensure_future(finishing.finish(work))
         for _ in range(4):
             await asyncio.sleep(0)
             await cancel_others()
@@ -208,7 +208,7 @@ def test_exception_from_outside_is_raised_after_the_work(loop: VirtualLoop, time
             raise Limit
 
     with pytest.raises(Limit):
-        loop.run_until_complete(asyncio_port.finish(interrupted))
+        loop.run_until_complete(finishing.finish(interrupted))
 
     assert len(begun) == 2
 
@@ -220,6 +220,6 @@ def test_error_of_the_work_is_ignored(loop: VirtualLoop) -> None:
         begun.append(1)
         raise redis.ConnectionError("gone")
 
-    loop.run_until_complete(asyncio_port.finish(failing))
+    loop.run_until_complete(finishing.finish(failing))
 
     assert len(begun) == 1

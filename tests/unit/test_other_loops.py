@@ -22,9 +22,8 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
-from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import loops, supervised, timers, unreleased
+from redis_lock_decorators._io.background import finishing, loops, supervised, timers, unreleased
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
@@ -74,7 +73,7 @@ class Holder:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     monkeypatch.setattr(loops.CallerLoop, "now", loop.time)
-    for module in (timers, supervised, asyncio_port, *batching.MODULES):
+    for module in (timers, supervised, finishing, *batching.MODULES):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     for task in asyncio.all_tasks(loop):

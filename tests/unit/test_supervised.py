@@ -20,9 +20,8 @@ if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
-from redis_lock_decorators._io import asyncio_port
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import loops, supervised, timers
+from redis_lock_decorators._io.background import finishing, loops, supervised, timers
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
@@ -70,7 +69,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
     def opens(at: int) -> LosingLoop:
         opened.append(loop := LosingLoop(at))
-        for module in (timers, loops.CallerLoop, *batching.MODULES, asyncio_port, supervised):
+        for module in (timers, loops.CallerLoop, *batching.MODULES, finishing, supervised):
             name = "now" if module is loops.CallerLoop else "monotonic"
             monkeypatch.setattr(module, name, loop.time)
         return loop
@@ -118,7 +117,7 @@ async def steps(ends: list[str]) -> None:
     loops.CallerLoop().call(lambda: called.done() or called.set_result(None))
     await called
     await supervised.gather([part(ends), part(ends)])
-    await asyncio_port.finish(lambda: part(ends))
+    await finishing.finish(lambda: part(ends))
     ends.append("end")
 
 
