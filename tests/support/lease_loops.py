@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators._io.background import helper_threads
+from redis_lock_decorators._io.background.background_loop import BackgroundLoop
 from redis_lock_decorators._io.background.greenlets import GreenletWorker
 from redis_lock_decorators._io.background.loop_thread import LoopThread
-from redis_lock_decorators._io.background.loops import BackgroundLoop
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from support.leftovers import PATIENCE
 
@@ -97,7 +97,7 @@ def kill_worker(lease_loop: LeaseLoop) -> BackgroundWorker:
 def lease_loop_of(kind: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseLoop]:
     """A background loop with this kind of worker; for fixtures."""
     is_green = kind is GreenletWorker
-    for name in ("background.loops", "background.hubs", "background.loop_thread"):
+    for name in ("background.background_loop", "background.hubs", "background.loop_thread"):
         module = f"redis_lock_decorators._io.{name}.are_threads_green"
         monkeypatch.setattr(module, lambda: is_green)
     monkeypatch.setattr(helper_threads, "hub", lambda: 0)  # native threads have no hub

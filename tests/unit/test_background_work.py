@@ -16,7 +16,7 @@ from support.leftovers import PATIENCE
 
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter, Signal
-from redis_lock_decorators._io.background.loops import CallerLoop
+from redis_lock_decorators._io.background.caller_loop import CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators.errors import LockError

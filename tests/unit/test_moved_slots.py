@@ -15,7 +15,8 @@ from support.virtual_loop import VirtualLoop
 
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.asyncio_port import port_of
-from redis_lock_decorators._io.background.loops import CallerLoop, background_loop
+from redis_lock_decorators._io.background.caller_loop import CallerLoop
+from redis_lock_decorators._io.background.loops import background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic

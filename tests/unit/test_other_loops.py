@@ -23,7 +23,8 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import finishing, loops, supervised, timers, unreleased
+from redis_lock_decorators._io.background import finishing, supervised, timers, unreleased
+from redis_lock_decorators._io.background.caller_loop import CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
@@ -72,7 +73,7 @@ class Holder:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
-    monkeypatch.setattr(loops.CallerLoop, "now", loop.time)
+    monkeypatch.setattr(CallerLoop, "now", loop.time)
     for module in (timers, supervised, finishing, *batching.MODULES):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
@@ -84,7 +85,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
 
 async def new_port() -> AsyncioPort:
     client = Answering()
-    return AsyncioPort(client, ClientState(client, RequestBatcher(), loops.CallerLoop()), client)
+    return AsyncioPort(client, ClientState(client, RequestBatcher(), CallerLoop()), client)
 
 
 async def call(function: Callable[[], object]) -> None:
@@ -126,8 +127,8 @@ def test_leases_are_renewed_after_a_removal_elsewhere(loop: VirtualLoop, where: 
 def test_function_called_from_elsewhere_runs_on_the_own_loop(loop: VirtualLoop) -> None:
     seen: list[object] = []
 
-    async def begin() -> loops.CallerLoop:
-        return loops.CallerLoop()
+    async def begin() -> CallerLoop:
+        return CallerLoop()
 
     lease_loop = loop.run_until_complete(begin())
     call_elsewhere(lambda: lease_loop.call(lambda: seen.append(asyncio.get_running_loop())))
@@ -138,8 +139,8 @@ def test_function_called_from_elsewhere_runs_on_the_own_loop(loop: VirtualLoop) 
 
 
 def test_call_on_a_closed_loop_does_nothing() -> None:
-    async def begin() -> loops.CallerLoop:
-        return loops.CallerLoop()
+    async def begin() -> CallerLoop:
+        return CallerLoop()
 
     loop = VirtualLoop()
     lease_loop = loop.run_until_complete(begin())

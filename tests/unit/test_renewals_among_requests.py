@@ -12,7 +12,8 @@ import pytest
 from support.background_loops import soon
 
 from redis_lock_decorators._io.asyncio_port import AsyncioPort, port_of
-from redis_lock_decorators._io.background.loops import CallerLoop, background_loop
+from redis_lock_decorators._io.background.caller_loop import CallerLoop
+from redis_lock_decorators._io.background.loops import background_loop
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.transport.background_ports import new_port

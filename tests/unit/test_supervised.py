@@ -21,7 +21,8 @@ if int(redis.__version__.partition(".")[0]) < 4:
 
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import finishing, loops, supervised, timers
+from redis_lock_decorators._io.background import finishing, supervised, timers
+from redis_lock_decorators._io.background.caller_loop import CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.timeouts import timeout
@@ -69,8 +70,8 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
     def opens(at: int) -> LosingLoop:
         opened.append(loop := LosingLoop(at))
-        for module in (timers, loops.CallerLoop, *batching.MODULES, finishing, supervised):
-            name = "now" if module is loops.CallerLoop else "monotonic"
+        for module in (timers, CallerLoop, *batching.MODULES, finishing, supervised):
+            name = "now" if module is CallerLoop else "monotonic"
             monkeypatch.setattr(module, name, loop.time)
         return loop
 
@@ -114,7 +115,7 @@ async def steps(ends: list[str]) -> None:
     await asyncio.sleep(0)
     await timers.sleep(0.1)
     called = asyncio.get_running_loop().create_future()
-    loops.CallerLoop().call(lambda: called.done() or called.set_result(None))
+    CallerLoop().call(lambda: called.done() or called.set_result(None))
     await called
     await supervised.gather([part(ends), part(ends)])
     await finishing.finish(lambda: part(ends))
@@ -325,7 +326,7 @@ class BlockTask:
 
     def begin(self) -> None:
         """Start to renew it."""
-        client, lease_loop = Renewing(self.loop), loops.CallerLoop()
+        client, lease_loop = Renewing(self.loop), CallerLoop()
         port = AsyncioPort(client, ClientState(client, RequestBatcher(), lease_loop), client)
         self.claim.mark_held(self.loop.now)
         self.watch = TrackedLease(self, type(self).notify, self.claim, port, Options(expire=3))

@@ -13,15 +13,15 @@ from support.simulation import SimulatedPort, new_claim
 from support.switching import Make, Scene, Scenes, Switcher, name_of
 
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
-from redis_lock_decorators._io.background import loops
+from redis_lock_decorators._io.background import background_loop
 from redis_lock_decorators._io.background.atomic_slot import AtomicSlot
-from redis_lock_decorators._io.background.loops import BackgroundLoop
+from redis_lock_decorators._io.background.background_loop import BackgroundLoop
 from redis_lock_decorators._io.background.worker import BackgroundWorker
 from redis_lock_decorators._rules.options import Options
 
 SCENES = Scenes(
     "_io/background/atomic_slot",
-    "_io/background/loops",
+    "_io/background/background_loop",
     "_io/background/worker",
     "_flow/renewal/renewer",
     "_flow/renewal/schedule",
@@ -267,6 +267,6 @@ def slot_is_emptied_while_another_thread_replaces_its_object(switcher: Switcher)
 def test_requested_work_is_done_with_thread_switches_at_any_line(
     scene: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "LoopThread", LoopThread)
+    monkeypatch.setattr(background_loop, "LoopThread", LoopThread)
 
     assert SCENES.explore(scene) > 5
