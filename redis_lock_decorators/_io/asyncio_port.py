@@ -14,7 +14,7 @@ from redis_lock_decorators._flow.port import LateReply, Sending, Watched
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.finishing import finish
-from redis_lock_decorators._io.background.supervised import gather, start_on
+from redis_lock_decorators._io.background.starting import gather, start_on
 from redis_lock_decorators._io.background.timers import sleep
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.base_port import BasePort

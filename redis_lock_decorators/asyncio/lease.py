@@ -22,7 +22,7 @@ from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.closing import is_being_closed
-from redis_lock_decorators._io.background.supervised import start_in_context
+from redis_lock_decorators._io.background.starting import start_in_context
 from redis_lock_decorators._io.background.unreleased import release_soon, unreleased
 from redis_lock_decorators._io.client_errors import is_outcome
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redis_lock_decorators._io.background.contexts import in_empty_context
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.background.timers import wait
 
 VALUE: ContextVar[object] = ContextVar("value", default=None)

@@ -17,7 +17,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
 from redis_lock_decorators import LockNotOwnedError
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.requests import ask
-from redis_lock_decorators._io.background import loops, supervised, timers
+from redis_lock_decorators._io.background import loops, starting, supervised, timers
 from redis_lock_decorators._io.background.loop_ends import at_end
 from redis_lock_decorators._shared.settings import Settings
 
@@ -31,7 +31,7 @@ def become_child(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Any:
     loop = VirtualLoop()
-    for module in (timers, supervised):
+    for module in (timers, starting, supervised):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     loop.close()

@@ -13,7 +13,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._io.background import supervised, timers
+from redis_lock_decorators._io.background import starting, supervised, timers
 from redis_lock_decorators.asyncio import _cancellation
 from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 
@@ -21,7 +21,7 @@ from redis_lock_decorators.asyncio._cancellation import BlockTask, running
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     opened = VirtualLoop()
-    for module in (supervised, timers, _cancellation):
+    for module in (starting, supervised, timers, _cancellation):
         monkeypatch.setattr(module, "monotonic", opened.time)
     yield opened
     opened.close()
@@ -40,7 +40,7 @@ def test_task_that_runs_the_loop_is_not_taken_over(loop: VirtualLoop) -> None:
         return "done"
 
     async def main() -> object:
-        return await supervised.start(work())
+        return await starting.start(work())
 
     assert loop.run_until_complete(main()) == "done"
     assert ends == ["nested", True]

@@ -23,7 +23,7 @@ from redis_lock_decorators._flow.queue.waiter import Signal
 from redis_lock_decorators._flow.renewal.schedule import MOST_REMOVED
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import finishing, supervised, timers, unreleased
+from redis_lock_decorators._io.background import finishing, starting, supervised, timers, unreleased
 from redis_lock_decorators._io.background.caller_loop import CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
@@ -74,7 +74,7 @@ class Holder:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     monkeypatch.setattr(CallerLoop, "now", loop.time)
-    for module in (timers, supervised, finishing, *batching.MODULES):
+    for module in (timers, starting, supervised, finishing, *batching.MODULES):
         monkeypatch.setattr(module, "monotonic", loop.time)
     yield loop
     for task in asyncio.all_tasks(loop):

@@ -13,7 +13,7 @@ from support.virtual_loop import VirtualLoop
 if int(redis.__version__.partition(".")[0]) < 4:
     pytest.skip("redis-py 3.5 has no asyncio", allow_module_level=True)
 
-from redis_lock_decorators._io.background import supervised, timers
+from redis_lock_decorators._io.background import starting, supervised, timers
 
 
 class Polling:
@@ -51,7 +51,7 @@ def test_polling_coroutine_is_run_by_one_task(monkeypatch: pytest.MonkeyPatch) -
         await polling
 
     async def main() -> None:
-        await supervised.wait_all([supervised.start(work())])
+        await starting.wait_all([starting.start(work())])
 
     loop.run_until_complete(main())
     loop.close()
@@ -79,7 +79,7 @@ def test_task_is_not_taken_over_while_slow_timers_delay_its_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop, taken = TimersFirst(), list[object]()
-    for module in (supervised, timers):
+    for module in (starting, supervised, timers):
         monkeypatch.setattr(module, "monotonic", loop.time)
     take_over = supervised.SupervisedTask.take_over
 
@@ -101,7 +101,7 @@ def test_task_is_not_taken_over_while_slow_timers_delay_its_step(
     async def main() -> None:
         for _ in range(10):
             loop.call_later(0.01, block)
-        await supervised.wait_all([supervised.start(work())])
+        await starting.wait_all([starting.start(work())])
 
     loop.run_until_complete(main())
     loop.close()
@@ -113,7 +113,7 @@ def test_task_that_a_later_check_finds_is_not_taken_over_with_those_of_an_earlie
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop, steps_made = VirtualLoop(), list[object]()
-    for module in (supervised, timers):
+    for module in (starting, supervised, timers):
         monkeypatch.setattr(module, "monotonic", loop.time)
     awaited: list[asyncio.Future[None]] = []
 
@@ -132,9 +132,9 @@ def test_task_that_a_later_check_finds_is_not_taken_over_with_those_of_an_earlie
             loop.call_soon(wake_and_check, tasks)
 
     async def main() -> None:
-        task = supervised.start(work())
+        task = starting.start(work())
         loop.call_soon(wake_and_check, supervised.background_tasks())
-        await supervised.wait_all([task])
+        await starting.wait_all([task])
 
     loop.run_until_complete(main())
     loop.close()

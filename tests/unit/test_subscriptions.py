@@ -13,7 +13,7 @@ import pytest
 import redis.asyncio
 from redis.exceptions import TimeoutError as TimedOut
 
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.transport import private_connection, subscriptions
 from redis_lock_decorators._io.transport.subscriptions import (
     TaskSubscription,

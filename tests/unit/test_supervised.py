@@ -21,7 +21,7 @@ if int(redis.__version__.partition(".")[0]) < 4:
 
 from redis_lock_decorators._flow.renewal.tracked_lease import TrackedLease
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
-from redis_lock_decorators._io.background import finishing, supervised, timers
+from redis_lock_decorators._io.background import finishing, starting, supervised, timers
 from redis_lock_decorators._io.background.caller_loop import CallerLoop
 from redis_lock_decorators._io.background.wakeups import TaskWakeup
 from redis_lock_decorators._io.client_state import ClientState
@@ -70,7 +70,7 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], LosingLo
 
     def opens(at: int) -> LosingLoop:
         opened.append(loop := LosingLoop(at))
-        for module in (timers, CallerLoop, *batching.MODULES, finishing, supervised):
+        for module in (timers, CallerLoop, *batching.MODULES, finishing, starting, supervised):
             name = "now" if module is CallerLoop else "monotonic"
             monkeypatch.setattr(module, name, loop.time)
         return loop
@@ -117,7 +117,7 @@ async def steps(ends: list[str]) -> None:
     called = asyncio.get_running_loop().create_future()
     CallerLoop().call(lambda: called.done() or called.set_result(None))
     await called
-    await supervised.gather([part(ends), part(ends)])
+    await starting.gather([part(ends), part(ends)])
     await finishing.finish(lambda: part(ends))
     ends.append("end")
 
@@ -133,7 +133,7 @@ def test_task_ends_whichever_callback_is_lost(losing: Any) -> None:
         loop, ends, ended = losing(at), list[str](), list[str]()
 
         def begin(ends: list[str] = ends, ended: list[str] = ended) -> None:
-            supervised.start(steps(ends), lambda: ended.append("ended"))
+            starting.start(steps(ends), lambda: ended.append("ended"))
 
         seconds = done_after(loop, begin, lambda ended=ended: bool(ended))
 
@@ -150,7 +150,7 @@ def test_resumed_task_can_be_cancelled(losing: Any) -> None:
         begun: list[asyncio.Future[object]] = []
 
         def begin(begun: list[asyncio.Future[object]] = begun, loop: Any = loop) -> None:
-            begun.append(supervised.start(timers.sleep(60)))
+            begun.append(starting.start(timers.sleep(60)))
             cancel = begun[0].cancel
             loop.call_later(5, cancel)
             loop.call_later(6, cancel)
@@ -178,7 +178,7 @@ def test_resumed_task_is_cancelled_as_often_as_the_original(losing: Any) -> None
             loop: Any = loop,
             cancelled: list[float] = cancelled,
         ) -> None:
-            begun.append(supervised.start(stubborn(cancelled)))
+            begun.append(starting.start(stubborn(cancelled)))
             cancel = begun[0].cancel
             loop.mine.add(cancel)
             for moment in (5, 10, 15):
@@ -200,7 +200,7 @@ def test_resumed_task_keeps_its_context(losing: Any) -> None:
 
     def begin(seen: list[str]) -> None:
         variable.set("set by the caller")
-        supervised.start_in_context(reading(seen))
+        starting.start_in_context(reading(seen))
 
     for at in range(1, 10):
         loop, seen = losing(at), list[str]()
@@ -225,7 +225,7 @@ def ended_at(losing: Any, work: Callable[[], Any], is_counted: Any = None) -> in
             done.append(await work())
 
         def begin(loop: Any = loop, worked: Any = worked) -> None:
-            loop.works = [supervised.start(worked())]
+            loop.works = [starting.start(worked())]
 
         seconds = done_after(loop, begin, lambda done=done: bool(done))
         assert seconds < LONGEST, loop.lost
@@ -265,7 +265,7 @@ def test_lost_lease_cancels_its_task_whichever_callback_is_lost(losing: Any) -> 
         while not begun:
             await asyncio.sleep(0)
         begun[0].cancel()
-        await supervised.wait_all([task])
+        await starting.wait_all([task])
         return task.cancelled()
 
     def is_no_step(handle: Any) -> bool:
@@ -283,7 +283,7 @@ def test_exception_of_a_resumed_task_is_raised_by_the_original(losing: Any) -> N
         begun: list[Any] = []
 
         def begin(begun: list[Any] = begun) -> None:
-            begun.append(supervised.start(failing()))
+            begun.append(starting.start(failing()))
 
         done_after(losing(at), begin, lambda begun=begun: begun[0].done())
 

@@ -15,7 +15,8 @@ from redis_lock_decorators._flow.renewal.renewer import Renewer
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loop_ends import at_end, generators_closed
-from redis_lock_decorators._io.background.supervised import BackgroundTasks, background_tasks, start
+from redis_lock_decorators._io.background.starting import start
+from redis_lock_decorators._io.background.supervised import BackgroundTasks, background_tasks
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import is_running_here

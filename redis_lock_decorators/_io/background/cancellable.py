@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.closed_loops import raise_if_closed
 from redis_lock_decorators._io.timeouts import cancellations
 

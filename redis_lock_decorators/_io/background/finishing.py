@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.supervised import CHECK_INTERVAL, start_unlisted
+from redis_lock_decorators._io.background.starting import start_unlisted
+from redis_lock_decorators._io.background.supervised import CHECK_INTERVAL
 from redis_lock_decorators._io.clock import monotonic
 
 #: How often work is started if its task is cancelled each time, as by code that cancels all tasks.

@@ -12,7 +12,7 @@ from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.hubs import are_threads_green
 from redis_lock_decorators._io.background.log_thread import hand_over
 from redis_lock_decorators._io.background.spare_thread import SpareThread
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.background.timers import LoopTimer, sleep
 from redis_lock_decorators._io.background.worker import NAME, BackgroundWorker, Owner
 from redis_lock_decorators._io.clock import monotonic

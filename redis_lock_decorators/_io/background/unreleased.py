@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 
 #: any thread: releases to make, each with its event loop

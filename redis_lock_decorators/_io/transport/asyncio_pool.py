@@ -16,7 +16,7 @@ from weakref import ref
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.supervised import start_unlisted
+from redis_lock_decorators._io.background.starting import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed

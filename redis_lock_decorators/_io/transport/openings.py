@@ -16,7 +16,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.retries import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
-from redis_lock_decorators._io.background.supervised import start
+from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import call_on, is_running_here
 from redis_lock_decorators._io.hook_errors import is_of_handler
