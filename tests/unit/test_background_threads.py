@@ -12,7 +12,7 @@ from support.lease_loops import WORKERS, LeaseLoop, lease_loop_of, until
 from support.leftovers import PATIENCE
 
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._io.background import helper_threads, log_thread
+from redis_lock_decorators._io.background import helper_threads, hub_threads, log_thread
 from redis_lock_decorators._io.transport.thread_calls import in_thread
 
 #: Some tests end a thread of the package by an exception.
@@ -38,7 +38,7 @@ def test_loss_is_reported_when_a_thread_can_be_started_again(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", full)
-    monkeypatch.setattr(helper_threads, "RETRY", 0.001)
+    monkeypatch.setattr(hub_threads, "RETRY", 0.001)
     # as the renewer does after its last lease
     lease_loop.renewer.at_tick = lambda: lease_loop.wake_at(math.inf)
 
@@ -105,7 +105,7 @@ def test_loss_is_reported_while_a_connection_attempt_hangs(limited: LeaseLoop) -
 def test_more_threads_start_if_all_reports_hang(
     lease_loop: LeaseLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helper_threads, "RETRY", 0.001)
+    monkeypatch.setattr(hub_threads, "RETRY", 0.001)
     hanging, reported, many = helper_threads.HelperThreads("on_lost", 3, 0.05), threading.Event(), 8
     begun: list[None] = []
 

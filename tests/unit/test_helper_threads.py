@@ -14,6 +14,7 @@ from support.leftovers import PATIENCE, own_threads
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._io.background import helper_threads as module
+from redis_lock_decorators._io.background import hub_threads
 from redis_lock_decorators._io.background.helper_threads import HelperThreads
 
 
@@ -224,7 +225,7 @@ def test_thread_that_ends_without_notice_is_replaced() -> None:
     ended = threading.Thread(target=int)
     ended.start()
     ended.join()
-    threads._serving[object()] = partial(module._is_active, ended)
+    threads._serving[object()] = partial(hub_threads._is_active, ended)
 
     Overlaps().assert_in_order(helper_threads)
 
@@ -260,5 +261,5 @@ def test_thread_that_threading_does_not_know_is_counted(monkeypatch: pytest.Monk
     helper_threads, overlaps = HelperThreads("test", 1), Overlaps()
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_is_active", lambda _: False)
+        patch.setattr(hub_threads, "_is_active", lambda _: False)
         overlaps.assert_in_order(helper_threads)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import FrameType
 from typing import Any
 
-from redis_lock_decorators._io.background import helper_threads
+from redis_lock_decorators._io.background import hub_threads
 
 Locals = Mapping[str, Any]
 
@@ -65,5 +65,5 @@ _CHECKS: dict[tuple[str, str], Callable[[Locals, Collection[int]], bool]] = {
     (threading.__file__, "_wait_for_tstate_lock"): _joins,
     (concurrent.futures.thread.__file__, "_worker"): _has_no_work,
     (selectors.__file__, "select"): _selects,
-    (helper_threads.__file__, "_lingers"): _lingers,
+    (hub_threads.__file__, "_lingers"): _lingers,
 }
