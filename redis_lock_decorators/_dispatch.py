@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Literal, TypeVar, cast
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar, cast
 
 import six
 
@@ -18,7 +18,14 @@ from redis_lock_decorators._rules.callables import (
     refuse_manager,
     refuse_unrun,
 )
-from redis_lock_decorators._rules.fitting import refuse_unbound, takes_calls_of
+from redis_lock_decorators._rules.fitting import refuse_unbound
+from redis_lock_decorators._rules.on_busy import (
+    OnBusy,
+    answer,
+    checked_busy,
+    refuse_other_arguments,
+    refuse_unlike,
+)
 from redis_lock_decorators._rules.shown_values import shown_value
 from redis_lock_decorators._shared.lease_base import loss
 from redis_lock_decorators._shared.lock_base import D, LockBase, described
@@ -30,15 +37,6 @@ from redis_lock_decorators.lease import Attempt, Lease, abandon
 from redis_lock_decorators.redislock import RedisLock
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: What a call does if the lock is not free in time.
-OnBusy = Literal["raise", "skip"] | Callable[..., Any]
-#: The kinds that ``on_busy`` may have, by the kind of the decorated function.
-_ANSWERS: dict[Kind, tuple[Kind, ...]] = {
-    Kind.PLAIN: (Kind.PLAIN,),
-    Kind.COROUTINE: (Kind.COROUTINE, Kind.PLAIN),
-    Kind.GENERATOR: (Kind.GENERATOR, Kind.PLAIN),
-    Kind.ASYNC_GENERATOR: tuple(Kind),
-}
 
 
 def decorated(
@@ -87,59 +85,14 @@ def _decorated(
     config.refuse_client(lock._awaited)
     busy = checked_busy(on_busy)
     if busy is not None:
-        _refuse_unlike(busy, kind)
-        if on_busy != "skip" and not is_borrowed(function) and not takes_calls_of(busy, function):
-            raise ConfigurationError(
-                f"on_busy={full_name(busy)} does not take the arguments of the call: give a "
-                f"function with the parameters of {full_name(function)}"
-            )
+        refuse_unlike(busy, kind)
+        if on_busy != "skip":
+            refuse_other_arguments(busy, function)
     namer = naming.namer(function, lock_name, get_lock_name)
     config = config.of_function(naming.label_of(function, lock_name), function)
     wrapper: Any = six.wraps(function)(wrap(function, config, namer, busy))
     wrapper.lock_for = _lock_for(function, config, namer, lock)
     return cast(F, wrapper)
-
-
-def checked_busy(on_busy: object) -> Callable[..., Any] | None:
-    """Return the callable that gives a busy call's result; None means to raise."""
-    if on_busy == "raise":
-        return None
-    if on_busy == "skip":
-        return lambda *args, **kwargs: None
-    if isinstance(on_busy, type) and issubclass(on_busy, BaseException):
-        raise ConfigurationError(
-            f"on_busy={on_busy.__name__}: the call would return this error instead of raising it: "
-            "give a function that raises it"
-        )
-    if callable(on_busy):
-        return on_busy
-    raise ConfigurationError(f'on_busy={shown_value(on_busy)}: give "raise", "skip" or a function')
-
-
-def _refuse_unlike(busy: Callable[..., Any], kind: Kind) -> None:
-    """Refuse an ``on_busy`` whose body would never run, as the caller does not await or iterate."""
-    own, fitting = kind_of(busy), _ANSWERS[kind]
-    if own not in fitting:
-        raise ConfigurationError(
-            f"on_busy={full_name(busy)} is {own.value}, but the decorated function is "
-            f"{kind.value}, whose callers would not run it: give "
-            + " or ".join(answer.value for answer in fitting)
-        )
-
-
-def _answer(busy: Callable[..., Any], function: Callable[..., Any], answer: Any) -> Any:
-    """Return the result of ``on_busy``.
-
-    Raises:
-        ConfigurationError: it is a coroutine, which no caller would await.
-    """
-    if not isinstance(answer, Coroutine):
-        return answer
-    answer.close()
-    raise ConfigurationError(
-        f"on_busy={full_name(busy)} returned a coroutine, but callers of {full_name(function)}, "
-        "which is not async, would not run it: give a function that returns the answer itself"
-    )
 
 
 def _lock_for(
@@ -183,7 +136,7 @@ def _plain(
             abandon(attempt.lease)
             raise
         if busy is not None:
-            return _answer(busy, function, busy(*args, **kwargs))
+            return answer(busy, function, busy(*args, **kwargs))
         try:
             raise refused
         finally:
@@ -208,7 +161,7 @@ def _generator(
             abandon(attempt.lease)
             raise
         if busy is not None:
-            return (yield from _answer(busy, function, busy(*args, **kwargs)) or ())
+            return (yield from answer(busy, function, busy(*args, **kwargs)) or ())
         try:
             raise refused
         finally:

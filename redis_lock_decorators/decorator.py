@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from redis_lock_decorators._dispatch import OnBusy, checked_busy, decorated
+from redis_lock_decorators._dispatch import decorated
 from redis_lock_decorators._io.client_checks import refuse_misplaced
 from redis_lock_decorators._io.client_types import (
     AsyncClient,
@@ -19,6 +19,7 @@ from redis_lock_decorators._io.client_types import (
 )
 from redis_lock_decorators._rules import naming
 from redis_lock_decorators._rules.keys import is_name
+from redis_lock_decorators._rules.on_busy import OnBusy, checked_busy
 from redis_lock_decorators._shared.decorator_types import (
     Answering,
     AsyncItems,
