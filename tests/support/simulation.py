@@ -19,9 +19,8 @@ from redis_lock_decorators._io.blocking_port import BlockingPort, run
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.testing.fake.clock import Clock
+from redis_lock_decorators.testing.fake.script_calls import BY_SHA, BY_TEXT
 from redis_lock_decorators.testing.fake.server import (
-    BY_SHA,
-    BY_TEXT,
     TOGETHER,
     ReplyParser,
     SimulatedServer,

@@ -5,31 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Protocol
 
-from redis.exceptions import NoScriptError, ResponseError, TryAgainError
+from redis.exceptions import ResponseError
 
-from redis_lock_decorators import _lua
-from redis_lock_decorators._rules.keys import slot_of
 from redis_lock_decorators.testing.fake.clock import EPOCH
 from redis_lock_decorators.testing.fake.commands import Commands, seconds_of
-from redis_lock_decorators.testing.fake.leases import LeaseScripts
-from redis_lock_decorators.testing.fake.owner_info import attach, split
-from redis_lock_decorators.testing.fake.scripts import Scripts
+from redis_lock_decorators.testing.fake.script_calls import BY_SHA, ScriptCalls, as_bytes
 
-VERBS = (
-    *("acquire", "release", "extend", "renew", "min_hold"),
-    *("acquire_fenced", "settle", "time_left", "adjust"),
-    *("enqueue", "enter", "cancel", "recheck", "unlock", "force"),
-)
-#: Each script, with the name of its verb; and those that store information about the holder.
-SCRIPTS = {_lua.script(verb): verb for verb in VERBS}
-STORING = {_lua.with_owner_info(verb): verb for verb in VERBS}
-BY_SHA = {script.sha: verb for script, verb in (SCRIPTS | STORING).items()}
-BY_TEXT = {script.text: verb for script, verb in (SCRIPTS | STORING).items()}
-SHA_OF = {script.text: script.sha for script in SCRIPTS | STORING}
-STORING_SHA = {script.sha for script in STORING}
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 #: The name of a pipeline of commands, each a tuple.
 TOGETHER = "TOGETHER"
@@ -83,27 +66,10 @@ class SimulatedServer:
         self.run_id: str | None = f"{id(self):040x}"
         self._stored: dict[bytes, tuple[bytes | dict[str, Any], float]] = {}
         self._commands = Commands(self)
-        scripts, leases = Scripts(self._commands), LeaseScripts(self)
-        self._verbs: dict[str, Callable[..., Any]] = {
-            "acquire": leases.acquire,
-            "release": scripts.release,
-            "enqueue": scripts.enqueue,
-            "enter": scripts.enter,
-            "min_hold": scripts.min_hold,
-            "cancel": scripts.cancel,
-            "recheck": scripts.recheck,
-            "force": scripts.force,
-            "extend": leases.extend,
-            "renew": leases.renew,
-            "acquire_fenced": leases.acquire_fenced,
-            "settle": leases.settle,
-            "time_left": leases.time_left,
-            "adjust": leases.adjust,
-            "unlock": leases.unlock,
-        }
+        calls = ScriptCalls(self, self._commands)
         self._handlers: dict[str, Callable[..., Any]] = {
-            "EVALSHA": self._evalsha,
-            "EVAL": self._eval,
+            "EVALSHA": calls.by_sha,
+            "EVAL": calls.by_text,
             "SET": self._set,
             "GET": self._get,
             "DEL": self._del,
@@ -131,7 +97,7 @@ class SimulatedServer:
 
     def put(self, key: bytes, value: str, seconds: float = math.inf) -> None:
         """Store a value, like another program."""
-        self._stored[key] = (_bytes(value), self._now() + seconds)
+        self._stored[key] = (as_bytes(value), self._now() + seconds)
         self.writes[key] += 1
 
     def drop(self, key: bytes) -> None:
@@ -215,7 +181,7 @@ class SimulatedServer:
 
     def _zscore(self, key: bytes, member: str) -> bytes | None:
         found = self._hget(key, member)
-        return None if found is None else _bytes(str(found))
+        return None if found is None else as_bytes(str(found))
 
     def _pttl(self, key: bytes) -> int:
         """As in Redis: -1 is no expiry, -2 is no key."""
@@ -273,39 +239,3 @@ class SimulatedServer:
             except ResponseError as error:
                 replies.append(error)
         return replies
-
-    def _evalsha(self, sha: bytes, *arguments: Any) -> Any:
-        if sha not in self.loaded:
-            raise NoScriptError("No matching script. Please use EVAL.")
-        return self._script(sha, *arguments)
-
-    def _eval(self, text: bytes, *arguments: Any) -> Any:
-        sha = SHA_OF[text]
-        self.loaded.add(sha)
-        return self._script(sha, *arguments)
-
-    def _script(self, sha: bytes, count: int, *arguments: Any) -> Any:
-        keys, arguments = arguments[:count], arguments[count:]
-        if self.cluster and len({slot_of(key) for key in keys}) > 1:
-            raise ResponseError("CROSSSLOT Keys in request don't hash to the same slot")
-        if self.is_torn and count > 1:
-            raise TryAgainError("Multiple keys request during rehashing of slot")
-        if sha not in STORING_SHA:
-            return _encoded(self._run_verb(BY_SHA[sha], keys, arguments))
-        keys, arguments, infos = split(keys, arguments)
-        verb = partial(self._run_verb, BY_SHA[sha], keys, arguments)
-        return _encoded(attach(self._commands, arguments[1], infos, verb))
-
-    def _run_verb(self, verb: str, keys: Any, arguments: Any) -> Any:
-        identifier, serial, *details = arguments
-        return self._verbs[verb](_bytes(f"{identifier}:{serial}"), keys, identifier, *details)
-
-
-def _encoded(reply: Any) -> Any:
-    if isinstance(reply, list):
-        return [_encoded(item) for item in reply]
-    return _bytes(reply) if isinstance(reply, str) else reply
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
