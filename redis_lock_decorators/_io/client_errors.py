@@ -176,7 +176,7 @@ def is_broken(error: object) -> bool:
 
 def are_elsewhere(replies: list[Any]) -> bool:
     """Whether ``is_elsewhere`` holds for any of these replies."""
-    return any(map(is_elsewhere, replies))
+    return any(is_elsewhere(reply) for reply in replies if isinstance(reply, Exception))
 
 
 def keeps_connection(reply: Any) -> bool:

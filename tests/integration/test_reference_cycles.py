@@ -44,7 +44,7 @@ def cycles() -> set[str]:
     """Where a frame of ours refers to an exception whose traceback refers to the frame."""
     found = set()
     for error in gc.get_objects():
-        trace = error.__traceback__ if isinstance(error, BaseException) else None
+        trace = error.__traceback__ if issubclass(type(error), BaseException) else None
         while trace is not None:
             frame = trace.tb_frame
             if frame.f_globals["__name__"].startswith("redis_lock_decorators."):

@@ -199,6 +199,21 @@ def test_thread_interrupted_at_any_line_is_replaced(lease_loop: LeaseLoop) -> No
     assert at > 2
 
 
+def test_worker_that_ends_begins_no_renewals(
+    lease_loop: LeaseLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop runs once more to end its tasks, and its timer may be due."""
+    ticks: list[int] = []
+    monkeypatch.setattr(lease_loop.renewer, "tick", lambda: ticks.append(1))
+    lease_loop.call(lambda: None)
+    worker = lease_loop.worker
+
+    lease_loop.retire(worker)
+    worker._tick()
+
+    assert ticks == []
+
+
 def test_call_to_an_ending_worker_is_not_lost(lease_loop: LeaseLoop) -> None:
     lease_loop.call(lambda: None)
     worker = lease_loop.worker

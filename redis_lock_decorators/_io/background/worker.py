@@ -191,7 +191,9 @@ class BackgroundWorker:
                 self.has_ended = True
 
     def _tick(self) -> None:
-        self._owner.renewer.tick()
+        # Its loop runs once more to end its tasks: what begins then would never end.
+        if self._owner.current_worker() is self:
+            self._owner.renewer.tick()
 
     def _enqueue(self, function: Callable[[], object]) -> bool:
         """Have the thread call a function; False if the worker has ended."""
