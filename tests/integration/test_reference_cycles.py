@@ -49,7 +49,7 @@ def cycles() -> set[str]:
             frame = trace.tb_frame
             if frame.f_globals["__name__"].startswith("redis_lock_decorators."):
                 for name, value in list(frame.f_locals.items()):
-                    values = value if isinstance(value, (list, tuple)) else [value]
+                    values = value if type(value) in (list, tuple) else [value]
                     if any(item is error for item in values):
                         found.add(f"{frame.f_code.co_filename}:{trace.tb_lineno}: {name}")
             trace = trace.tb_next
