@@ -48,7 +48,7 @@ def owner_info(
         is_async: describe the task instead of the thread.
     """
     _lua.load_with_owner_info()
-    about = fork.process_id, *_unit(is_async), _name(function)
+    about = fork.process_id % fork.ADDED, *_unit(is_async), _name(function)
     of_holder, of_process = _texts(*about)
     if callable(option):
         of_holder = written(_with_added(_fields(*about), option, lock_name))

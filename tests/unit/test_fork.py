@@ -65,3 +65,27 @@ def test_process_id_is_asked_of_the_system_while_any_thread_forks() -> None:
 def test_module_has_no_other_attributes() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'owner'"):
         fork.owner  # noqa: B018
+
+
+#: The first processes of two PID namespaces, which have the same process ID.
+SAME_ID = """
+import os
+os.getpid = lambda: 1
+from redis_lock_decorators._flow import fork
+from redis_lock_decorators._flow.claim import claim_on
+
+claims = []
+for generation in range(3):
+    claims.append(claim_on(b"a", 1))
+    pid = os.fork()
+    if pid:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+own = claim_on(b"a", 1)
+is_right = own.is_of_this_process() and not any(one.is_of_this_process() for one in claims)
+os._exit(0 if is_right and fork.process_id % fork.ADDED == 1 else 1)
+"""
+
+
+@fork_only
+def test_child_with_the_process_id_of_its_parent_is_another_process() -> None:
+    assert subprocess.run([sys.executable, "-c", SAME_ID], check=False).returncode == 0
