@@ -157,9 +157,9 @@ async def _release_after_interrupt(
         await port.shield(partial(release_and_log, port, claim, work, notify))
     except EXHAUSTED:  # another stack repeats it
         raise
-    except BaseException:
-        if not outcome and not port.cancellable:  # a second one from outside: the caller repeats it
-            raise
+    except BaseException as error:
+        if not outcome and (not port.cancellable or isinstance(error, Exception)):
+            raise  # a second one from outside, no cancellation: the caller repeats the release
         close(port, claim)
         if not outcome:
             warn_unknown(claim)

@@ -331,9 +331,11 @@ async def abandon(lease: Lease | None) -> None:
         lease._untrack()
         if lease._claim.state is not ENDED:
             await undo(lease._port, lease._claim, notify=lease._notify_lost)
-    except EXHAUSTED:
+    except Exception as error:  # a second one from outside; not a cancellation
         unreleased.append((lease._port.loop, lease._undo))
         release_soon(lease._port.loop)
+        if not isinstance(error, EXHAUSTED):
+            raise
     finally:
         if lease._claim.lost_reason is not None:
             lease._notify_lost()

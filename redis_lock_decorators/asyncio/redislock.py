@@ -160,5 +160,7 @@ class RedisLock(LockBase[AsyncClient]):
 
     async def _abandon(self, lease: Lease | None, block: Block[Lease]) -> None:
         """End a block after an exception such as KeyboardInterrupt at any line."""
-        self._close(lease, block)
-        await abandon(lease)
+        try:
+            self._close(lease, block)
+        finally:
+            await abandon(lease)

@@ -6,7 +6,7 @@ An exception at the very entry of the clean-up is not helped: no line of it has 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,8 +16,6 @@ import redis
 from support.interruptions import Interrupted
 from support.leftovers import BLOCKING, until
 from support.second_interruptions import TwoInterruptions
-
-from redis_lock_decorators import RedisLock
 
 FRONTS = [BLOCKING]
 #: The functions that a clean-up calls first.
@@ -29,51 +27,47 @@ pytestmark = [
 ]
 
 
-def block(lock: RedisLock) -> None:
+def block(lock: Any) -> None:
     with lock:
         pass
 
 
-def call(lock: RedisLock) -> None:
+def call(lock: Any) -> None:
     lock.call(int)
 
 
-def interrupted_twice(work: Callable[[], None], step: int, other: int) -> Iterator[list[str]]:
-    """Interrupt work at each ``step``-th function, and its clean-up at each ``other``-th.
-
-    Yields before which functions.
-    """
+def interrupted_twice(step: int, other: int) -> Iterator[TwoInterruptions]:
+    """Exceptions at each ``step``-th function, and at each ``other``-th of the clean-up."""
     for first in itertools.count(1, step):
         for second in itertools.count(1, other):
             two = TwoInterruptions(first, second)
-            with suppress(Interrupted), two:
-                work()
+            yield two
             if not two.functions:
                 return
-            yield two.functions
             if len(two.functions) == 1:
                 break
 
 
 @pytest.mark.parametrize("use", [block, call])
 @pytest.mark.parametrize(
-    ("step", "other"), [(3, 5), pytest.param(1, 1, marks=pytest.mark.slow)], ids=["short", "all"]
+    ("step", "other"), [(3, 7), pytest.param(1, 1, marks=pytest.mark.slow)], ids=["short", "all"]
 )
 async def test_lock_is_released_after_two_exceptions(
     front: Any, use: Any, step: int, other: int, server: Any, direct: redis.Redis, name: str
 ) -> None:
-    client, names = front.client(server), (f"{name}:{number}" for number in itertools.count())
-    key = ""
+    client, number = front.client(server), 0
+    use(front.package.RedisLock(name, client=client))
 
-    def work() -> None:
-        nonlocal key
-        lock_name = next(names)
-        key = f"sys:lock:{lock_name}"
-        use(RedisLock(lock_name, client=client, expire=60))
+    for number, two in enumerate(interrupted_twice(step, other)):
+        lock = front.package.RedisLock(f"{name}:{number}", client=client, expire=60)
+        with suppress(Interrupted), two:
+            use(lock)
+        if two.functions and two.functions[-1] not in CLEANING_UP:
+            key = f"sys:lock:{name}:{number}"
+            await until(front, partial(is_free, direct, key), partial(str, two.functions))
 
-    work()
-    for functions in interrupted_twice(work, step, other):
-        if functions[-1] not in CLEANING_UP:
-            await until(front, lambda: not direct.exists(key), partial(str, functions))
+    assert number > 300
 
-    assert int(next(names).rpartition(":")[2]) > 400
+
+def is_free(direct: redis.Redis, key: str) -> bool:
+    return not direct.exists(key)
