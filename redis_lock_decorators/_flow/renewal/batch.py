@@ -28,10 +28,16 @@ Outcome = Refusal | Exception | None
 
 
 class Renewal(NamedTuple):
-    """A claim to renew, and for how many seconds."""
+    """A claim to renew, and for how many seconds.
+
+    Attributes:
+        sends_text: the script is sent as text, which the server may not know yet: over a slow link
+            there may be no time for another round trip, after those of other batches.
+    """
 
     claim: Claim
     seconds: float
+    sends_text: bool = False
 
 
 class NotRequested(Exception):
@@ -65,7 +71,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
     details: list[int | str] = []
     stored: list[Stored] = []  # the information about holders
     began = port.now()
-    for number, (_, key, (claim, seconds)) in enumerate(part, 1):
+    for number, (_, key, (claim, seconds, _)) in enumerate(part, 1):
         # A lease's identifier may be handed off while this is under way.
         identifier = claim.identifier
         details += (identifier, durations.milliseconds(seconds))
@@ -74,6 +80,7 @@ async def _renew(port: Port, part: list[_Key], until: float) -> list[Outcome]:
             stored.append(Stored(number, key, identifier, text))
     keys = tuple([key.key for key in part])
     request = claim_on(keys[0], 1.0)
+    request.sends_text = any(key.renewal.sends_text for key in part)
 
     def send(*command: Any, until: float) -> Awaitable[Any]:
         # NOSCRIPT is a reply too, so the time without one counts from there.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from weakref import WeakSet
 
 from redis_lock_decorators import _lua
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.losses import why_refused
-from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.renewal.batch import Outcome, Renewal, renew
 from redis_lock_decorators._flow.renewal.outages import Outages, record_sent
 from redis_lock_decorators._flow.renewal.schedule import RETRY_PAUSE, LeaseSchedule, RenewerLoop
@@ -45,8 +43,6 @@ class Renewer(LeaseSchedule):
         self._outages = Outages()
         #: loop only: lost leases, in the order in which their holders are notified
         self._unnotified: dict[TrackedLease, None] = {}
-        #: loop only: the ports of tasks with the renewal script in their server
-        self._prepared: WeakSet[Port] = WeakSet()
 
     def tick(self) -> None:
         """Do what is due, and wake up for the rest.
@@ -133,16 +129,10 @@ class Renewer(LeaseSchedule):
                 tracked.batch = None  # last: if this is cut short, it is called once more
 
     async def _prepare(self, tracked: TrackedLease) -> None:
-        """Connect, and load the script into the server, before the first renewal is due.
-
-        Otherwise each batch of renewals would need another round trip for the script, one after
-        another.
-        """
+        """Connect, and load the script into the server, before the first renewal is due."""
         port, script = self._lease_loop.port(tracked.port), _lua.script("renew")
         if isinstance(port, type(tracked.port)):  # it uses the connection that was just used
-            if tracked.port in self._prepared:
-                return
-            self._prepared.add(tracked.port)
+            return
         request = ("EVAL", script.text, 0, "", next(port.serials))
         try:
             await port.send_renewal(*request, until=tracked.claim.deadline)

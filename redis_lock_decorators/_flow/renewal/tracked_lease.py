@@ -163,7 +163,10 @@ class TrackedLease:
 
     def renewal(self, sent: float) -> Renewal:
         """The renewal that is sent at ``sent``."""
-        return Renewal(self.claim, min(self.options.lease_seconds, self._hold_end - sent))
+        claim, is_first = self.claim, self.confirmed == -math.inf
+        is_far = claim.entered - claim.since > lease_times.FAR * claim.duration
+        seconds = min(self.options.lease_seconds, self._hold_end - sent)
+        return Renewal(claim, seconds, sends_text=is_first and is_far)
 
     def is_over(self) -> bool:
         """Whether the lease needs neither a renewal nor a report, as in a forked child."""
