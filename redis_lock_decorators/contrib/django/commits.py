@@ -11,6 +11,7 @@ from django.db import connections
 
 from redis_lock_decorators.contrib.django.connection import require_application
 from redis_lock_decorators.contrib.django.hooks import HeldLock, ReleaseHook
+from redis_lock_decorators.errors import ConfigurationError
 from redis_lock_decorators.lease import Lease
 from redis_lock_decorators.redislock import RedisLock
 
@@ -21,9 +22,9 @@ def until_commit(
 ) -> Iterator[Lease]:
     """Hold a lock in the block, and until the transaction around the block has ended.
 
-    Without a transaction the lock is released at the end of the block. A transaction that acquires
-    the same lock again uses its lease. In ``TestCase``, which never commits, the lock is released
-    at the end of the block, too.
+    Without a transaction the lock is released at the end of the block. Within a transaction that
+    holds the same lock, of the same client, its lease is used, with its options. In ``TestCase``,
+    which never commits, the lock is released at the end of the block, too.
 
     Args:
         lock_name: the name to lock, or several.
@@ -33,6 +34,7 @@ def until_commit(
     Raises:
         LockTimeoutError: the lock was not free in time.
         LockLostError: the lock was lost before the end of the block.
+        ConfigurationError: ``fencing`` is wanted, and the transaction holds the lock without it.
     """
     require_application()
     lock = RedisLock(lock_name, **options)
@@ -41,8 +43,10 @@ def until_commit(
         with lock as lease:
             yield lease
         return
-    names = {lock_name} if isinstance(lock_name, str) else set(lock_name)
-    held = _reused(aliases, names, options.get("prefix")) or HeldLock(lock, options.get("prefix"))
+    held = _reused(lock) or HeldLock(lock)
+    if lock._config.options.fencing and held.lease.fence is None:
+        why = "a transaction around this block holds the lock without fencing=True"
+        raise ConfigurationError(why, held.lease.lock_name)
     for alias in aliases:
         held.join(alias)
     yield held.lease
@@ -82,10 +86,9 @@ def confirm(lease: Lease) -> None:
         lease.check()
 
 
-def _reused(aliases: list[str], names: set[str], prefix: str | None) -> HeldLock | None:
-    """Return the lock of these names that an open transaction holds."""
-    hooks = (entry[1] for alias in aliases for entry in connections[alias].run_on_commit)
+def _reused(lock: RedisLock) -> HeldLock | None:
+    """Return what an open transaction of this thread holds, if that includes the lock."""
+    opened = connections.all(initialized_only=True)
+    hooks = (entry[1] for connection in opened for entry in connection.run_on_commit)
     found = (hook.held for hook in hooks if isinstance(hook, ReleaseHook))
-    return next(
-        (one for one in found if one.prefix == prefix and names <= set(one.lease.lock_names)), None
-    )
+    return next((held for held in found if held.includes(lock)), None)

@@ -16,11 +16,16 @@ log = logging.getLogger("redis_lock_decorators.contrib.django")
 class HeldLock:
     """A lock that one or more transactions hold."""
 
-    def __init__(self, lock: RedisLock, prefix: str | None = None) -> None:
+    def __init__(self, lock: RedisLock) -> None:
         self._block = ExitStack()
         self.lease = self._block.enter_context(lock)
-        self.prefix = prefix
         self._aliases: set[str] = set()
+
+    def includes(self, lock: RedisLock) -> bool:
+        """Whether it holds all keys of a lock, on the same server."""
+        lease = self.lease
+        is_same = lease._port.client is lock._config.port().client
+        return is_same and set(lock._own_keys()) <= set(lease._claim.keys)
 
     def join(self, alias: str) -> None:
         """Hold the lock until the transaction of this database has ended, too."""

@@ -19,6 +19,7 @@ from django.db import transaction
 from django.test import SimpleTestCase, TestCase
 
 from redis_lock_decorators import (
+    ConfigurationError,
     Lease,
     LockError,
     LockLostError,
@@ -27,6 +28,7 @@ from redis_lock_decorators import (
     force_release,
 )
 from redis_lock_decorators.contrib.django import until_commit
+from redis_lock_decorators.testing import LocalServer
 
 numbers = itertools.count()
 
@@ -101,6 +103,35 @@ class Commits(Locked):
             assert self.is_locked()
 
         assert not self.is_locked()
+
+    def test_lock_with_another_prefix_is_another_lock(self):
+        with transaction.atomic():
+            with self.hold(prefix="other:") as other, self.hold() as lease:
+                assert other.key != lease.key
+                assert self.is_locked()
+            with self.hold(prefix="other:") as again:
+                assert again is other
+
+    def test_lock_of_another_server_is_another_lock(self):
+        with LocalServer() as server, server.client() as client, transaction.atomic():
+            with self.hold() as lease, self.hold(client=client) as other:
+                assert other is not lease
+                assert client.exists(lease.key)
+            with self.hold(client=client) as again:
+                assert again is other
+
+    def test_lease_is_used_in_the_transaction_of_another_database(self):
+        with transaction.atomic(), self.hold() as lease:
+            with transaction.atomic("other"), self.hold(using="other") as again:
+                assert again is lease
+            assert self.is_locked()
+
+        assert not self.is_locked()
+
+    def test_fence_is_refused_where_the_transaction_has_none(self):
+        refused = pytest.raises(ConfigurationError, match="fencing")
+        with transaction.atomic(), self.hold(), refused, self.hold(fencing=True):
+            pytest.fail("there is no fence")
 
     def test_lock_of_one_database_ignores_others(self):
         with transaction.atomic():
