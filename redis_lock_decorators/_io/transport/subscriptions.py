@@ -52,11 +52,13 @@ class FollowingSubscription:
 
         Its descriptor becomes one of ``unused``: its number may be known to the event loop.
         """
-        with contextlib.suppress(Exception):  # it is closed
+        if self._is_closed:
+            return
+        with contextlib.suppress(Exception):  # its connection was closed by the server
             os.dup2(unused, self._fileno())
 
     def _fileno(self) -> int:
-        """The descriptor of the connection."""
+        """The descriptor of the connection; raises an exception if that is closed."""
         found: int = self._connection._sock.fileno()
         return found
 
@@ -84,7 +86,10 @@ class TaskSubscription(FollowingSubscription):
     """A subscription over an asyncio connection."""
 
     def _fileno(self) -> int:
-        found: int = self._connection._writer.get_extra_info("socket").fileno()
+        writer = self._connection._writer
+        if writer.is_closing():  # uvloop still has the number of the descriptor
+            raise BrokenPipeError
+        found: int = writer.get_extra_info("socket").fileno()
         return found
 
     async def receive(self, on_reply: Callable[[Any], None]) -> None:
