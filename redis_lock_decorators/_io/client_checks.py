@@ -16,6 +16,8 @@ _INSTEAD = (
     "give one of redis.Redis, or use it in an async function or with redis_lock_decorators.asyncio",
     "give one of redis.asyncio.Redis, or use it in a function that is not async",
 )
+#: The ends of the names of classes whose objects clients make.
+_OF_CLIENTS = ("Pipeline", "PubSub")
 
 
 def refuse_early(client: Any, awaited: bool | None) -> None:
@@ -63,6 +65,8 @@ def refuse_unfit_client(client: Any, awaited: bool) -> None:
         raise ConfigurationError(
             f"{_named(client)} is a Sentinel, not a client: give sentinel.master_for(…)"
         )
+    if any(map(_is_of_client, type(client).__mro__)):
+        raise ConfigurationError(f"{_named(client)} is no client, but made by one: give the client")
     execute = getattr(client, "execute_command", None)
     if not callable(execute):
         raise ConfigurationError(
@@ -76,6 +80,11 @@ def refuse_unfit_client(client: Any, awaited: bool) -> None:
             f"{_named(client)} has one connection for all commands and no pipeline, so leases "
             "cannot be renewed while the program uses it: leave out single_connection_client=True"
         )
+
+
+def _is_of_client(kind: type) -> bool:
+    is_of_library = kind.__module__.partition(".")[0] in LIBRARIES
+    return is_of_library and kind.__name__.endswith(_OF_CLIENTS)
 
 
 def is_awaited(client: Any) -> bool:

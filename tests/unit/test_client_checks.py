@@ -61,6 +61,15 @@ def test_sentinel_is_refused() -> None:
     refused("master_for", lambda: acquire_lock(sentinel, "x"))
 
 
+@pytest.mark.parametrize("make", [redis.Redis.pipeline, redis.Redis.pubsub])
+def test_pipeline_and_pubsub_are_refused(make: Any) -> None:
+    made = make(redis.Redis())
+
+    refused("give the client", RedisLock("x", client=made).acquire)
+    refused("give the client", RedisLock("x", get_redis_connection=lambda: made).acquire)
+    refused("give the client", lambda: acquire_lock(made, "x"))
+
+
 def test_client_of_the_wrong_kind_is_refused() -> None:
     for work in (
         lambda: RedisLock("x", client=ASYNC),
