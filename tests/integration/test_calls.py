@@ -1,7 +1,8 @@
 """The calls of the package's own functions in one cycle of an uncontended lock.
 
 Calls can be counted exactly on a shared machine, where time cannot be measured. A limit is the
-present number of calls and a small margin: a change that needs more must justify it.
+present number of calls and a small margin: a change that needs more must justify it. What reads
+replies for many tasks is called as often as replies arrive, a fraction of a call for each cycle.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ async def test_calls_of_free_locks_of_many_tasks(front: Any, server: Any, name: 
     with Calls() as calls:
         await at_once(client, name, CYCLES)
 
-    assert calls.each(CYCLES * TASKS) <= 106, calls.found.most_common(150)
+    assert calls.each(CYCLES * TASKS) <= 107, calls.found.most_common(150)
     assert not calls.found["client_errors.no_reply"]
 
 
