@@ -6,11 +6,14 @@ import contextlib
 import threading
 
 import pytest
+import redis
 from support.leftovers import PATIENCE
+from support.periodic_signals import periodic_signals
 
 from redis_lock_decorators import LockError, RedisLock
 from redis_lock_decorators._io.transport.private_pool import PrivatePool
 from redis_lock_decorators._lua import script
+from redis_lock_decorators.testing import LocalServer
 
 pytestmark = pytest.mark.usefixtures("tidy_queue")
 
@@ -91,3 +94,14 @@ def test_handler_fails_during_the_release_of_a_handed_off_lock(at, server, name,
 
     assert not left
     assert found == []
+
+
+def test_signals_do_not_prolong_the_wait_for_a_silent_server(server, name):
+    with LocalServer() as silent:
+        client = silent.client(socket_timeout=1)
+        with RedisLock(name, client=client):
+            pass
+        silent.pause()
+        with periodic_signals(), pytest.raises(redis.TimeoutError):
+            RedisLock(name, client=client, acquire_time=2).acquire()
+        silent.resume()

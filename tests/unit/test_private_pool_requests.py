@@ -10,6 +10,7 @@ import pytest
 import redis
 import redis.exceptions as client
 from support.peers import Peers, ask
+from support.periodic_signals import periodic_signals
 
 from redis_lock_decorators._io import client_errors, timeouts
 from redis_lock_decorators._io.transport import private_connection, private_pool, sockets
@@ -147,6 +148,15 @@ def test_partly_sent_request_counts_as_sent() -> None:
         assert client_errors.was_sent(caught.value)
 
 
+@pytest.mark.parametrize(("size", "socket_timeout"), [(1, 0.3), (1, 60), (10_000_000, 0.3)])
+def test_signals_do_not_prolong_a_wait(size: int, socket_timeout: float) -> None:
+    with Peers(socket_timeout=socket_timeout) as pool, periodic_signals() as calls:  # noqa: SIM117
+        with pytest.raises(client.TimeoutError):
+            PrivatePool().exchange(pool, ("ECHO", b"x" * size), time.monotonic() + 0.5)
+
+    assert calls
+
+
 def test_wait_for_the_rest_of_a_reply_ends_with_the_callers_time() -> None:
     with Peers(b"$5\r\nab", socket_timeout=60) as pool:
         started = time.monotonic()
@@ -184,7 +194,7 @@ def test_error_of_a_signal_handler_is_raised_unchanged(monkeypatch: pytest.Monke
         assert connected is not None
 
         class Interrupted:
-            def send(self, data: bytes) -> int:
+            def send(self, data: bytes, flags: int) -> int:
                 raise TimeoutError("the user's")
 
         monkeypatch.setattr(connected, "_sock", Interrupted())
@@ -228,7 +238,7 @@ def test_late_end_of_a_wait_returns_what_has_arrived(
         error = (
             BlockingIOError(11, "again") if timeouts.KERNEL_TIMEOUTS else TimeoutError("timed out")
         )
-        if seconds > 1 or not timeouts.KERNEL_TIMEOUTS:
+        if not timeouts.KERNEL_TIMEOUTS:
             monkeypatch.setattr(connected, "_sock", Late(connected._sock, error))
         monkeypatch.setattr(connected, "_readable", late)
         pool.ends[0].sendall(b"+2\r\n")

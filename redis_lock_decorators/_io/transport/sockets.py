@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import select
+import socket
+import threading
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec, module_from_spec
@@ -26,6 +29,10 @@ READ_SIZE = 4096
 #: What TLS sockets raise instead of BlockingIOError.
 _TLS_BLOCKED = ("SSLWantReadError", "SSLWantWriteError")
 
+#: The thread on which signal handlers run: after each, the kernel's time-outs begin anew, so that a
+#: periodic timer would prolong a wait for ever. Written by a forked child, which has one thread.
+_main_thread = threading.main_thread().ident
+
 
 class BlockingSocket:
     """A connection that one thread uses at a time.
@@ -44,6 +51,7 @@ class BlockingSocket:
         "_patience",
         "_readable",
         "_replies",
+        "_send_flags",
         "_sock",
         "connection",
         "in_time_until",
@@ -60,6 +68,7 @@ class BlockingSocket:
         if not self._by_kernel:  # its timeout is still what remained for opening it
             self._sock.settimeout(self._patience)
         self._is_tls = hasattr(self._sock, "pending")
+        self._send_flags = socket.MSG_DONTWAIT if self._by_kernel else 0
         self._readable = readable(self._sock)
         self._replies = ReplyParser(connection._parser.parse_error)
         # Close an abandoned connection before its socket is collected, whatever the order.
@@ -77,17 +86,18 @@ class BlockingSocket:
             TimeoutError, ConnectionError, InvalidResponse: the client library's. The connection
                 must not be used after them.
         """
-        sent = 0
+        if sending is not None:
+            sending()
         try:
-            if sending is not None:
-                sending()
-            sent = self._sock.send(data)
-            if sent < len(data):
-                self._sock.sendall(memoryview(data)[sent:])
+            sent = self._sock.send(data, self._send_flags)
         except OSError as error:
             if not client_errors.is_of_socket(error):
                 raise
-            raise self._send_failure(error, sent) from error
+            if not self._send_flags or not isinstance(error, BlockingIOError):
+                raise self._send_failure(error, 0) from error
+            sent = 0
+        if sent < len(data):
+            self._send_rest(data, sent)
         try:
             parser = self._replies
             if count == 1 and not parser.has_rest:
@@ -113,6 +123,27 @@ class BlockingSocket:
     def close(self) -> None:
         self._close()
 
+    def _send_rest(self, data: bytes, sent: int) -> None:
+        """Send what the socket did not accept immediately.
+
+        Not with the kernel's time-out, which begins anew after each signal handler.
+        """
+        sock = self._sock
+        if self._by_kernel:
+            sock.settimeout(self._patience)
+        try:
+            if not sent:
+                sent = sock.send(data)
+            if sent < len(data):
+                sock.sendall(memoryview(data)[sent:])
+        except OSError as error:
+            if not client_errors.is_of_socket(error):
+                raise
+            raise self._send_failure(error, sent) from error
+        finally:
+            if self._by_kernel:
+                sock.settimeout(None)
+
     def _send_failure(self, error: OSError, sent: int) -> Exception:
         """The client library's error for a send that failed after so many bytes."""
         failure = self._failure(error)
@@ -124,10 +155,12 @@ class BlockingSocket:
     def _received(self, until: float) -> bytes:
         left = max(until, self.in_time_until) - monotonic()
         try:
-            if left + SLACK >= self._patience:
+            if left + SLACK >= self._patience and not (
+                self._by_kernel and threading.get_ident() == _main_thread
+            ):
                 data: bytes = self._sock.recv(READ_SIZE)
             else:
-                data = self._recv_within(left)
+                data = self._recv_within(min(left, self._patience))
         except OSError as error:
             if not client_errors.is_of_socket(error):
                 raise
@@ -148,20 +181,19 @@ class BlockingSocket:
             error = again
         raise self._failure(error) if client_errors.is_of_socket(error) else error
 
-    def _recv(self) -> bytes:
-        data: bytes = self._sock.recv(READ_SIZE)
-        return data
-
     def _recv_within(self, seconds: float) -> bytes:
+        data: bytes
         if self._by_kernel:
             if not self._readable(max(0.0, seconds * 1000)):
                 raise BlockingIOError(0, "no reply arrived in time")
-            return self._recv()
+            data = self._sock.recv(READ_SIZE)
+            return data
         self._sock.settimeout(max(0.001, seconds))
         try:
-            return self._recv()
+            data = self._sock.recv(READ_SIZE)
         finally:
             self._sock.settimeout(self._patience)
+        return data
 
     def _failure(self, error: OSError) -> Exception:
         if isinstance(error, (BlockingIOError, TimeoutError)):
@@ -180,6 +212,15 @@ class BlockingSocket:
         finally:
             self._sock.settimeout(self._patience)
         return False
+
+
+def _note_main_thread() -> None:
+    global _main_thread
+    _main_thread = threading.get_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_main_thread)
 
 
 def is_blocked(error: OSError) -> bool:
