@@ -37,7 +37,6 @@ from redis_lock_decorators._flow.requests import (
     is_unknown,
 )
 from redis_lock_decorators._flow.retries import (
-    ROUND_TRIP,
     decide_repeat,
     first_until,
     persist,
@@ -46,7 +45,7 @@ from redis_lock_decorators._flow.retries import (
     tidying,
 )
 from redis_lock_decorators._flow.self_waits import refuse_interrupted, refuse_own_block
-from redis_lock_decorators._flow.timeouts import Until
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until
 from redis_lock_decorators._rules import delays
 from redis_lock_decorators._rules.redaction import described, safe_text
 from redis_lock_decorators.errors import shown

@@ -19,8 +19,9 @@ from redis_lock_decorators._flow.requests import (
     is_unknown,
     refusal_of,
 )
-from redis_lock_decorators._flow.retries import ROUND_TRIP, persist
+from redis_lock_decorators._flow.retries import persist
 from redis_lock_decorators._flow.server_clock import Clock
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators.errors import ConfigurationError, LockUnconfirmedError, shortened, shown

@@ -10,7 +10,7 @@ from redis_lock_decorators._flow.losses import reported_loss, why_expired, why_r
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.release import Notify, end, release
 from redis_lock_decorators._flow.requests import Refusal, is_unknown
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators._rules.redaction import described
 from redis_lock_decorators.errors import LockNotOwnedError, shown

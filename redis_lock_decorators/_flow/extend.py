@@ -20,7 +20,8 @@ from redis_lock_decorators._flow.requests import (
     is_forbidden,
     is_torn,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist, tidying
+from redis_lock_decorators._flow.retries import OUTAGE, persist, tidying
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import durations
 from redis_lock_decorators._rules.keys import companion
 from redis_lock_decorators._rules.owner_info import KIND, is_of, parsed

@@ -12,7 +12,7 @@ from redis_lock_decorators._flow.logs import log
 from redis_lock_decorators._flow.owner_info import verb_reply
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import Refusal, ReplyMismatch, may_have_run, text
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators.errors import shown
 
 #: Seconds between two checks whether an attempt has ended: at first, and at most.

@@ -33,14 +33,8 @@ from redis_lock_decorators._flow.requests import (
     record_arguments,
     worst,
 )
-from redis_lock_decorators._flow.retries import (
-    ROUND_TRIP,
-    decide_repeat,
-    first_until,
-    repeat,
-    tidy,
-    tidying,
-)
+from redis_lock_decorators._flow.retries import decide_repeat, first_until, repeat, tidy, tidying
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules.keys import with_notes
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError

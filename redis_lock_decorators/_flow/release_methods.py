@@ -20,9 +20,9 @@ from redis_lock_decorators._flow.requests import (
     record_arguments,
     text,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, tidy, tidying
+from redis_lock_decorators._flow.retries import OUTAGE, tidy, tidying
 from redis_lock_decorators._flow.sent_releases import sending
-from redis_lock_decorators._flow.timeouts import end_of
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of
 from redis_lock_decorators._flow.unanswered_releases import (
     min_hold_placeholder,
     send_unrecorded,

@@ -13,6 +13,7 @@ from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.claim import Claim, refuse_fork
 from redis_lock_decorators._flow.identifiers import new_identifier
 from redis_lock_decorators._flow.port import Port, Sending
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, again
 from redis_lock_decorators._rules import keys as keys_rules
 from redis_lock_decorators._rules.redaction import safe_text
 from redis_lock_decorators.errors import LockError, LockNameError, shown
@@ -135,6 +136,7 @@ async def ask(
                     raise
                 reply = await _send_digest(port, send, script, command, options, error)
             else:
+                options["until"] = again(until, port.now() + ROUND_TRIP)
                 reply = await send("EVAL", script.text, *command[2:], **options)
     except Exception as error:
         if port.lacks(error) != "string":

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from redis_lock_decorators._flow.port import Port
 from redis_lock_decorators._flow.requests import NeverSent, is_unknown
-from redis_lock_decorators._flow.timeouts import Until, extended, repeated
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until, extended, repeated
 from redis_lock_decorators._rules import delays
 
 T = TypeVar("T")
@@ -16,8 +16,6 @@ Failed = Callable[[Exception, float], object]
 
 #: Seconds after which a server that does not answer is given up: longer than a failover takes.
 OUTAGE = 5.0
-#: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
-ROUND_TRIP = 1.0
 #: Longest time, in seconds, for a cleanup to wait in the send queue of a server that answers: when
 #: many waiters give up at once, their cleanups queue up.
 TIDYING = 30.0

@@ -6,6 +6,9 @@ import math
 
 from redis_lock_decorators._rules.marks import marked
 
+#: The least time, in seconds, that a request gets for its reply, however short the caller's wait.
+ROUND_TRIP = 1.0
+
 
 class Until(float):
     """The latest time for the reply of a silent server, in monotonic seconds.
@@ -44,6 +47,13 @@ def later(until: float, seconds: float) -> Until:
 def is_repeated(until: float) -> bool:
     """Whether the request with this time limit was sent before."""
     return isinstance(until, Until) and until.is_repeated
+
+
+def again(until: float, latest: float) -> float:
+    """The time limits of a second request after the reply to a first one; at least ``latest``."""
+    if until >= latest:
+        return until
+    return Until(latest, max(latest, end_of(until)), is_repeated(until))
 
 
 def with_send_time(error: Exception, moment: float) -> Exception:

@@ -19,7 +19,7 @@ from redis_lock_decorators._flow.release import end, release
 from redis_lock_decorators._flow.release_fallbacks import refuse_unfit_method
 from redis_lock_decorators._flow.renewal.tracked_lease import LOOP_ENDED, TrackedLease
 from redis_lock_decorators._flow.requests import EXHAUSTED, Refusal
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.closing import is_being_closed
 from redis_lock_decorators._io.background.starting import start_in_context

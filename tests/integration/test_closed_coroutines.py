@@ -12,7 +12,7 @@ from support.fronts import LEGACY, AsyncioFront
 from support.leftovers import ASYNCIO, until
 
 from redis_lock_decorators import redis_lock
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import pool_transport
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.clock import monotonic

@@ -22,7 +22,8 @@ from support.simulation import (
 
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.requests import Refusal
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 
 WAITS = st.floats(min_value=0, max_value=20)
 DELTAS = st.floats(min_value=0.01, max_value=5)

@@ -28,7 +28,8 @@ from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.extend import holders
 from redis_lock_decorators._flow.functions import acquire_lock, release_lock
 from redis_lock_decorators._flow.redispy_lock import is_locked
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 
 KEY = b"sys:lock:a"

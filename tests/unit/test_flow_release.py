@@ -21,7 +21,8 @@ from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, 
 from redis_lock_decorators._flow.claim_state import ENDED
 from redis_lock_decorators._flow.extend import extend
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.options import ReleaseMethod
 from redis_lock_decorators.errors import LockLostError, LockNotOwnedError

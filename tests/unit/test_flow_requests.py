@@ -17,7 +17,8 @@ from redis_lock_decorators._flow.requests import (
     is_unknown,
     text,
 )
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP, persist
+from redis_lock_decorators._flow.retries import OUTAGE, persist
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, Until, end_of
 from redis_lock_decorators._io.blocking_port import run
 
 KEY = b"sys:lock:a"
@@ -163,6 +164,24 @@ def test_unknown_script_is_sent_as_text(error: Exception) -> None:
 
     assert refusal is None
     assert [sent.command[0] for sent in port.log] == ["EVALSHA", "EVAL"]
+
+
+@pytest.mark.parametrize("end", [None, 1000.9, 1010])
+def test_text_of_an_unknown_script_has_a_whole_round_trip(end: float | None) -> None:
+    port, claim = SimulatedPort(), new_claim("a")
+    port.faults = [raising(NoScriptError("No matching script."))]
+    untils: list[float] = []
+
+    async def send(*command: object, until: float) -> object:
+        untils.append(until)
+        await port.sleep(0.8)
+        return await port.send(*command, until=until)
+
+    until = 1001.0 if end is None else Until(1000.9, end)
+    run(ask(port, "acquire", claim, claim.keys, 500, until=until, send=send))
+
+    assert untils == [until, pytest.approx(1000.8 + ROUND_TRIP, abs=0.01)]
+    assert end_of(untils[1]) == max(untils[1], end or 0)
 
 
 @pytest.mark.parametrize("decoded", [False, True])

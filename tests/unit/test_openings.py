@@ -14,12 +14,21 @@ from support.asyncio_pools import Connection, Pool
 from support.pooled_client import GET, Client, virtual_loop
 from support.virtual_loop import VirtualLoop
 
+from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.supervised import background_tasks
 from redis_lock_decorators._io.transport.private_connection import PATIENCE
 from redis_lock_decorators._io.transport.task_exclusive import TaskExclusive
 
 #: Seconds that a caller waits, and a longer time to open a connection.
 SHORT, LONG = 1.0, 1.2
+
+
+class Distant(Connection):
+    """A connection over a slow link."""
+
+    async def next_reply(self) -> Any:
+        await asyncio.sleep(0.3)
+        return await super().next_reply()
 
 
 @pytest.fixture
@@ -35,12 +44,12 @@ def pool() -> Pool:
     return pool
 
 
-async def by_batcher(client: Client) -> Any:
-    return await client.get(SHORT)
+async def by_batcher(client: Client, seconds: float = SHORT) -> Any:
+    return await client.get(seconds)
 
 
-async def by_transaction(client: Client) -> Any:
-    until = asyncio.get_running_loop().time() + SHORT
+async def by_transaction(client: Client, seconds: float = SHORT) -> Any:
+    until = asyncio.get_running_loop().time() + seconds
     use = TaskExclusive(client.batcher.idle, client.connection_pool, until)
     is_kept = False
     try:
@@ -56,7 +65,7 @@ async def give_up(client: Client) -> None:
         await client.get(SHORT)
 
 
-Use = Callable[[Client], Awaitable[Any]]
+Use = Callable[..., Awaitable[Any]]
 
 
 @pytest.mark.parametrize("use", [by_batcher, by_transaction])
@@ -88,13 +97,8 @@ def test_connection_is_kept_though_nobody_waits_for_it(loop: VirtualLoop, pool: 
 
 @pytest.mark.parametrize("use", [by_batcher, by_transaction])
 def test_reply_has_as_long_as_the_opening_took(loop: VirtualLoop, pool: Pool, use: Use) -> None:
-    class Slow(Connection):
-        async def read_response(self, disable_decoding: bool = False) -> Any:
-            await asyncio.sleep(0.3)
-            return await super().read_response(disable_decoding)
-
     async def ask() -> None:
-        pool.kind, pool.connect_seconds = Slow, 0.9
+        pool.kind, pool.connect_seconds = Distant, 0.9
         assert await use(Client(pool)) == b"OK"
         assert pool.connects == 1
 
@@ -104,17 +108,52 @@ def test_reply_has_as_long_as_the_opening_took(loop: VirtualLoop, pool: Pool, us
 def test_further_requests_of_an_attempt_have_that_time_too(loop: VirtualLoop, pool: Pool) -> None:
     """Such as a script's text, after the server lacked its digest."""
 
-    class Slow(Connection):
-        async def read_response(self, disable_decoding: bool = False) -> Any:
-            await asyncio.sleep(0.3)
-            return await super().read_response(disable_decoding)
-
     async def ask() -> None:
-        pool.kind, pool.connect_seconds = Slow, 0.9
+        pool.kind, pool.connect_seconds = Distant, 0.9
         client, until = Client(pool), loop.now + SHORT
         for _ in range(2):
             assert await client.batcher.exchange(client.transport, GET, until) == b"OK"
         assert pool.connects == 1
+
+    loop.run_until_complete(ask())
+
+
+@pytest.mark.parametrize("use", [by_batcher, by_transaction])
+def test_next_caller_has_as_long_as_the_whole_opening_took(
+    loop: VirtualLoop, pool: Pool, use: Use
+) -> None:
+    async def ask() -> None:
+        pool.kind = Distant
+        client = Client(pool)
+        with pytest.raises(NoReply):
+            await use(client)
+        assert await use(client, 0.25) == b"OK"
+        assert pool.connects == 1
+
+    loop.run_until_complete(ask())
+
+
+def test_requests_behind_an_opening_have_that_time_too(loop: VirtualLoop, pool: Pool) -> None:
+    async def ask() -> None:
+        pool.kind, pool.connect_seconds = Distant, 0.9
+        client = Client(pool)
+        assert await asyncio.gather(client.get(SHORT), client.get(SHORT)) == [b"OK"] * 2
+        assert pool.connects == 1
+
+    loop.run_until_complete(ask())
+
+
+def test_requests_behind_an_opening_that_is_late_fail_like_the_first(
+    loop: VirtualLoop, pool: Pool
+) -> None:
+    """As requests that were queued behind others, they would count as refused."""
+
+    async def ask() -> None:
+        client = Client(pool)
+        works = [client.get(0.6) for _ in range(6)]
+        found = await asyncio.gather(*works, return_exceptions=True)
+        assert [type(error) for error in found] == [NoReply] * 6
+        assert not any(map(client_errors.was_sent, found))  # type: ignore[arg-type]
 
     loop.run_until_complete(ask())
 

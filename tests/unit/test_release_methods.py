@@ -18,7 +18,8 @@ from support.releases import KEY, new_port
 from support.simulation import Clock, SimulatedPort, SimulatedServer, acquired, cluster_port
 
 from redis_lock_decorators._flow.release import release
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._rules.keys import with_queue
 from redis_lock_decorators._rules.options import ReleaseMethod

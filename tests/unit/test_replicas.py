@@ -27,7 +27,7 @@ from redis_lock_decorators._flow.attempt import (
     LONGEST_CONFIRMATION_MS,
 )
 from redis_lock_decorators._flow.claim import Claim
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators.errors import LockUnconfirmedError
 
 

@@ -21,7 +21,8 @@ from support.simulation import SimulatedPort, acquired, cluster_port, new_claim
 
 from redis_lock_decorators._flow.acquire import acquire
 from redis_lock_decorators._flow.extend import extend
-from redis_lock_decorators._flow.retries import OUTAGE, ROUND_TRIP
+from redis_lock_decorators._flow.retries import OUTAGE
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators.errors import LockLostError
 

@@ -11,7 +11,8 @@ from redis_lock_decorators._flow.queue.port import QueuePort
 from redis_lock_decorators._flow.queue.subscriber import Subscriber
 from redis_lock_decorators._flow.queue.waiter import QueuedWaiter
 from redis_lock_decorators._flow.requests import Refusal, cancel, enter, is_torn
-from redis_lock_decorators._flow.retries import ROUND_TRIP, persist, tidy, tidying
+from redis_lock_decorators._flow.retries import persist, tidy, tidying
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._rules import lease_times
 
 #: One try to acquire the lock outside the queue, with the latest time for a reply.

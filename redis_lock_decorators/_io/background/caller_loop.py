@@ -12,7 +12,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow.claim import Claim
 from redis_lock_decorators._flow.renewal.renewer import Renewer
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.background.loop_ends import at_end, generators_closed
 from redis_lock_decorators._io.background.starting import start

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.starting import start_unlisted
 from redis_lock_decorators._io.background.supervised import CHECK_INTERVAL

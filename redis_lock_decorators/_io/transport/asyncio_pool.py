@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.starting import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
@@ -140,7 +140,9 @@ class PoolTransport:
         batcher = self._batcher()
         batcher.opening = self._second
         try:
-            return await added(self._idle, pool, until)
+            found = await added(self._idle, pool, until)
+            batcher.in_time_until = found.in_time_until
+            return found
         finally:
             batcher.opening = None
 

@@ -62,10 +62,10 @@ class Request:
         reply_seconds: how long its caller waits for a silent server.
         is_sent_twice: it was sent over a second connection too.
         sending: called before a transport sends it, if given.
+        since: when it was queued.
     """
 
     __slots__ = (
-        "_since",
         "_until",
         "alone",
         "command",
@@ -75,6 +75,7 @@ class Request:
         "reply",
         "reply_seconds",
         "sending",
+        "since",
     )
 
     def __init__(
@@ -91,7 +92,7 @@ class Request:
         self.reply = reply
         self.alone = self.is_sent_twice = False
         self.first = first
-        self._since = now
+        self.since = now
         self._until = until
         self.reply_seconds = until - now
         self.end = until.end if isinstance(until, Until) else until
@@ -109,12 +110,12 @@ class Request:
         until, end = self._until, self.end
         if end <= until:
             return until
-        latest = last_reply + until - self._since
+        latest = last_reply + until - self.since
         return until if latest < until else min(latest, end)
 
     def urgent_deadline(self, last_reply: float) -> float:
         """The same for a request that is ``first``; ``end`` does not limit it."""
-        return self._until + max(0.0, last_reply - self._since)
+        return self._until + max(0.0, last_reply - self.since)
 
     def set_reply(self, reply: object) -> None:
         """Set the reply or the error, unless the caller has one or was cancelled."""

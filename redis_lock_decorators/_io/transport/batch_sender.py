@@ -66,6 +66,7 @@ class BatchSender:
         "_tasks",
         "_turns_for_retries",
         "_unblocked",
+        "in_time_until",
         "late",
         "reads_on",
         "sendings",
@@ -93,6 +94,8 @@ class BatchSender:
         self.reads_on = False
         #: What a transport calls for the releases of an exchange before its first byte.
         self.sendings: tuple[Sending, ...] = ()
+        #: Until when no request is late, as a connection was opened before; set by a transport.
+        self.in_time_until = -math.inf
         self.late: LateReplies | None = None  # once there are late replies
 
     @property
@@ -294,7 +297,7 @@ class BatchSender:
         """
         began = max(self._sent_at, self._unblocked)
         for request in self._sent:
-            until = max(request.deadline(began), began + MIN_REPLY_TIME)
+            until = max(request.deadline(began), began + MIN_REPLY_TIME, self.in_time_until)
             is_exempt = request.first or request.sending is not None or request.reply.done()
             if until <= now and not is_exempt:
                 request.set_reply(with_send_time(transport.no_reply(), began))
@@ -302,12 +305,12 @@ class BatchSender:
     def _is_in_time(self, request: Request, now: float, transport: Transport) -> bool:
         """Whether a request is still worth sending; fails it if not."""
         is_silent = self._silent_checks >= SILENT_CHECKS
-        if now < request.end and not is_silent:
+        if (now < request.end and not is_silent) or now < self.in_time_until:
             return True
         last_reply = max(self._last_reply, self._unblocked)
         if now < (request.deadline(last_reply) if is_silent else request.end):
             return True
-        if is_silent:
+        if is_silent or self._last_reply <= request.since:
             request.set_reply(client_errors.mark_unsent(transport.no_reply()))
         else:
             others = f"{len(self._pending)} lock requests of this event loop were queued"

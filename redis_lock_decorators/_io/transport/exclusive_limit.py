@@ -10,8 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from redis_lock_decorators._flow.requests import NeverSent
-from redis_lock_decorators._flow.retries import ROUND_TRIP
-from redis_lock_decorators._flow.timeouts import end_of, prolonged
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, end_of, prolonged
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.timers import finish, wait
 from redis_lock_decorators._io.clock import monotonic

@@ -14,7 +14,7 @@ from weakref import ref
 
 from redis_lock_decorators._flow import fork
 from redis_lock_decorators._flow.logs import log
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.background.starting import start
 from redis_lock_decorators._io.clock import monotonic
@@ -43,8 +43,9 @@ class Opening:
         self._origin = origin(pool)  # before it is opened: the pool may lead elsewhere by then
         self._process = fork.process_id
         self._is_left = False
-        latest = max(until, monotonic() + private_connection.PATIENCE)
-        task: Any = start(_outcome(pool, self._origin, latest))
+        began = monotonic()
+        latest = max(until, began + private_connection.PATIENCE)
+        task: Any = start(_outcome(pool, self._origin, latest, began))
         task._log_destroy_pending = False  # the event loop may be closed before it is done
         self._task: asyncio.Future[Any] = task
         self._task.add_done_callback(self._keep_if_left, context=Context())
@@ -116,16 +117,13 @@ class Opening:
 async def added(idle: IdleConnections, pool: Any, until: float) -> TaskConnection:
     """A new connection, which is closed with the pool once it is idle.
 
-    Exchanges over it may last as long as the caller has waited for it: over a slow link, it would
-    otherwise be closed before its first reply.
+    Exchanges over it may last as long as it took to open: over a slow link, it would otherwise be
+    closed before its first reply.
     """
     idle.follow(pool)  # before: the client may be closed while the connection is opened
-    began = monotonic()
     while True:
         found = await (_left(idle, pool) or Opening(idle, pool, until)).outcome(pool, until)
         if isinstance(found, TaskConnection):
-            now = monotonic()
-            found.in_time_until = now + min(now - began, ROUND_TRIP)
             return found
         try:
             if found is not None:
@@ -146,10 +144,15 @@ def _left(idle: IdleConnections, pool: Any) -> Opening | None:
     return None
 
 
-async def _outcome(pool: Any, leads_to: Origin, until: float) -> TaskConnection | Exception:
+async def _outcome(
+    pool: Any, leads_to: Origin, until: float, began: float
+) -> TaskConnection | Exception:
     """A new connection like those of a pool, or the error of opening it."""
     try:
         connection = await opened(pool.connection_class, pool.connection_kwargs, until)
-        return TaskConnection(connection, leads_to)
+        found = TaskConnection(connection, leads_to)
+        now = monotonic()
+        found.in_time_until = now + min(now - began, ROUND_TRIP)
+        return found
     except Exception as error:
         return client_errors.meant(pool, error)

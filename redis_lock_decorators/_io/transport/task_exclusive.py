@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from redis_lock_decorators._flow import fork
-from redis_lock_decorators._flow.retries import ROUND_TRIP
-from redis_lock_decorators._flow.timeouts import prolonged, with_send_time
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP, prolonged, with_send_time
 from redis_lock_decorators._io import client_errors
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis_lock_decorators._flow.force_release import force
 from redis_lock_decorators._flow.port import Port
-from redis_lock_decorators._flow.retries import ROUND_TRIP
+from redis_lock_decorators._flow.timeouts import ROUND_TRIP
 from redis_lock_decorators._io.blocking_port import run
 from redis_lock_decorators._shared.settings import DEFAULT
 from redis_lock_decorators.inspection import find_locks
