@@ -147,6 +147,14 @@ class ClientState(Generic[T]):
         """The cohort of the waiters for a key with leases of one length."""
         return self.cohorts.of(key, expire_ms)
 
+    def close_unused(self) -> None:
+        """Close the connections that nothing uses; the next request opens another one."""
+        for subscriber in list(self.subscribers.values()):
+            subscriber.close_unused()
+        idle = _idle(self.sender)
+        if idle is not None:
+            idle.drop()
+
     def is_untouched(self, client: Any) -> bool:
         """Whether the client's ``execute_command`` is still unwrapped."""
         return self.owned and getattr(client.execute_command, "__func__", None) is self.plain
@@ -154,9 +162,14 @@ class ClientState(Generic[T]):
 
 def _refuse_other_pools(sender: Any) -> None:
     """Have a sender open private connections only for pools of the library."""
+    idle = _idle(sender)
+    if idle is not None:
+        idle.is_fit = is_plain_pool
+
+
+def _idle(sender: Any) -> IdleFollower | None:
     connections = getattr(sender, "idle", sender)  # the batcher of an asyncio client has them
-    if isinstance(connections, IdleFollower):
-        connections.is_fit = is_plain_pool
+    return connections if isinstance(connections, IdleFollower) else None
 
 
 def no_port() -> None:

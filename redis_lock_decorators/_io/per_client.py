@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
-from weakref import ref
+
+from redis_lock_decorators._io.weak_references import call_when_freed, weak
 
 T = TypeVar("T")
 
@@ -16,13 +18,18 @@ class PerClient(Generic[T]):
     without weak references is kept alive. Used by all threads, without a lock.
     """
 
-    __slots__ = ("_known",)  #: any thread
+    __slots__ = ("__weakref__", "_known")
 
     def __init__(self) -> None:
+        #: any thread
         self._known: dict[int, tuple[Callable[[], Any], T]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def values(self) -> list[T]:
+        """The values of all clients."""
+        return [value for _, value in list(self._known.values())]
 
     def get(self, client: Any) -> T | None:
         """The value of a client, or None."""
@@ -32,22 +39,16 @@ class PerClient(Generic[T]):
     def setdefault(self, client: Any, value: T) -> T:
         """The value of a client; set to this one if there is none."""
         known, number = self._known, id(client)
-
-        def forget(gone: object) -> None:
-            entry = known.get(number)
-            if entry is not None and entry[0] is gone:
-                known.pop(number, None)  # the number is not reused before this function returns
-
-        new = (weak(client, forget), value)
+        new = (weak(client), value)
         entry = known.setdefault(number, new)
         if entry[0]() is not client:  # it belongs to another client, which is being collected
             known[number] = entry = new
+        if entry is new:
+            call_when_freed(client, partial(PerClient._forget, number=number), self)
         return entry[1]
 
-
-def weak(client: Any, forget: Callable[[object], None] | None = None) -> Callable[[], Any]:
-    """A weak reference to a client; a strong one if its class allows no weak references."""
-    try:
-        return ref(client, forget)
-    except TypeError:
-        return lambda: client
+    def _forget(self, number: int) -> None:
+        """Remove the value of a client that is freed; its number is not reused before."""
+        entry = self._known.get(number)
+        if entry is not None and entry[0]() is None:
+            self._known.pop(number, None)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Generic, TypeVar
-from weakref import ref
+
+from redis_lock_decorators._io.weak_references import call_when_freed, weak
 
 T = TypeVar("T")
 
@@ -48,10 +49,19 @@ class PerFactory(Generic[T]):
         parts = _parts(factory)
         key = _key(parts)
         entries = self._entries
-        new = _Entry(tuple([_weak(part, entries, key) for part in parts]), value)
+        new = _Entry(tuple(map(weak, parts)), value)
         while not _is_of(entry := entries.setdefault(key, new), parts):
             _drop(entries, key, entry)  # it belongs to a collected factory with the same id
+        if entry is new:
+            for part in parts:
+                call_when_freed(part, PerFactory._drop_freed, self)
         return entry.value
+
+    def _drop_freed(self) -> None:
+        """Remove the entries of factories that are freed."""
+        for key, entry in list(self._entries.items()):
+            if any(find() is None for find in entry.parts):
+                _drop(self._entries, key, entry)
 
 
 def _parts(factory: Callable[..., Any]) -> tuple[Any, ...]:
@@ -67,22 +77,6 @@ def _key(parts: tuple[Any, ...]) -> tuple[int, ...]:
 
 def _is_of(entry: _Entry[Any], parts: tuple[Any, ...]) -> bool:
     return all(alive() is part for alive, part in zip(entry.parts, parts, strict=True))
-
-
-def _weak(
-    part: Any, entries: dict[tuple[int, ...], _Entry[T]], key: tuple[int, ...]
-) -> Callable[[], Any]:
-    """A weak reference to a part, which removes the entry when the part is collected."""
-
-    def gone(reference: object) -> None:
-        entry = entries.get(key)
-        if entry is not None and any(known is reference for known in entry.parts):
-            _drop(entries, key, entry)
-
-    try:
-        return ref(part, gone)
-    except TypeError:
-        return lambda: part
 
 
 def _drop(

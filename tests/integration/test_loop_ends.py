@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
+import weakref
 from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 from support.fronts import LEGACY
+from support.local_servers import until
 
 from redis_lock_decorators import Locks
 
@@ -102,6 +104,43 @@ def test_client_of_the_program_stays_open_when_its_loop_ends(server, name, given
     assert len(hook.open()) == 1
     loop.run_until_complete(client.aclose())
     loop.close()
+
+
+@RUNS
+def test_connections_of_locks_are_closed_at_the_end_of_each_loop(server, direct, name, run):
+    """Also if the client goes on to be used, on other loops."""
+    from redis.asyncio import Redis
+
+    locks = Locks(client=Redis(port=server.port))
+
+    async def main():
+        await contend(locks, name)
+
+    before = len(direct.client_list())
+    gc.disable()
+    try:
+        for _ in range(5):
+            run(main())
+        until(lambda: len(direct.client_list()) == before)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("given", ["client", "hook"])
+def test_client_of_many_loops_has_one_reference_with_a_callback(server, name, given):
+    """Several of them let Python 3.11 crash if they are garbage when the client is freed."""
+    from redis.asyncio import Redis
+
+    client = Redis(port=server.port)
+    options = {"client": {"client": client}, "hook": {"get_async_redis_connection": lambda: client}}
+    locks = Locks(**options[given])
+    hook = locks._settings.get_async_redis_connection
+    for _ in range(3):
+        asyncio.run(contend(locks, name))
+
+    for thing in (client, hook):
+        found = [one for one in weakref.getweakrefs(thing) if one.__callback__ is not None]
+        assert len(found) <= 1, thing
 
 
 @RUNS

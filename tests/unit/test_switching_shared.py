@@ -19,7 +19,13 @@ from redis_lock_decorators._io.transport import private_pool as private_pools
 from redis_lock_decorators._io.transport.origins import origin
 from redis_lock_decorators._io.transport.private_pool import MAX_IDLE, PrivatePool
 
-CLIENTS = Scenes("_io/client_state", "_io/client_sources", "_io/per_factory", "_io/per_client")
+CLIENTS = Scenes(
+    "_io/client_state",
+    "_io/client_sources",
+    "_io/per_factory",
+    "_io/per_client",
+    "_io/weak_references",
+)
 #: Also between the lines of ``Wire``, in which a request waits for its reply.
 PRIVATE_POOL = Scenes("_io/transport/private_pool", "unit/test_switching_shared")
 

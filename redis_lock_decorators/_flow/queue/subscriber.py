@@ -86,6 +86,11 @@ class Subscriber(SubscriberConnection):
         if not self._entries and not self._is_alive:  # ``join`` was interrupted
             self._lease_loop.wanted.discard(self)
 
+    def close_unused(self) -> None:
+        """Close its connection if nobody waits, without a wait for further use. Loop only."""
+        if self._subscription is not None and not self._entries:
+            self._close(self._subscription)
+
     def schedule_recheck(self, key: bytes, refusal: Refusal, grant: float) -> None:
         """Recheck an awaited lock when its lease must be over, and every ``grant`` seconds."""
         if self._rechecks.schedule(key, refusal, grant) < self._wakes_at:

@@ -44,7 +44,7 @@ class CallerLoop:
         self._loop = asyncio.get_running_loop()
         self._tasks = background_tasks()
         # Weakly: this has the states of clients, whose connections a cycle would keep open.
-        self._at_end = at_end(partial(_end, self._tasks, ref(self.renewer)))
+        self._at_end = at_end(partial(_end, self._tasks, ref(self)))
         self._timer = LoopTimer(self.renewer.tick)
 
     def wake_at(self, when: float) -> None:
@@ -71,18 +71,29 @@ class CallerLoop:
     def stop_if_idle(self) -> None:
         """Do nothing: the program runs the event loop."""
 
+    def close_unused(self) -> None:
+        """Close the connections of clients that nothing uses.
 
-async def _end(tasks: BackgroundTasks, find: Callable[[], Renewer | None]) -> None:
+        A client that outlives the event loop would otherwise keep them open on the server, until
+        the garbage collector runs.
+        """
+        for state in self.clients.values():
+            state.close_unused()
+
+
+async def _end(tasks: BackgroundTasks, find: Callable[[], CallerLoop | None]) -> None:
     """Complete the releases of an event loop, and report the leases that are not released."""
     await tasks.unlisted_ended()
-    renewer = find()
-    if renewer is None or not renewer.held():
+    lease_loop = find()
+    if lease_loop is None:
         return
     await generators_closed()
-    before = set(tasks.tasks())
-    renewer.end(_is_left)
-    if calls := [task for task in tasks.tasks() if task not in before]:
-        await asyncio.wait(calls, timeout=ROUND_TRIP)  # of async ``on_lost``
+    if lease_loop.renewer.held():
+        before = set(tasks.tasks())
+        lease_loop.renewer.end(_is_left)
+        if calls := [task for task in tasks.tasks() if task not in before]:
+            await asyncio.wait(calls, timeout=ROUND_TRIP)  # of async ``on_lost``
+    lease_loop.close_unused()
 
 
 def _is_left(claim: Claim) -> bool:

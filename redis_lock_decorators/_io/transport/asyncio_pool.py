@@ -20,14 +20,15 @@ from redis_lock_decorators._io.background.starting import start_unlisted
 from redis_lock_decorators._io.client_state import no_port
 from redis_lock_decorators._io.clock import monotonic
 from redis_lock_decorators._io.closed_loops import raise_if_closed
-from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.timeouts import timeout
 from redis_lock_decorators._io.transport.batch import is_renewal, starts_acquisition
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.encoding import packed
 from redis_lock_decorators._io.transport.exchange import Exchange
+from redis_lock_decorators._io.transport.idle_connections import IdleConnections
 from redis_lock_decorators._io.transport.openings import added
 from redis_lock_decorators._io.transport.task_connection import TaskConnection
+from redis_lock_decorators._io.weak_references import call_when_freed, weak
 from redis_lock_decorators._rules.redaction import described
 
 
@@ -52,7 +53,8 @@ class PoolTransport:
     def __init__(self, batcher: RequestBatcher, client: Any) -> None:
         self._batcher: Callable[[], Any] = ref(batcher)  # alive during its exchanges
         self._idle = batcher.idle
-        self._client = weak(client, self._idle.close_with_client)
+        self._client = weak(client)
+        call_when_freed(client, IdleConnections.close_with_client, self._idle)
         self._pool = client.connection_pool
         self.port: Callable[[], Any] = no_port
 

@@ -12,12 +12,12 @@ from redis_lock_decorators._io.asyncio_port import AsyncioPort
 from redis_lock_decorators._io.blocking_port import BlockingPort
 from redis_lock_decorators._io.client_state import ClientState
 from redis_lock_decorators._io.clock import monotonic
-from redis_lock_decorators._io.per_client import weak
 from redis_lock_decorators._io.transport.background_client import ThreadTransport
 from redis_lock_decorators._io.transport.background_connection import ConnectionTransport
 from redis_lock_decorators._io.transport.batch import Transport
 from redis_lock_decorators._io.transport.batcher import RequestBatcher
 from redis_lock_decorators._io.transport.subscriptions import thread_subscription
+from redis_lock_decorators._io.weak_references import weak
 
 #: Seconds after its last use when a port is closed, with its connection.
 UNUSED = 60.0

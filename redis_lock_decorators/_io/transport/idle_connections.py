@@ -89,8 +89,8 @@ class IdleConnections(IdleFollower):
             while self.openings:
                 self.openings.pop().cancel()
 
-    def close_with_client(self, gone: object = None) -> None:
-        """Close the idle connections of a client that was deleted, on any thread."""
+    def close_with_client(self) -> None:
+        """Close the idle connections of a client that is freed, on any thread."""
         self._closed = self._followed
         self.drop()
 

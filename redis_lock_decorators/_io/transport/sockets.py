@@ -30,7 +30,7 @@ READ_SIZE = 4096
 _TLS_BLOCKED = ("SSLWantReadError", "SSLWantWriteError")
 
 #: The thread on which signal handlers run: after each, the kernel's time-outs begin anew, so that a
-#: periodic timer would prolong a wait for ever. Written by a forked child, which has one thread.
+#: periodic timer would make a wait endless. Written by a forked child, which has one thread.
 _main_thread = threading.main_thread().ident
 
 
